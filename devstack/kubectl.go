@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func kubectlCommand(p *places) *cobra.Command {
+func kubectlCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl -- <arguments>",
 		Short: "Run the stack's own kubectl as the admin",
@@ -23,7 +23,7 @@ kubectl's. The script "kubectl" in the stack's folder does the same.`,
 			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 			err = kubectl.Run()
 			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-				return saidError(max(1, exit.ExitCode())) // -1: ended by a signal
+				return saidError(max(1, exit.ExitCode())) // the code is -1 if a signal has ended kubectl
 			}
 			return err
 		},

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func logsCommand(p *places) *cobra.Command {
+func logsCommand(p *stackFlags) *cobra.Command {
 	var follow bool
 	lines := 40
 	command := &cobra.Command{
@@ -40,7 +40,7 @@ server. Logs stay after down.`,
 			} else if !slices.Contains(all, names[0]) {
 				return fmt.Errorf("no log of %q: have %s", names[0], strings.Join(all, ", "))
 			}
-			return show(c.Context(), c.OutOrStdout(), filepath.Join(dir, "logs"), names, prefix, lines, follow)
+			return printLogs(c.Context(), c.OutOrStdout(), filepath.Join(dir, "logs"), names, prefix, lines, follow)
 		},
 	}
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new lines until Ctrl-C")
@@ -64,8 +64,16 @@ func logNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// show prints the last lines of each log; with follow, also what is appended until ctx ends.
-func show(ctx context.Context, out io.Writer, dir string, names []string, prefix bool, lines int, follow bool) error {
+// printLogs prints the last lines of each log; with follow, also what is appended until ctx ends.
+func printLogs(
+	ctx context.Context,
+	out io.Writer,
+	dir string,
+	names []string,
+	prefix bool,
+	lines int,
+	follow bool,
+) error {
 	var readers []*logReader
 	for _, name := range names {
 		file, err := os.Open(filepath.Join(dir, name+".log"))
@@ -103,9 +111,9 @@ func show(ctx context.Context, out io.Writer, dir string, names []string, prefix
 
 // logReader prints one log, line by line.
 type logReader struct {
-	lines  *bufio.Reader
-	prefix string
-	half   string // a line whose end is not written yet
+	lines          *bufio.Reader
+	prefix         string
+	incompleteLine string // a line whose end is not written yet
 }
 
 // skipTo moves to the last n lines.
@@ -138,15 +146,15 @@ func (r *logReader) print(out io.Writer) error {
 	for {
 		text, err := r.lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			r.half += text
+			r.incompleteLine += text
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}
-		if _, err := io.WriteString(out, r.prefix+r.half+text); err != nil {
+		if _, err := io.WriteString(out, r.prefix+r.incompleteLine+text); err != nil {
 			return err
 		}
-		r.half = ""
+		r.incompleteLine = ""
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	command := root()
+	command := rootCommand()
 	commandline.Strict(command)
 	err := command.ExecuteContext(ctx)
 	stop()
@@ -46,14 +46,14 @@ type saidError int
 
 func (e saidError) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
 
-// places are the flags of all commands.
-type places struct{ repo, dir string }
+// stackFlags are the values of the flags that all commands have.
+type stackFlags struct{ repo, dir string }
 
 // folder returns the stack's folder.
-func (p places) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
+func (p stackFlags) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
 // open returns the running stack.
-func (p places) open() (*stack.Stack, error) {
+func (p stackFlags) open() (*stack.Stack, error) {
 	dir, err := p.folder()
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (p places) open() (*stack.Stack, error) {
 	return stack.Open(dir)
 }
 
-func root() *cobra.Command {
-	var p places
+func rootCommand() *cobra.Command {
+	var p stackFlags
 	command := &cobra.Command{
 		Use:   "devstack",
 		Short: "Run Millwright's local stack",
@@ -86,7 +86,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 }
 
 // buildCommand builds only the heavy binaries, so that make and CI can do so as a separate step.
-func buildCommand(p *places) *cobra.Command {
+func buildCommand(p *stackFlags) *cobra.Command {
 	all := append(build.HeavyNames(), build.ClusterAPI)
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(all, "|") + "]",

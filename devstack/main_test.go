@@ -15,9 +15,9 @@ func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("..", "devstack")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 20)
-	examples := pages.Examples(root(), "devstack")
+	examples := pages.Examples(rootCommand(), "devstack")
 	require.Greater(t, len(examples), 2)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(root()))
+		assert.NoError(t, call.Check(rootCommand()))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"millwright/devstack/stack"
 )
 
-func statusCommand(p *places) *cobra.Command {
+func statusCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show what runs; exit code 1 when something is dead or nothing runs",
@@ -36,7 +36,7 @@ func statusCommand(p *places) *cobra.Command {
 			dead := false
 			for _, component := range components {
 				dead = dead || !component.State.Alive()
-				_, _ = fmt.Fprintln(table, row(component, state.Versions[component.Name]))
+				_, _ = fmt.Fprintln(table, statusRow(component, state.Versions[component.Name]))
 			}
 			if err := table.Flush(); err != nil || !dead {
 				return err
@@ -46,8 +46,8 @@ func statusCommand(p *places) *cobra.Command {
 	}
 }
 
-// row is one line of the table; a missing value is a dash.
-func row(c stack.ComponentStatus, version string) string {
+// statusRow returns one line of the table of components. It shows a missing value as a dash.
+func statusRow(c stack.ComponentStatus, version string) string {
 	known := func(known bool, text string) string {
 		if !known || text == "" {
 			return "-"
@@ -67,7 +67,7 @@ func row(c stack.ComponentStatus, version string) string {
 	}, "\t")
 }
 
-func kubeconfigCommand(p *places) *cobra.Command {
+func kubeconfigCommand(p *stackFlags) *cobra.Command {
 	identity := component.Admin
 	command := &cobra.Command{
 		Use:     "kubeconfig",
@@ -91,10 +91,10 @@ func kubeconfigCommand(p *places) *cobra.Command {
 	return command
 }
 
-// componentCommand is a command that does one thing to one component.
+// componentCommand returns a command, such as kill, that does one thing to the component in its argument.
 func componentCommand(
 	use, short, long string,
-	p *places,
+	p *stackFlags,
 	do func(c *cobra.Command, s *stack.Stack, name string) error,
 ) *cobra.Command {
 	return &cobra.Command{
@@ -117,19 +117,19 @@ func componentCommand(
 	}
 }
 
-func killCommand(p *places) *cobra.Command {
+func killCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("kill", "Kill a component (SIGKILL) and leave it dead",
 		"kill ends a component as a crash would, and returns when it is gone. `devstack start` brings it back.", p,
 		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Kill(c.Context(), name) })
 }
 
-func startCommand(p *places) *cobra.Command {
+func startCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("start", "Start a dead component and wait until it is ready",
 		"start brings a dead component back, on its old port and data. A running one stays as it is.", p,
 		func(c *cobra.Command, s *stack.Stack, name string) error { return s.Start(c.Context(), name) })
 }
 
-func restartCommand(p *places) *cobra.Command {
+func restartCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("restart", "Stop a component in order and start it again",
 		"restart ends a component (SIGTERM, SIGKILL after 3 s), starts it and waits until it is ready.\n"+
 			"After `make build`, this is how the new worker or bridge gets to run.", p,

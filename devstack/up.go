@@ -15,7 +15,7 @@ import (
 	"millwright/devstack/stack"
 )
 
-func upCommand(p *places) *cobra.Command {
+func upCommand(p *stackFlags) *cobra.Command {
 	var o stack.Options
 	command := &cobra.Command{
 		Use:   "up",
@@ -45,7 +45,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 				return err
 			}
 			if o.Attached {
-				return attend(c.Context(), c.ErrOrStderr(), s)
+				return waitAndStop(c.Context(), c.ErrOrStderr(), s)
 			}
 			return nil
 		},
@@ -75,8 +75,8 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 	return command
 }
 
-// attend waits for Ctrl-C and stops the stack.
-func attend(ctx context.Context, progress io.Writer, s *stack.Stack) error {
+// waitAndStop waits for Ctrl-C and stops the stack.
+func waitAndStop(ctx context.Context, progress io.Writer, s *stack.Stack) error {
 	_, _ = fmt.Fprintln(progress, "Ctrl-C stops the stack")
 	<-ctx.Done()
 	return s.Down(context.WithoutCancel(ctx))
@@ -120,7 +120,7 @@ func printPlaces(out io.Writer, s *stack.Stack) error {
 	return table.Flush()
 }
 
-func downCommand(p *places) *cobra.Command {
+func downCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "Stop the stack; leaves no process",

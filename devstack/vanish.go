@@ -9,7 +9,7 @@ import (
 )
 
 // vanishCommand breaks a machine, for people who want to see what happens then.
-func vanishCommand(p *places) *cobra.Command {
+func vanishCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "vanish <machine>",
 		Short: "Let the instance of a machine of the virtual cloud vanish",

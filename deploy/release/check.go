@@ -17,8 +17,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// command runs a program in a folder, and returns what it prints. An error has all of its output.
-func command(
+// runProgram runs a program in a folder, and returns what it prints. An error has all of its output.
+func runProgram(
 	ctx context.Context,
 	folder string,
 	environment []string,
@@ -35,8 +35,8 @@ func command(
 	return strings.TrimSpace(out.String()), nil
 }
 
-func git(ctx context.Context, repo string, arguments ...string) (string, error) {
-	return command(ctx, repo, nil, "git", arguments...)
+func runGit(ctx context.Context, repo string, arguments ...string) (string, error) {
+	return runProgram(ctx, repo, nil, "git", arguments...)
 }
 
 // check returns an error with all reasons to refuse the release that can be seen before anything is built.
@@ -48,24 +48,24 @@ func (r *release) check(ctx context.Context) error {
 		)
 	}
 	var refused []error
-	if _, err := os.Stat(r.folder()); err == nil {
-		refused = append(refused, fmt.Errorf("%s exists: delete it to make the release again", r.folder()))
+	if _, err := os.Stat(r.outputFolder()); err == nil {
+		refused = append(refused, fmt.Errorf("%s exists: delete it to make the release again", r.outputFolder()))
 	}
-	changes, err := git(ctx, r.repo, "status", "--porcelain")
+	changes, err := runGit(ctx, r.repo, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if changes != "" {
 		refused = append(refused, fmt.Errorf("the tree has changes: commit them or take them back\n%s", changes))
 	}
-	if r.commit, err = git(ctx, r.repo, "rev-parse", "HEAD"); err != nil {
+	if r.commit, err = runGit(ctx, r.repo, "rev-parse", "HEAD"); err != nil {
 		return err
 	}
-	if r.tag, err = git(ctx, r.repo, "tag", "--list", r.version); err != nil {
+	if r.tag, err = runGit(ctx, r.repo, "tag", "--list", r.version); err != nil {
 		return err
 	}
 	if r.tag != "" {
-		commit, err := git(ctx, r.repo, "rev-parse", r.tag+"^{commit}")
+		commit, err := runGit(ctx, r.repo, "rev-parse", r.tag+"^{commit}")
 		if err != nil {
 			return err
 		}
@@ -80,10 +80,10 @@ func (r *release) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the changelog: %w", err)
 	}
-	if r.notes, err = section(string(text), r.version); err != nil {
+	if r.notes, err = changelogSection(string(text), r.version); err != nil {
 		refused = append(refused, err)
 	}
-	seconds, err := git(ctx, r.repo, "log", "-1", "--format=%ct")
+	seconds, err := runGit(ctx, r.repo, "log", "-1", "--format=%ct")
 	if err != nil {
 		return err
 	}
@@ -91,13 +91,13 @@ func (r *release) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the time of the commit: %w", err)
 	}
-	r.when = time.Unix(number, 0).UTC()
+	r.commitTime = time.Unix(number, 0).UTC()
 	return errors.Join(refused...)
 }
 
-// titles are the sections of the changelog that a version may have: v0.2.0 and its release candidates may have that of
-// v0.2.0 or v0.2, and v0.2.1 has its own.
-func titles(version string) []string {
+// changelogTitles are the sections of the changelog that a version may have: v0.2.0 and its release candidates may have
+// that of v0.2.0 or v0.2, and v0.2.1 has its own.
+func changelogTitles(version string) []string {
 	all := []string{version}
 	final := strings.TrimSuffix(version, semver.Prerelease(version))
 	if final != version {
@@ -109,15 +109,16 @@ func titles(version string) []string {
 	return all
 }
 
-// link matches a Markdown link to a page of the clone. In release notes, outside of the clone, it would lead nowhere.
-var link = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
+// markdownLink matches a Markdown link to a page of the clone. In release notes, outside of the clone, it would lead
+// nowhere.
+var markdownLink = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
 
-// section returns the section of a version in the changelog, which must be the first one.
-func section(changelog, version string) (string, error) {
+// changelogSection returns the section of a version in the changelog. It must be the first section.
+func changelogSection(changelog, version string) (string, error) {
 	sections := strings.Split("\n"+changelog, "\n## ")[1:]
 	for i, s := range sections {
 		title, text, _ := strings.Cut(s, "\n")
-		if !slices.Contains(titles(version), title) {
+		if !slices.Contains(changelogTitles(version), title) {
 			continue
 		}
 		if i > 0 {
@@ -131,44 +132,56 @@ func section(changelog, version string) (string, error) {
 		if text = strings.TrimSpace(text); text == "" {
 			return "", fmt.Errorf("docs/changelog.md says nothing about %s", version)
 		}
-		return link.ReplaceAllString(text, "$1"), nil
+		return markdownLink.ReplaceAllString(text, "$1"), nil
 	}
-	return "", fmt.Errorf("docs/changelog.md has no section with the title %s", strings.Join(titles(version), " or "))
+	return "", fmt.Errorf(
+		"docs/changelog.md has no section with the title %s",
+		strings.Join(changelogTitles(version), " or "),
+	)
 }
 
-// clone clones the commit into r.tree. Its tag of the version, if it has one, stays out: it must make no difference
-// whether the commit is tagged before or after its release is made.
+// clone clones the commit into r.tree, without the tag of the version: it must make no difference whether the commit is
+// tagged before or after its release is made.
 func (r *release) clone(ctx context.Context) error {
-	if _, err := git(ctx, r.repo, "clone", "--quiet", ".", r.tree); err != nil {
+	if _, err := runGit(ctx, r.repo, "clone", "--quiet", ".", r.cloneFolder); err != nil {
 		return err
 	}
 	if r.tag == "" {
 		return nil
 	}
-	_, err := git(ctx, r.tree, "tag", "--delete", r.version)
+	_, err := runGit(ctx, r.cloneFolder, "tag", "--delete", r.version)
 	return err
 }
 
-// comparePromises refuses a version that promises nothing, one whose first release would have other names than those it
-// promises, and one that lacks what an earlier version promised. It tags the commit of r.tree: for this version and,
-// because the go command asks for it, for the modules of providers.
+// comparePromises refuses three kinds of versions: a version that promises nothing; a version whose first release would
+// not have exactly the names that it promises; and a version that lacks a name that an earlier version promised. It
+// tags the commit of r.tree: for this version and, because the go command asks for it, for the modules of providers.
 func (r *release) comparePromises(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"
 	for _, name := range []string{list, "workflows/testdata/replay/" + minor + ".sum"} {
-		if _, err := os.Stat(filepath.Join(r.tree, name)); err != nil {
+		if _, err := os.Stat(filepath.Join(r.cloneFolder, name)); err != nil {
 			return fmt.Errorf("%s promises nothing: run make promise VERSION=%s and commit what it writes", minor, minor)
 		}
 	}
-	earlier, err := git(ctx, r.tree, "tag", "--merged", "HEAD", "--list", minor+".*", minor+"-*")
+	earlier, err := runGit(ctx, r.cloneFolder, "tag", "--merged", "HEAD", "--list", minor+".*", minor+"-*")
 	if err != nil {
 		return err
 	}
 	if earlier == "" {
-		if _, err := command(ctx, r.tree, r.environment(), "go", "run", "./test/reference", "--promise", minor); err != nil {
+		if _, err := runProgram(
+			ctx,
+			r.cloneFolder,
+			r.goEnvironment(),
+			"go",
+			"run",
+			"./test/reference",
+			"--promise",
+			minor,
+		); err != nil {
 			return err
 		}
-		changed, err := git(ctx, r.tree, "diff", "--unified=0", "--", list)
+		changed, err := runGit(ctx, r.cloneFolder, "diff", "--unified=0", "--", list)
 		if err != nil {
 			return err
 		}
@@ -181,16 +194,23 @@ func (r *release) comparePromises(ctx context.Context) error {
 			)
 		}
 	}
-	if _, err := command(
+	if _, err := runProgram(
 		ctx,
-		r.tree,
-		r.environment(),
+		r.cloneFolder,
+		r.goEnvironment(),
 		"go", "test", "-count=1", "-run=^(TestPromisedNamesStay|TestWhatWasReleasedIsStillPromised)$", "./test/reference",
 	); err != nil {
 		return err
 	}
 	for _, i := range images() {
-		if _, err := git(ctx, r.tree, "-c", "tag.gpgSign=false", "tag", path.Join(i.module, r.version)); err != nil {
+		if _, err := runGit(
+			ctx,
+			r.cloneFolder,
+			"-c",
+			"tag.gpgSign=false",
+			"tag",
+			path.Join(i.module, r.version),
+		); err != nil {
 			return err
 		}
 	}

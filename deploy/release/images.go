@@ -20,11 +20,12 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image is an image of a release. Its content is that of deploy/image/Dockerfile or Dockerfile.provider.
+// image is an image of a release. It has the content that deploy/image/Dockerfile or Dockerfile.provider gives an
+// image.
 type image struct {
 	name     string
-	module   string   // its folder; empty: the root module
-	packages []string // what is built: its programs are at the root of the image
+	module   string   // folder of the module; empty: the root module
+	packages []string // packages that are built; their programs are at the root of the image
 	program  string   // name of the only program; empty: each has the name of its package
 }
 
@@ -44,8 +45,8 @@ func images() []image {
 	}
 }
 
-// user is the user and group with which the programs of an image run, as in the Dockerfiles.
-const user = "65532:65532"
+// imageUser is the user and group with which the programs of an image run, as in the Dockerfiles.
+const imageUser = "65532:65532"
 
 // writeImages writes each image as one OCI archive: an index with an image for each architecture of linux.
 func (r *release) writeImages(context.Context) error {
@@ -55,7 +56,7 @@ func (r *release) writeImages(context.Context) error {
 			if p.system != "linux" {
 				continue
 			}
-			one, err := r.image(i, p)
+			one, err := r.buildImage(i, p)
 			if err != nil {
 				return fmt.Errorf("image %s for %s: %w", i.name, p, err)
 			}
@@ -70,26 +71,29 @@ func (r *release) writeImages(context.Context) error {
 	return nil
 }
 
-// image returns an image for one platform.
-func (r *release) image(i image, p platform) (v1.Image, error) {
+// buildImage returns an image for one platform.
+func (r *release) buildImage(i image, p platform) (v1.Image, error) {
 	entries, err := os.ReadDir(r.folderOf(i, p))
 	if err != nil {
 		return nil, err
 	}
-	var programs []file
+	var programs []archivedFile
 	for _, e := range entries {
-		programs = append(programs, file{name: e.Name(), mode: 0o755, from: filepath.Join(r.folderOf(i, p), e.Name())})
+		programs = append(
+			programs,
+			archivedFile{name: e.Name(), mode: 0o755, from: filepath.Join(r.folderOf(i, p), e.Name())},
+		)
 	}
-	certificates := []file{
+	certificates := []archivedFile{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
-		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, text: authorities()},
+		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, text: mozillaCertificates()},
 	}
 	one := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for n, files := range [][]file{certificates, programs} {
-		path := filepath.Join(r.bin, fmt.Sprintf("%s_%s_%d.tar", i.name, p.architecture, n))
-		if err := create(path, func(to io.Writer) error { return r.archive(to, files) }); err != nil {
+	for n, files := range [][]archivedFile{certificates, programs} {
+		path := filepath.Join(r.programsFolder, fmt.Sprintf("%s_%s_%d.tar", i.name, p.architecture, n))
+		if err := createFile(path, func(to io.Writer) error { return r.writeTar(to, files) }); err != nil {
 			return nil, err
 		}
 		layer, err := tarball.LayerFromFile(path, tarball.WithMediaType(types.OCILayer))
@@ -99,7 +103,7 @@ func (r *release) image(i image, p platform) (v1.Image, error) {
 		if one, err = mutate.Append(one, mutate.Addendum{
 			Layer:     layer,
 			MediaType: types.OCILayer,
-			History:   v1.History{Created: v1.Time{Time: r.when}, CreatedBy: "make release"},
+			History:   v1.History{Created: v1.Time{Time: r.commitTime}, CreatedBy: "make release"},
 		}); err != nil {
 			return nil, err
 		}
@@ -109,9 +113,9 @@ func (r *release) image(i image, p platform) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = p.system, p.architecture, v1.Time{Time: r.when}
+	config.OS, config.Architecture, config.Created = p.system, p.architecture, v1.Time{Time: r.commitTime}
 	config.Config = v1.Config{
-		User:       user,
+		User:       imageUser,
 		WorkingDir: "/",
 		Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Labels: map[string]string{
@@ -124,18 +128,19 @@ func (r *release) image(i image, p platform) (v1.Image, error) {
 	return mutate.ConfigFile(one, config)
 }
 
-// authorities returns the certificates of Mozilla's list as PEM. The file that the Dockerfiles copy has the same list.
-func authorities() []byte {
+// mozillaCertificates returns the certificates of Mozilla's list as PEM. The file that the Dockerfiles copy has the
+// same list.
+func mozillaCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
-		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer takes everything
+		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a buffer never fails
 	}
 	return text.Bytes()
 }
 
 // writeArchive writes the OCI layout with an index as an archive.
 func (r *release) writeArchive(i image, index v1.ImageIndex) error {
-	folder := filepath.Join(r.bin, i.name+".oci")
+	folder := filepath.Join(r.programsFolder, i.name+".oci")
 	path, err := layout.Write(folder, empty.Index)
 	if err != nil {
 		return err
@@ -146,7 +151,7 @@ func (r *release) writeArchive(i image, index v1.ImageIndex) error {
 	})); err != nil {
 		return err
 	}
-	var files []file
+	var files []archivedFile
 	err = filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -156,17 +161,17 @@ func (r *release) writeArchive(i image, index v1.ImageIndex) error {
 			return err
 		}
 		if entry.IsDir() {
-			files = append(files, file{name: name + "/", mode: 0o755})
+			files = append(files, archivedFile{name: name + "/", mode: 0o755})
 		} else {
-			files = append(files, file{name: name, mode: 0o644, from: path})
+			files = append(files, archivedFile{name: name, mode: 0o644, from: path})
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
-	return create(filepath.Join(r.made, i.name+"_"+r.version+".oci.tar"), func(to io.Writer) error {
-		return r.archive(to, files)
+	slices.SortFunc(files, func(a, b archivedFile) int { return strings.Compare(a.name, b.name) })
+	return createFile(filepath.Join(r.releaseFolder, i.name+"_"+r.version+".oci.tar"), func(to io.Writer) error {
+		return r.writeTar(to, files)
 	})
 }

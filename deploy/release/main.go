@@ -18,8 +18,8 @@ import (
 	"millwright/process/commandline"
 )
 
-// allPlatforms are those of a release. On linux it has all programs and images, on darwin the command line of
-// operators.
+// allPlatforms are the platforms of a release. For linux a release has all programs and images; for darwin it has only
+// millwright, the command line of operators.
 const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
 const help = `Make a release from the last commit of this clone, without a registry:
@@ -41,18 +41,18 @@ changes, a version that exists, and one whose names or histories are not those t
 
 // release is one run of this program.
 type release struct {
-	version   string // such as v0.1.0
+	version   string // version of the release, such as v0.1.0
 	repo      string // the clone whose last commit is released
 	platforms []platform
 	progress  io.Writer
 
-	commit string
-	tag    string    // of this version; empty: the clone has none yet
-	notes  string    // the section of the changelog
-	when   time.Time // of the commit: the time of all files
-	tree   string    // a fresh clone of the commit, in which everything is built
-	bin    string    // the programs, in a folder for each platform and image
-	made   string    // the folder that becomes bin/release/VERSION
+	commit         string
+	tag            string    // tag of this version; empty: the clone has no such tag yet
+	notes          string    // section of this version in the changelog
+	commitTime     time.Time // time of the commit; all files get this time
+	cloneFolder    string    // a fresh clone of the commit, in which everything is built
+	programsFolder string    // the programs, in a folder for each platform and image
+	releaseFolder  string    // the folder that becomes bin/release/VERSION
 }
 
 func main() {
@@ -84,7 +84,7 @@ func (r *release) run(ctx context.Context) (err error) {
 	if err := r.check(ctx); err != nil {
 		return err
 	}
-	parent := filepath.Dir(r.folder())
+	parent := filepath.Dir(r.outputFolder())
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return fmt.Errorf("make the folder of releases: %w", err)
 	}
@@ -93,8 +93,17 @@ func (r *release) run(ctx context.Context) (err error) {
 		return fmt.Errorf("make room for the build: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(room)) }()
-	r.tree, r.bin, r.made = filepath.Join(room, "tree"), filepath.Join(room, "bin"), filepath.Join(room, "made")
-	if err := os.Mkdir(r.made, 0o755); err != nil {
+	r.cloneFolder, r.programsFolder, r.releaseFolder = filepath.Join(
+		room,
+		"tree",
+	), filepath.Join(
+		room,
+		"bin",
+	), filepath.Join(
+		room,
+		"made",
+	)
+	if err := os.Mkdir(r.releaseFolder, 0o755); err != nil {
 		return fmt.Errorf("make room for the files: %w", err)
 	}
 	for _, step := range []struct {
@@ -108,7 +117,7 @@ func (r *release) run(ctx context.Context) (err error) {
 		{"list the modules of the programs", r.listModules},
 		{"write the images", r.writeImages},
 		{"pack the chart", r.packChart},
-		{"write the notes and the checksums", r.finish},
+		{"write the notes and the checksums", r.writeNotesAndChecksums},
 	} {
 		_, _ = fmt.Fprint(r.progress, step.name)
 		began := time.Now()
@@ -118,15 +127,15 @@ func (r *release) run(ctx context.Context) (err error) {
 		}
 		_, _ = fmt.Fprintf(r.progress, ": %s\n", time.Since(began).Round(time.Second))
 	}
-	if err := os.Rename(r.made, r.folder()); err != nil {
+	if err := os.Rename(r.releaseFolder, r.outputFolder()); err != nil {
 		return fmt.Errorf("put the release into its place: %w", err)
 	}
-	_, _ = fmt.Fprintln(r.progress, "made", r.folder())
+	_, _ = fmt.Fprintln(r.progress, "made", r.outputFolder())
 	return nil
 }
 
-// folder is where the release will be.
-func (r *release) folder() string { return filepath.Join(r.repo, "bin", "release", r.version) }
+// outputFolder is where the release will be.
+func (r *release) outputFolder() string { return filepath.Join(r.repo, "bin", "release", r.version) }
 
 // platform is an operating system with an architecture.
 type platform struct{ system, architecture string }

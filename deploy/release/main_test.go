@@ -119,7 +119,7 @@ func TestWhatShowsBeforeTheBuildIsRefused(t *testing.T) {
 }
 
 func TestNotesHaveNoLinksThatLeadNowhere(t *testing.T) {
-	notes, err := section(
+	notes, err := changelogSection(
 		"## v0.1\n\nSee [the page](install.md#upgrade), [why](adr/0001-a.md) and [Go](https://go.dev).\n",
 		"v0.1.0",
 	)
@@ -140,7 +140,7 @@ func TestImagesAreThoseOfTheDockerfiles(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", "image", name))
 		require.NoError(t, err)
-		assert.Contains(t, string(text), "\nUSER "+user+"\n", name)
+		assert.Contains(t, string(text), "\nUSER "+imageUser+"\n", name)
 		assert.Contains(t, string(text), " /etc/ssl/certs/ca-certificates.crt\nCOPY --from=build /out/ /\n", name)
 		assert.NotRegexp(t, `(?m)^(ENTRYPOINT|CMD|ENV|EXPOSE|VOLUME|LABEL) `, text, name)
 		return string(text)

@@ -22,23 +22,23 @@ const (
 	millwright = "millwright"
 )
 
-// file is a file of an archive: text, or the content of a file.
-type file struct {
+// archivedFile is a file of an archive: text, or the content of a file.
+type archivedFile struct {
 	name string // path in the archive; with a slash at its end: a folder
 	mode int64
 	text []byte
 	from string // path of the content; empty: text
 }
 
-// environment returns environment variables of the go command. Without cgo the programs need no C library. The others
+// goEnvironment returns environment variables of the go command. Without cgo the programs need no C library. The others
 // override settings of this machine that would change the programs.
-func (r *release) environment(more ...string) []string {
+func (r *release) goEnvironment(more ...string) []string {
 	return append([]string{"CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0"}, more...)
 }
 
-// folderOf is where the programs of an image are.
+// folderOf returns the folder with the programs of an image for one platform.
 func (r *release) folderOf(i image, p platform) string {
-	return filepath.Join(r.bin, p.system+"_"+p.architecture, i.name)
+	return filepath.Join(r.programsFolder, p.system+"_"+p.architecture, i.name)
 }
 
 // buildPrograms builds the programs of all images for linux, and millwright for all platforms.
@@ -57,8 +57,8 @@ func (r *release) buildPrograms(ctx context.Context) error {
 				output += i.program
 			}
 			arguments := append([]string{"build", "-buildvcs=true", "-ldflags=-s -w", "-o", output}, packages...)
-			environment := r.environment("GOOS="+p.system, "GOARCH="+p.architecture)
-			if _, err := command(ctx, filepath.Join(r.tree, i.module), environment, "go", arguments...); err != nil {
+			environment := r.goEnvironment("GOOS="+p.system, "GOARCH="+p.architecture)
+			if _, err := runProgram(ctx, filepath.Join(r.cloneFolder, i.module), environment, "go", arguments...); err != nil {
 				return err
 			}
 		}
@@ -66,8 +66,8 @@ func (r *release) buildPrograms(ctx context.Context) error {
 	return nil
 }
 
-// built calls do for each program that was built, with the name of its files.
-func (r *release) built(do func(i image, program, path, name string) error) error {
+// forEachProgram calls do for each program that was built, with the name of its files.
+func (r *release) forEachProgram(do func(i image, program, path, name string) error) error {
 	for _, p := range r.platforms {
 		for _, i := range images() {
 			entries, err := os.ReadDir(r.folderOf(i, p))
@@ -89,22 +89,25 @@ func (r *release) built(do func(i image, program, path, name string) error) erro
 	return nil
 }
 
-// license are the files that go with everything that is packed.
-func (r *release) license() []file {
-	var files []file
+// licenseFiles returns the files that each archive contains: the license and the notices.
+func (r *release) licenseFiles() []archivedFile {
+	var files []archivedFile
 	for _, name := range []string{"LICENSE", "NOTICE"} {
-		files = append(files, file{name: name, mode: 0o644, from: filepath.Join(r.tree, name)})
+		files = append(files, archivedFile{name: name, mode: 0o644, from: filepath.Join(r.cloneFolder, name)})
 	}
 	return files
 }
 
 // packPrograms packs worker, k8sbridge and millwright.
 func (r *release) packPrograms(context.Context) error {
-	return r.built(func(_ image, program, path, name string) error {
+	return r.forEachProgram(func(_ image, program, path, name string) error {
 		if !slices.Contains([]string{worker, bridge, millwright}, program) {
 			return nil
 		}
-		return r.packed(name+".tar.gz", append([]file{{name: program, mode: 0o755, from: path}}, r.license()...))
+		return r.writeTarball(
+			name+".tar.gz",
+			append([]archivedFile{{name: program, mode: 0o755, from: path}}, r.licenseFiles()...),
+		)
 	})
 }
 
@@ -112,7 +115,7 @@ func (r *release) packPrograms(context.Context) error {
 // In a program of another module the tool names the root module by its folder: listModules writes the path and version
 // of the root module instead.
 func (r *release) listModules(ctx context.Context) error {
-	root, err := command(ctx, r.tree, r.environment(), "go", "list", "-m")
+	root, err := runProgram(ctx, r.cloneFolder, r.goEnvironment(), "go", "list", "-m")
 	if err != nil {
 		return err
 	}
@@ -120,14 +123,14 @@ func (r *release) listModules(ctx context.Context) error {
 		`"name": "../..",`+"\n"+`      "version": "(devel)"`, `"name": "`+root+`",`+"\n"+`      "version": "`+r.version+`"`,
 		"pkg:golang/../..@(devel)", "pkg:golang/"+root+"@"+r.version,
 	)
-	return r.built(func(_ image, program, path, name string) error {
+	return r.forEachProgram(func(_ image, program, path, name string) error {
 		if program == "probe" {
-			return nil // it has no modules but the standard library
+			return nil // the program uses no module except the standard library
 		}
-		list, err := command(
+		list, err := runProgram(
 			ctx,
-			filepath.Join(r.tree, "deploy", "release"),
-			r.environment(),
+			filepath.Join(r.cloneFolder, "deploy", "release"),
+			r.goEnvironment(),
 			"go",
 			"tool",
 			"cyclonedx-gomod",
@@ -143,47 +146,57 @@ func (r *release) listModules(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(r.made, name+".cdx.json"), []byte(named.Replace(list)+"\n"), 0o644)
+		return os.WriteFile(filepath.Join(r.releaseFolder, name+".cdx.json"), []byte(named.Replace(list)+"\n"), 0o644)
 	})
 }
 
 // packChart packs the chart with the version of this release.
 func (r *release) packChart(ctx context.Context) error {
-	to := filepath.Join(r.bin, "chart")
-	_, err := command(ctx, filepath.Join(r.tree, "deploy", "render"), nil, "go", "run", ".", "chart", r.version, to)
+	to := filepath.Join(r.programsFolder, "chart")
+	_, err := runProgram(
+		ctx,
+		filepath.Join(r.cloneFolder, "deploy", "render"),
+		nil,
+		"go",
+		"run",
+		".",
+		"chart",
+		r.version,
+		to,
+	)
 	if err != nil {
 		return err
 	}
-	var files []file
-	for _, f := range r.license() {
+	var files []archivedFile
+	for _, f := range r.licenseFiles() {
 		f.name = "millwright/" + f.name
 		files = append(files, f)
 	}
 	err = fs.WalkDir(os.DirFS(to), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
-			files = append(files, file{name: name, mode: 0o644, from: filepath.Join(to, name)})
+			files = append(files, archivedFile{name: name, mode: 0o644, from: filepath.Join(to, name)})
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("read the chart: %w", err)
 	}
-	return r.packed("millwright-"+strings.TrimPrefix(r.version, "v")+".tgz", files)
+	return r.writeTarball("millwright-"+strings.TrimPrefix(r.version, "v")+".tgz", files)
 }
 
-// finish writes the notes and the checksums.
-func (r *release) finish(context.Context) error {
+// writeNotesAndChecksums writes the notes and the checksums.
+func (r *release) writeNotesAndChecksums(context.Context) error {
 	notes := "# Millwright " + r.version + "\n\n" + r.notes + "\n"
-	if err := os.WriteFile(filepath.Join(r.made, "release-notes.md"), []byte(notes), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.releaseFolder, "release-notes.md"), []byte(notes), 0o644); err != nil {
 		return fmt.Errorf("write the notes: %w", err)
 	}
-	entries, err := os.ReadDir(r.made)
+	entries, err := os.ReadDir(r.releaseFolder)
 	if err != nil {
 		return fmt.Errorf("read the release: %w", err)
 	}
 	var sums strings.Builder
 	for _, e := range entries {
-		content, err := os.Open(filepath.Join(r.made, e.Name()))
+		content, err := os.Open(filepath.Join(r.releaseFolder, e.Name()))
 		if err != nil {
 			return fmt.Errorf("read the release: %w", err)
 		}
@@ -195,25 +208,25 @@ func (r *release) finish(context.Context) error {
 		}
 		_, _ = fmt.Fprintf(&sums, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), e.Name())
 	}
-	return os.WriteFile(filepath.Join(r.made, "SHA256SUMS"), []byte(sums.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.releaseFolder, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }
 
-// packed writes a compressed archive into the release.
-func (r *release) packed(name string, files []file) (err error) {
-	return create(filepath.Join(r.made, name), func(to io.Writer) error {
+// writeTarball writes a compressed archive into the release.
+func (r *release) writeTarball(name string, files []archivedFile) (err error) {
+	return createFile(filepath.Join(r.releaseFolder, name), func(to io.Writer) error {
 		compressed, err := gzip.NewWriterLevel(to, gzip.BestCompression)
 		if err != nil {
 			return err
 		}
-		if err := r.archive(compressed, files); err != nil {
+		if err := r.writeTar(compressed, files); err != nil {
 			return err
 		}
 		return compressed.Close()
 	})
 }
 
-// archive writes files as tar. All belong to root and have the time of the commit.
-func (r *release) archive(to io.Writer, files []file) error {
+// writeTar writes files as tar. All belong to root and have the time of the commit.
+func (r *release) writeTar(to io.Writer, files []archivedFile) error {
 	out := tar.NewWriter(to)
 	for _, f := range files {
 		text := f.text
@@ -223,7 +236,13 @@ func (r *release) archive(to io.Writer, files []file) error {
 				return fmt.Errorf("read what is packed: %w", err)
 			}
 		}
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(text)), ModTime: r.when, Typeflag: tar.TypeReg}
+		header := &tar.Header{
+			Name:     f.name,
+			Mode:     f.mode,
+			Size:     int64(len(text)),
+			ModTime:  r.commitTime,
+			Typeflag: tar.TypeReg,
+		}
 		if strings.HasSuffix(f.name, "/") {
 			header.Typeflag = tar.TypeDir
 		}
@@ -237,8 +256,8 @@ func (r *release) archive(to io.Writer, files []file) error {
 	return out.Close()
 }
 
-// create writes a file.
-func create(path string, write func(io.Writer) error) error {
+// createFile writes a file.
+func createFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

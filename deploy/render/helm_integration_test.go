@@ -78,8 +78,8 @@ func TestHelm(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// The API server has no such kinds: TestPodMonitor and TestPrometheusRule.
-	full := with(examples(t)["full"], "podMonitor", map[string]any{"enabled": false})
-	full = with(full, "prometheusRule", map[string]any{"enabled": false})
+	full := withValue(examples(t)["full"], "podMonitor", map[string]any{"enabled": false})
+	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 
 	install := action.NewInstall(c.helm)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = "millwright", namespace, true
@@ -105,7 +105,7 @@ func TestHelm(t *testing.T) {
 	require.NoError(t, rollback.Run("millwright"))
 	c.isAsRendered(t, full)
 
-	c.upgrade(t, with(full, "crds", map[string]any{"install": false}))
+	c.upgrade(t, withValue(full, "crds", map[string]any{"install": false}))
 	require.Equal(t, uids, c.definitions(t), "CRDs stay when the chart has them no more")
 	_, err = action.NewUninstall(c.helm).Run("millwright")
 	require.NoError(t, err)

@@ -35,12 +35,12 @@ const (
 	header = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
 )
 
-// file is one of the rendered files.
-type file struct {
-	to        string // below the folder deploy
+// renderedFile is one of the rendered files.
+type renderedFile struct {
+	to        string // path of the rendered file, below the folder deploy
 	namespace string
 	values    map[string]any
-	templates []string // below the chart's folder templates
+	templates []string // paths of the templates, below the chart's folder templates
 }
 
 func main() {
@@ -56,7 +56,7 @@ func main() {
 	commandline.Main(c)
 }
 
-// writeChart writes the chart of a release, such as v0.1.0, into the folder millwright below another one.
+// writeChart writes the chart of a release, such as v0.1.0, into the folder to/millwright.
 func writeChart(deploy, version, to string) error {
 	c, err := load(deploy)
 	if err != nil {
@@ -69,7 +69,7 @@ func writeChart(deploy, version, to string) error {
 	return chartutil.SaveDir(c, to)
 }
 
-// render reads the chart below a folder deploy, and writes the manifests below another one.
+// render reads the chart below the folder deploy, and writes the manifests below the folder to.
 func render(deploy, to string) error {
 	loaded, err := load(deploy)
 	if err != nil {
@@ -108,30 +108,30 @@ func load(deploy string) (*chart.Chart, error) {
 
 // files returns what is rendered. The components of providers have the values of the chart's examples, and an image
 // that an overlay replaces.
-func files(deploy string) ([]file, error) {
+func files(deploy string) ([]renderedFile, error) {
 	core := map[string]any{
-		"existingConfigMap": "millwright", // kustomize generates it
+		"existingConfigMap": "millwright", // kustomize generates this ConfigMap
 		"image":             map[string]any{"tag": "dev"},
 	}
-	clusterAPI := with(core, "clusterAPI", map[string]any{"watchFilter": "millwright"})
-	all := []file{
+	clusterAPI := withValue(core, "clusterAPI", map[string]any{"watchFilter": "millwright"})
+	all := []renderedFile{
 		{"components/bootstrap-tokens/binding.yaml", namespace, core, []string{"tokens.yaml"}},
 		{
 			"components/pod-monitor/monitor.yaml",
 			namespace,
-			with(core, "podMonitor", map[string]any{"enabled": true}),
+			withValue(core, "podMonitor", map[string]any{"enabled": true}),
 			[]string{"podmonitor.yaml"},
 		},
 		{
 			"components/autoscaler-guard/guard.yaml",
 			namespace,
-			with(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}),
+			withValue(core, "autoscalerGuard", map[string]any{"namespaces": []any{namespace}}),
 			[]string{"autoscaler.yaml"},
 		},
 		{
 			"components/admission/policies.yaml",
 			namespace,
-			with(core, "admission", map[string]any{"enabled": true}),
+			withValue(core, "admission", map[string]any{"enabled": true}),
 			[]string{"admission.yaml"},
 		},
 		{
@@ -145,13 +145,13 @@ func files(deploy string) ([]file, error) {
 		{"components/cluster-api/bindings.yaml", namespace, clusterAPI, []string{"clusterapi.yaml"}},
 	}
 	for _, name := range []string{"bridge", "people", "provider", "worker"} {
-		all = append(all, file{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})
+		all = append(all, renderedFile{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})
 	}
 	for _, name := range []string{"bootstrap", "bridge", "flowcontrol", "network", "priority", "worker"} {
-		all = append(all, file{"base/" + name + ".yaml", namespace, core, []string{name + ".yaml"}})
+		all = append(all, renderedFile{"base/" + name + ".yaml", namespace, core, []string{name + ".yaml"}})
 	}
 	for _, example := range []string{"incus", "libvirt", "mcm", "virtual"} {
-		given, err := values(filepath.Join(deploy, "chart", "examples", example+".yaml"))
+		given, err := readValues(filepath.Join(deploy, "chart", "examples", example+".yaml"))
 		if err != nil {
 			return nil, err
 		}
@@ -164,18 +164,22 @@ func files(deploy string) ([]file, error) {
 		if !isMap {
 			return nil, fmt.Errorf("example %s: provider %s has no values", example, name)
 		}
-		image, err := placeholder(provider)
+		image, err := placeholderImage(provider)
 		if err != nil {
 			return nil, fmt.Errorf("example %s: %w", example, err)
 		}
-		of := with(core, "providers", map[string]any{name: with(provider, "image", image)})
-		all = append(all, file{"components/provider-" + name + "/provider.yaml", namespace, of, []string{"providers.yaml"}})
+		of := withValue(core, "providers", map[string]any{name: withValue(provider, "image", image)})
+		all = append(
+			all,
+			renderedFile{"components/provider-" + name + "/provider.yaml", namespace, of, []string{"providers.yaml"}},
+		)
 	}
 	return all, nil
 }
 
-// placeholder returns the image of a provider without the registry and folders of its repository. Overlays replace it.
-func placeholder(provider map[string]any) (map[string]any, error) {
+// placeholderImage returns the image of a provider without the registry and folders of its repository. Overlays replace
+// it.
+func placeholderImage(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
 	if repository == "" {
@@ -184,15 +188,15 @@ func placeholder(provider map[string]any) (map[string]any, error) {
 	return map[string]any{"repository": repository[strings.LastIndexByte(repository, '/')+1:], "tag": "dev"}, nil
 }
 
-// with returns a copy of the values with one more.
-func with(values map[string]any, key string, value any) map[string]any {
+// withValue returns a copy of the values with one more value, under the key.
+func withValue(values map[string]any, key string, value any) map[string]any {
 	values = maps.Clone(values)
 	values[key] = value
 	return values
 }
 
-// values reads a file of values.
-func values(path string) (map[string]any, error) {
+// readValues reads a file with values of the chart.
+func readValues(path string) (map[string]any, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read values: %w", err)
@@ -205,14 +209,14 @@ func values(path string) (map[string]any, error) {
 }
 
 // render returns the text of a file.
-func (f file) render(c *chart.Chart) ([]byte, error) {
-	all, err := templates(c, f.namespace, f.values, nil)
+func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
+	all, err := renderTemplates(c, f.namespace, f.values, nil)
 	if err != nil {
 		return nil, err
 	}
 	var parts []string
 	for _, name := range f.templates {
-		text := tidy(all[name])
+		text := tidyYAML(all[name])
 		if text == "" {
 			return nil, fmt.Errorf("the template %s gives nothing", name)
 		}
@@ -221,9 +225,9 @@ func (f file) render(c *chart.Chart) ([]byte, error) {
 	return []byte(header + strings.Join(parts, "---\n")), nil
 }
 
-// templates renders a chart, and returns the text of each of its templates by its path below the folder templates. If
-// cluster is nil, the API is what Helm's own client takes by default.
-func templates(
+// renderTemplates renders a chart, and returns the text of each of its templates by its path below the folder
+// templates. If cluster is nil, the API is what Helm's own client takes by default.
+func renderTemplates(
 	c *chart.Chart,
 	in string,
 	given map[string]any,
@@ -245,9 +249,9 @@ func templates(
 	return named, nil
 }
 
-// tidy removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and
+// tidyYAML removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and
 // between documents, and a separator before the first document.
-func tidy(text string) string {
+func tidyYAML(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")

@@ -44,7 +44,7 @@ func examples(t *testing.T) map[string]map[string]any {
 	require.NotEmpty(t, paths)
 	found := map[string]map[string]any{}
 	for _, path := range paths {
-		given, err := values(path)
+		given, err := readValues(path)
 		require.NoError(t, err)
 		found[strings.TrimSuffix(filepath.Base(path), ".yaml")] = given
 	}
@@ -54,7 +54,7 @@ func examples(t *testing.T) map[string]map[string]any {
 // objects returns what a chart gives for values, by kind, namespace and name.
 func objects(t *testing.T, c *chart.Chart, given map[string]any) map[string]*unstructured.Unstructured {
 	t.Helper()
-	texts, err := templates(c, namespace, given, nil)
+	texts, err := renderTemplates(c, namespace, given, nil)
 	require.NoError(t, err)
 	var all []byte
 	for path, text := range texts {
@@ -310,7 +310,7 @@ func TestAPackagedChartIsTheSame(t *testing.T) {
 
 // The job that makes the namespace reaches Temporal as the processes do, and sees no key of payloads: it writes none.
 func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
-	given := with(examples(t)["incus"], "temporal", map[string]any{
+	given := withValue(examples(t)["incus"], "temporal", map[string]any{
 		"address":           "temporal:7233",
 		"apiKeySecret":      "api",
 		"payloadKeysSecret": "payload-keys",
@@ -334,9 +334,13 @@ func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
 
 // Where the API server lacks an API, or a value turns it off, nothing of it is made.
 func TestWhatIsOptional(t *testing.T) {
-	off := with(examples(t)["incus"], "flowControl", map[string]any{"enabled": false})
-	off = with(with(off, "networkPolicy", map[string]any{"enabled": false}), "crds", map[string]any{"install": false})
-	off = with(off, "priorityClass", map[string]any{"create": false, "name": "theirs"})
+	off := withValue(examples(t)["incus"], "flowControl", map[string]any{"enabled": false})
+	off = withValue(
+		withValue(off, "networkPolicy", map[string]any{"enabled": false}),
+		"crds",
+		map[string]any{"install": false},
+	)
+	off = withValue(off, "priorityClass", map[string]any{"create": false, "name": "theirs"})
 	for name, o := range objects(t, loadChart(t), off) {
 		for _, kind := range []string{"FlowSchema", "PriorityLevelConfiguration", "NetworkPolicy", "CustomResourceDefinition", "PriorityClass"} {
 			assert.NotEqual(t, kind, o.GetKind(), name)
@@ -348,7 +352,7 @@ func TestWhatIsOptional(t *testing.T) {
 
 	old := *chartutil.DefaultCapabilities
 	old.APIVersions = chartutil.VersionSet{"v1", "apps/v1"}
-	texts, err := templates(loadChart(t), namespace, examples(t)["incus"], &old)
+	texts, err := renderTemplates(loadChart(t), namespace, examples(t)["incus"], &old)
 	require.NoError(t, err)
 	assert.Empty(t, strings.TrimSpace(texts["flowcontrol.yaml"]))
 }
@@ -392,7 +396,7 @@ func TestWrongValuesAreExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var given map[string]any
 			require.NoError(t, yaml.Unmarshal([]byte(row.values), &given))
-			_, err := templates(c, namespace, given, nil)
+			_, err := renderTemplates(c, namespace, given, nil)
 			require.ErrorContains(t, err, row.says)
 		})
 	}
@@ -455,9 +459,9 @@ func TestTheJobHasAnotherNameWhenItChanges(t *testing.T) {
 	before := job(given)
 	require.NotEmpty(t, before)
 	assert.Equal(t, before, job(given))
-	assert.NotEqual(t, before, job(with(given, "image", map[string]any{"repository": "other"})))
-	assert.NotEqual(t, before, job(with(given, "clusterName", "other")))
-	assert.Equal(t, before, job(with(given, "bridge", map[string]any{"replicas": 3})))
+	assert.NotEqual(t, before, job(withValue(given, "image", map[string]any{"repository": "other"})))
+	assert.NotEqual(t, before, job(withValue(given, "clusterName", "other")))
+	assert.Equal(t, before, job(withValue(given, "bridge", map[string]any{"replicas": 3})))
 }
 
 // TestPodMonitor reads the rendered PodMonitor with the type of Prometheus' operator, which is no part of the stack.
@@ -480,7 +484,7 @@ func TestPodMonitor(t *testing.T) {
 // TestPrometheusRule reads the rendered PrometheusRule with the type of Prometheus' operator: it has the groups of the
 // file that others load as it is.
 func TestPrometheusRule(t *testing.T) {
-	texts, err := templates(loadChart(t), namespace, examples(t)["full"], nil)
+	texts, err := renderTemplates(loadChart(t), namespace, examples(t)["full"], nil)
 	require.NoError(t, err)
 	var rule monitoringv1.PrometheusRule
 	require.NoError(t, yaml.UnmarshalStrict([]byte(texts["prometheusrule.yaml"]), &rule))

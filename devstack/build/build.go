@@ -27,8 +27,8 @@ const (
 // HeavyNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
 func HeavyNames() []string { return []string{Kubernetes, Temporal} }
 
-// describe names a heavy binary in progress messages.
-func describe(name string) string {
+// describeBinary names a heavy binary in progress messages.
+func describeBinary(name string) string {
 	switch name {
 	case Kubernetes:
 		return "etcd, kube-apiserver, controller-manager, scheduler, kubectl and KWOK as one binary"
@@ -54,11 +54,11 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, environment(name))
+	key, err := sourceKey(ctx, module, flags, goEnvironment(name))
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
-	entry, err := cached(ctx, name, key, name, progress, func(entry string) error {
+	entry, err := cachedEntry(ctx, name, key, name, progress, func(entry string) error {
 		return compileInto(ctx, entry, name, module, flags, progress)
 	})
 	if err != nil {
@@ -70,11 +70,11 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 // compileInto builds the module into the folder entry, which either does not exist or is complete. The caller holds the
 // lock of the name.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
-	return whole(entry, name, func(dir string) error {
-		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describe(name), entry)
+	return fillEntry(entry, name, func(dir string) error {
+		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describeBinary(name), entry)
 		began := time.Now()
 		arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{"."})
-		if err := compile(ctx, module, name, environment(name), arguments, progress); err != nil {
+		if err := compile(ctx, module, name, goEnvironment(name), arguments, progress); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(progress, "built %s in %s\n", name, time.Since(began).Round(time.Second))

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// kept is how many cache entries of one name are kept: the current one and the one before it, so that a switch between
-// two branches builds nothing. An entry has about 150 MB.
-const kept = 2
+// keptEntries is how many cache entries of one name are kept: the current one and the one before it. A switch between
+// two branches then builds nothing. An entry has about 150 MB.
+const keptEntries = 2
 
 // CacheDir returns the folder of the heavy binaries, and creates it: $MILLWRIGHT_CACHE, or else "millwright" in the
 // user's cache folder. It is outside of every clone.
@@ -38,9 +38,9 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// prune removes all entries of one name except the most recently used ones and the entry keep. The caller holds the
-// lock of the name. A stack that runs a removed binary continues, because its processes hold the file open.
-func prune(cache, name, keep string) error {
+// pruneEntries removes all entries of one name except the most recently used ones and the entry keep. The caller holds
+// the lock of the name. A stack that runs a removed binary continues, because its processes hold the file open.
+func pruneEntries(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)
 	if err != nil {
 		return fmt.Errorf("read the cache: %w", err)
@@ -63,15 +63,15 @@ func prune(cache, name, keep string) error {
 	}
 	slices.SortFunc(entries, func(a, b used) int { return b.at.Compare(a.at) })
 	var errs []error
-	for _, old := range entries[min(kept-1, len(entries)):] {
+	for _, old := range entries[min(keptEntries-1, len(entries)):] {
 		errs = append(errs, os.RemoveAll(old.path))
 	}
 	return errors.Join(errs...)
 }
 
-// lock takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The
+// lockFile takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The
 // kernel also releases the lock when the process ends. If another process holds the lock, waiting is called once.
-func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)

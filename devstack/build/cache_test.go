@@ -30,14 +30,14 @@ func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
 	fresh := entry(t, cache, "kubernetes-4", time.Hour)
 	other := entry(t, cache, "temporal-1", 9*time.Hour)
 
-	require.NoError(t, prune(cache, "kubernetes", fresh))
+	require.NoError(t, pruneEntries(cache, "kubernetes", fresh))
 	for _, gone := range []string{oldest, old} {
 		assert.NoDirExists(t, gone)
 	}
 	for _, stays := range []string{recent, fresh, other} {
 		assert.DirExists(t, stays)
 	}
-	require.NoError(t, prune(cache, "kubernetes", fresh), "again")
+	require.NoError(t, pruneEntries(cache, "kubernetes", fresh), "again")
 	assert.DirExists(t, recent)
 }
 
@@ -46,18 +46,18 @@ func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
 	inUse := entry(t, cache, "kubernetes-1", 9*time.Hour) // an old branch, checked out again
 	entry(t, cache, "kubernetes-2", time.Hour)
 	old := entry(t, cache, "kubernetes-3", 2*time.Hour)
-	require.NoError(t, prune(cache, "kubernetes", inUse))
+	require.NoError(t, pruneEntries(cache, "kubernetes", inUse))
 	assert.DirExists(t, inUse)
 	assert.NoDirExists(t, old)
 }
 
 func TestUsingAnEntryMakesItTheNewest(t *testing.T) {
 	dir := entry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
-	assert.True(t, use(filepath.Join(dir, "kubernetes")))
+	assert.True(t, markUsed(filepath.Join(dir, "kubernetes")))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now(), info.ModTime(), time.Minute)
-	assert.False(t, use(filepath.Join(dir, "missing")))
+	assert.False(t, markUsed(filepath.Join(dir, "missing")))
 }
 
 func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
@@ -80,15 +80,15 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 
 func TestSecondBuilderWaitsForTheLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lock(t.Context(), path, func() { t.Error("nobody else holds it") })
+	unlock, err := lockFile(t.Context(), path, func() { t.Error("nobody else holds it") })
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = lock(ctx, path, cancel) // it waits until ctx is cancelled
+	_, err = lockFile(ctx, path, cancel) // it waits until ctx is cancelled
 	require.ErrorIs(t, err, context.Canceled)
 
 	unlock()
-	unlock, err = lock(t.Context(), path, func() {})
+	unlock, err = lockFile(t.Context(), path, func() {})
 	require.NoError(t, err)
 	unlock()
 }

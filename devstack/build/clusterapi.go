@@ -48,20 +48,20 @@ func clusterAPIPrograms() []clusterAPIProgram {
 	}
 }
 
-// edit replaces a text in a file of a published module.
-type edit struct {
+// sourceEdit replaces a text in a file of a published module.
+type sourceEdit struct {
 	module, file string
 	old, new     string
-	times        int // how many times old is in the file; any other number is an error
+	times        int // how often the old text must be in the file; any other number is an error
 }
 
 // loopbackEdits make Cluster API's programs listen on loopback addresses only. Upstream binds webhooks, workload
 // clusters and the debug server of the development provider to all addresses, and has no flag to change this. Workload
 // clusters have the same ports in every stack, so they listen at the address of the variable POD_IP, which differs
 // between stacks.
-func loopbackEdits() []edit {
+func loopbackEdits() []sourceEdit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
-	return []edit{
+	return []sourceEdit{
 		{
 			controllerRuntime,
 			"pkg/webhook/server.go",
@@ -87,7 +87,7 @@ func loopbackEdits() []edit {
 }
 
 // apply edits the module's copy in a folder.
-func (e edit) apply(folder string) error {
+func (e sourceEdit) apply(folder string) error {
 	path := filepath.Join(folder, e.file)
 	text, err := os.ReadFile(path)
 	if err != nil {

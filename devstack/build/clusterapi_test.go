@@ -14,7 +14,7 @@ func TestEditOfAModuleWhoseTextIsAnotherFails(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "server.go")
 	require.NoError(t, os.WriteFile(path, []byte("listen(all); listen(all)"), 0o600))
-	e := edit{module: "m", file: "server.go", old: "listen(all)", new: "listen(loopback)", times: 2}
+	e := sourceEdit{module: "m", file: "server.go", old: "listen(all)", new: "listen(loopback)", times: 2}
 	require.NoError(t, e.apply(folder))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)

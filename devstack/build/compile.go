@@ -18,7 +18,7 @@ const (
 	// number of compiled packages that shows that the go command has no cache: with one, it compiles only changed
 	// packages
 	coldFrom  = 20
-	tailLines = 40 // lines of the compiler's output in an error
+	tailLines = 40 // number of lines of the compiler's output that an error contains
 )
 
 // compile runs the go command in dir with additional environment variables, and reports its progress. If the context is
@@ -26,7 +26,7 @@ const (
 func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its own group, to be ended as a whole
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group of its own can be ended as a whole
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer
@@ -41,7 +41,7 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
-		out.report(what, progress, finished)
+		out.reportProgress(what, progress, finished)
 	}()
 
 	err := command.Run()
@@ -65,7 +65,7 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 	return nil
 }
 
-// compilerOutput parses the output of `go build -v`. The tail may be read after reading has ended.
+// compilerOutput parses the output of `go build -v`. The field tail may be read after the method read has returned.
 type compilerOutput struct {
 	packages  atomic.Int64 // packages compiled so far; the go command does not print cached ones
 	downloads atomic.Int64 // modules downloaded so far
@@ -93,8 +93,9 @@ func (o *compilerOutput) read(output io.Reader) {
 	_, _ = io.Copy(io.Discard, output) // an endless line must not block the compiler
 }
 
-// line returns a line of progress. It says how long the whole build takes if the go command has no cache for it.
-func (o *compilerOutput) line(what string, took time.Duration) string {
+// progressLine returns a line of progress. It says how long the whole build takes if the go command has no cache for
+// it.
+func (o *compilerOutput) progressLine(what string, took time.Duration) string {
 	packages := o.packages.Load()
 	text := fmt.Sprintf(
 		"  %s: %s, %d packages compiled, %d modules downloaded",
@@ -103,14 +104,14 @@ func (o *compilerOutput) line(what string, took time.Duration) string {
 		packages,
 		o.downloads.Load(),
 	)
-	if packages >= coldFrom && describe(what) != what {
+	if packages >= coldFrom && describeBinary(what) != what {
 		text += "; all takes five minutes or so on two cores, once"
 	}
 	return text
 }
 
-// report writes a line every now and then until finished is closed.
-func (o *compilerOutput) report(what string, progress io.Writer, finished <-chan struct{}) {
+// reportProgress writes a line every now and then until finished is closed.
+func (o *compilerOutput) reportProgress(what string, progress io.Writer, finished <-chan struct{}) {
 	began := time.Now()
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
@@ -119,7 +120,7 @@ func (o *compilerOutput) report(what string, progress io.Writer, finished <-chan
 		case <-finished:
 			return
 		case <-ticker.C:
-			_, _ = fmt.Fprintln(progress, o.line(what, time.Since(began)))
+			_, _ = fmt.Fprintln(progress, o.progressLine(what, time.Since(began)))
 		}
 	}
 }

@@ -29,15 +29,19 @@ func TestCompilerOutputIsSorted(t *testing.T) {
 func TestAnEstimateIsOnlyOfABuildWithoutACache(t *testing.T) {
 	var warm, cold compilerOutput
 	warm.packages.Add(coldFrom - 1)
-	assert.Equal(t, "  kubernetes: 15s, 19 packages compiled, 0 modules downloaded", warm.line(Kubernetes, 15*time.Second))
+	assert.Equal(
+		t,
+		"  kubernetes: 15s, 19 packages compiled, 0 modules downloaded",
+		warm.progressLine(Kubernetes, 15*time.Second),
+	)
 	cold.packages.Add(800)
 	cold.downloads.Add(3)
 	assert.Equal(
 		t,
 		"  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once",
-		cold.line(Kubernetes, 30*time.Second),
+		cold.progressLine(Kubernetes, 30*time.Second),
 	)
-	assert.NotContains(t, cold.line("worker", time.Minute), "minutes", "ours take seconds")
+	assert.NotContains(t, cold.progressLine("worker", time.Minute), "minutes", "ours take seconds")
 
 	module, cache := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module small\n"), 0o600))

@@ -21,8 +21,8 @@ const readyFile = ".complete"
 // others wait. A second call takes milliseconds. The cache keeps the folders of the last two recipes of each name.
 func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
 	sum := sha256.Sum256([]byte(recipe))
-	return cached(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
-		return whole(entry, name, func(dir string) error {
+	return cachedEntry(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
+		return fillEntry(entry, name, func(dir string) error {
 			if err := fill(dir); err != nil {
 				return err
 			}
@@ -31,9 +31,9 @@ func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill f
 	})
 }
 
-// cached returns the cache entry of a name and a key. If the entry does not have the file, build makes the entry, for
-// one caller at a time.
-func cached(
+// cachedEntry returns the cache entry of a name and a key. If the entry does not have the file, build makes the entry,
+// for one caller at a time.
+func cachedEntry(
 	ctx context.Context,
 	name, key, file string,
 	progress io.Writer,
@@ -44,28 +44,28 @@ func cached(
 		return "", err
 	}
 	entry := filepath.Join(cache, name+"-"+key)
-	if use(filepath.Join(entry, file)) {
+	if markUsed(filepath.Join(entry, file)) {
 		return entry, nil
 	}
-	unlock, err := lock(ctx, filepath.Join(cache, name+".lock"), func() {
+	unlock, err := lockFile(ctx, filepath.Join(cache, name+".lock"), func() {
 		_, _ = fmt.Fprintf(progress, "another process builds %s: waiting for it\n", name)
 	})
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if use(filepath.Join(entry, file)) { // built while this process waited for the lock
+	if markUsed(filepath.Join(entry, file)) { // another process built the entry while this process waited for the lock
 		return entry, nil
 	}
 	if err := build(entry); err != nil {
 		return "", err
 	}
-	return entry, prune(cache, name, entry)
+	return entry, pruneEntries(cache, name, entry)
 }
 
-// whole makes the folder entry, which either does not exist or is complete. The caller holds the lock of the name, so
-// only a build that was killed can have left a temporary folder.
-func whole(entry, name string, fill func(dir string) error) error {
+// fillEntry makes the folder entry, which either does not exist or is complete. The caller holds the lock of the name,
+// so only a build that was killed can have left a temporary folder.
+func fillEntry(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
 		return fmt.Errorf("remove an unfinished build of %s: %w", name, err)
@@ -82,14 +82,14 @@ func whole(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// use reports whether a cache entry has the file. It marks the entry as used now, so that prune removes other entries
-// first.
-func use(path string) bool {
+// markUsed reports whether a cache entry has the file. It marks the entry as used now, so that prune removes other
+// entries first.
+func markUsed(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
 	now := time.Now()
-	_ = os.Chtimes(filepath.Dir(path), now, now) // fails in a read-only cache, without harm
+	_ = os.Chtimes(filepath.Dir(path), now, now) // in a read-only cache this fails without harm
 	return true
 }

@@ -26,30 +26,30 @@ func linkerFlags(name, module string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		stamp = version.stamp()
+		stamp = version.versionFlags()
 	}
 	return []string{"-trimpath", "-ldflags", strings.TrimSpace("-s -w " + stamp)}, nil
 }
 
-// version is a Kubernetes release.
-type version struct{ git, major, minor string }
+// kubernetesRelease is a Kubernetes release.
+type kubernetesRelease struct{ git, major, minor string }
 
 // kubernetesVersion reads the version of Kubernetes from a go.mod.
-func kubernetesVersion(goMod string) (version, error) {
+func kubernetesVersion(goMod string) (kubernetesRelease, error) {
 	text, err := os.ReadFile(goMod)
 	if err != nil {
-		return version{}, fmt.Errorf("read version of Kubernetes: %w", err)
+		return kubernetesRelease{}, fmt.Errorf("read version of Kubernetes: %w", err)
 	}
 	found := regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(text)
 	if found == nil {
-		return version{}, fmt.Errorf("read version of Kubernetes: %s requires no k8s.io/kubernetes", goMod)
+		return kubernetesRelease{}, fmt.Errorf("read version of Kubernetes: %s requires no k8s.io/kubernetes", goMod)
 	}
-	return version{string(found[1]), string(found[2]), string(found[3])}, nil
+	return kubernetesRelease{string(found[1]), string(found[2]), string(found[3])}, nil
 }
 
-// stamp returns the linker flags that make the components report their version. Without them they report
+// versionFlags returns the linker flags that make the components report their version. Without them they report
 // "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
-func (v version) stamp() string {
+func (v kubernetesRelease) versionFlags() string {
 	const variables = "k8s.io/component-base/version."
 	return fmt.Sprintf(
 		"-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
@@ -60,8 +60,8 @@ func (v version) stamp() string {
 	)
 }
 
-// environment returns the additional environment variables of the go command for a heavy binary.
-func environment(name string) []string {
+// goEnvironment returns the additional environment variables of the go command for a heavy binary.
+func goEnvironment(name string) []string {
 	if name == Kubelet {
 		return []string{"CGO_ENABLED=0"} // it runs with the C library of the node's image, not with that of this machine
 	}
@@ -70,15 +70,15 @@ func environment(name string) []string {
 
 // sourceKey returns the name of a binary in the cache: a hash over the toolchain, its flags and the sources.
 func sourceKey(ctx context.Context, module string, flags, environment []string) (string, error) {
-	toolchain, err := toolchain(ctx, module, environment)
+	toolchain, err := toolchainVersion(ctx, module, environment)
 	if err != nil {
 		return "", err
 	}
-	return keyOf(os.DirFS(module), toolchain, flags)
+	return hashModule(os.DirFS(module), toolchain, flags)
 }
 
-// toolchain returns the go command's version inside the module (its go.mod may require another toolchain).
-func toolchain(ctx context.Context, module string, environment []string) (string, error) {
+// toolchainVersion returns the go command's version inside the module (its go.mod may require another toolchain).
+func toolchainVersion(ctx context.Context, module string, environment []string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
 	command.Dir, command.Env = module, append(os.Environ(), environment...)
 	out, err := command.Output()
@@ -88,9 +88,9 @@ func toolchain(ctx context.Context, module string, environment []string) (string
 	return string(out), nil
 }
 
-// keyOf hashes every file of the module that may be part of the binary: all except tests, documents and hidden files.
-// It need not load packages, and so also hashes a few files that are not part of the binary.
-func keyOf(module fs.FS, toolchain string, flags []string) (string, error) {
+// hashModule hashes every file of the module that may be part of the binary: all except tests, documents and hidden
+// files. It need not load packages, and so also hashes a few files that are not part of the binary.
+func hashModule(module fs.FS, toolchain string, flags []string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)
 	err := fs.WalkDir(module, ".", func(path string, entry fs.DirEntry, err error) error {

@@ -23,7 +23,7 @@ func TestKeyChangesWithWhatTheBinaryIsMadeOf(t *testing.T) {
 		t.Helper()
 		module := maps.Clone(base)
 		maps.Copy(module, edits)
-		key, err := keyOf(module, toolchain, flags)
+		key, err := hashModule(module, toolchain, flags)
 		require.NoError(t, err)
 		return key
 	}
@@ -64,7 +64,7 @@ func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
 	v, err := kubernetesVersion(goMod)
 	require.NoError(t, err)
 	assert.Equal(t, "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 "+
-		"-X k8s.io/component-base/version.gitMinor=36", v.stamp())
+		"-X k8s.io/component-base/version.gitMinor=36", v.versionFlags())
 
 	_, err = kubernetesVersion(filepath.Join("..", "kubernetes", "go.mod"))
 	require.NoError(t, err, "the real one")

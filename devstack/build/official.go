@@ -27,14 +27,14 @@ func officialPackages() map[string]string {
 
 // Official returns a folder with the programs of Temporal's official images, under their names in the images and in the
 // versions of devstack/temporal. If the cache lacks the folder, Official builds the programs. Build the heavy binary
-// Temporal first: it has nearly all of their packages, so that then only the programs are linked.
+// Temporal first: it has nearly all of their packages, and Official then only links the programs.
 func Official(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", Temporal)
 	flags, err := linkerFlags(Temporal, module)
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, environment(Temporal))
+	key, err := sourceKey(ctx, module, flags, goEnvironment(Temporal))
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of Temporal's programs: %w", err)
 	}
@@ -48,7 +48,7 @@ func Official(ctx context.Context, repo string, progress io.Writer) (string, err
 		began := time.Now()
 		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
 			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})
-			if err := compile(ctx, module, name, environment(Temporal), arguments, progress); err != nil {
+			if err := compile(ctx, module, name, goEnvironment(Temporal), arguments, progress); err != nil {
 				return err
 			}
 		}

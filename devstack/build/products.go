@@ -58,7 +58,7 @@ func compileProducts(ctx context.Context, repo, module, output string, packages 
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", bin, err)
 	}
-	unlock, err := lock(ctx, filepath.Join(bin, ".lock"), func() {})
+	unlock, err := lockFile(ctx, filepath.Join(bin, ".lock"), func() {})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func checkMain(repo, folder string) error {
 // FindRepo returns the root of the clone: the folder from, or the nearest folder above it, that has the go.mod of
 // module millwright. An empty from means the working directory.
 func FindRepo(from string) (string, error) {
-	dir, err := filepath.Abs(from) // of the empty string: the working directory
+	dir, err := filepath.Abs(from) // the working directory if from is empty
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}

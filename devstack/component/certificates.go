@@ -18,7 +18,7 @@ func WriteTemporalCertificates(l Layout) error {
 	}
 	server := authority.Template("temporal", x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 	server.DNSNames, server.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopback)}
-	if err := ca.Issue(server, l.temporalServer(), l.temporalServerKey()); err != nil {
+	if err := ca.Issue(server, l.temporalCertificate(), l.temporalServerKey()); err != nil {
 		return fmt.Errorf("make Temporal's certificate: %w", err)
 	}
 	if err := ca.Issue(

@@ -7,8 +7,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// The label by which Cluster API's core filters its objects, and its values in the stack. Core handles only objects
-// with its value; the providers handle all objects.
+// The label by which Cluster API's core filters objects, and the values of this label in the stack. Core handles only
+// objects with the value UpstreamFilter; Cluster API's providers handle all objects.
 const (
 	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilter   = "upstream"
@@ -68,7 +68,7 @@ func (p Plan) clusterAPIFlags(name string) []string {
 		"--webhook-port=" + strconv.Itoa(p.Ports[webhooksPort(name)]),
 		"--webhook-cert-dir=" + p.Layout().clusterAPIWebhooks(),
 		"--diagnostics-address=0",
-		"--insecure-diagnostics=true", // no certificate for what is not served
+		"--insecure-diagnostics=true", // needs no certificate; metrics are not served anyway
 	}
 	if name == build.ClusterAPICore {
 		flags = append(flags, "--watch-filter="+UpstreamFilter, "--feature-gates="+coreFeatures)
@@ -76,7 +76,7 @@ func (p Plan) clusterAPIFlags(name string) []string {
 	return flags
 }
 
-// Environment returns the additional environment variables of a component. Those of the options come after them.
+// Environment returns the additional environment variables of a component. The variables of the options come last.
 func (p Plan) Environment(name string) []string {
 	if name == ClusterAPIDev {
 		return []string{"POD_IP=" + p.WorkloadClusters()}

@@ -45,16 +45,16 @@ type Component struct {
 	After      []string // components that must be ready before it starts, if they are chosen
 	Heavy      string   // name of its heavy binary; empty: it has another program
 	Folder     string   // folder of its main package among Millwright's own binaries; empty: it has another program
-	ClusterAPI bool     // its program is Cluster API's with its name: build.ClusterAPIPrograms
+	ClusterAPI bool     // its program is the one with its name in build.ClusterAPIPrograms
 
-	OnDemand bool // not part of "all"
+	OnDemand bool // runs only if it is named, not as part of a whole stack
 }
 
 // Extra is a component that is not in the table. The caller that starts the stack describes it. Its program is in
-// Plan.Binaries, its command line in Plan.Args. It gets one port.
+// Plan.Binaries, its command line in Plan.Args. An extra gets one port.
 type Extra struct {
 	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // as Component.Needs
+	Needs []string `json:"needs,omitempty"` // components that it needs: see Component.Needs
 	Ready string   `json:"ready"`           // HTTP path at its port that answers 200 when it is ready
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Identities with a kubeconfig: one for each process, so that the audit log shows the sender of each request.
 const (
-	Admin            = "admin" // people and kubectl
+	Admin            = "admin" // identity of people and of kubectl
 	Test             = "test"  // integration tests
 	StarterUser      = "millwright"
 	WorkerIdentity   = "millwright-worker"
@@ -26,7 +26,7 @@ const (
 	ProviderIdentity = "millwright-provider"
 	MCMIdentity      = "machine-controller-manager"
 
-	ClusterAPIIdentity = "cluster-api" // all programs of Cluster API
+	ClusterAPIIdentity = "cluster-api" // identity of all programs of Cluster API
 )
 
 // SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
@@ -57,27 +57,27 @@ func UsersOf(role string) []string {
 type identity struct {
 	name  string // name of the kubeconfig
 	user  string // name of the user for the API server
-	group string // group of the user; empty: none, so that only RBAC gives permissions
+	group string // group of the user; empty: no group, and only RBAC gives permissions
 }
 
-// masters is the group that may do everything. Its members are parts of a cluster, or a person. Worker and bridge are
-// not members: they have exactly the permissions in the product's manifests.
-const masters = "system:masters"
+// mastersGroup is the group that may do everything. Its members are parts of a cluster, or a person. Worker and bridge
+// are not members: they have exactly the permissions in the product's manifests.
+const mastersGroup = "system:masters"
 
 func identities() []identity {
 	return []identity{
-		{Admin, Admin, masters},
+		{Admin, Admin, mastersGroup},
 		{ControllerManager, "system:" + ControllerManager, ""},
 		{Scheduler, "system:" + Scheduler, ""},
-		{Kwok, Kwok, masters},
-		{VirtualCloud, VirtualCloud, masters},
+		{Kwok, Kwok, mastersGroup},
+		{VirtualCloud, VirtualCloud, mastersGroup},
 		{WorkerIdentity, WorkerIdentity, ""},
 		{BridgeIdentity, BridgeIdentity, ""},
 		{ProviderIdentity, ProviderIdentity, ""},
-		{MCMIdentity, MCMIdentity, masters},
-		{ClusterAPIIdentity, ClusterAPIIdentity, masters},
-		{StarterUser, StarterUser, masters},
-		{Test, Test, masters},
+		{MCMIdentity, MCMIdentity, mastersGroup},
+		{ClusterAPIIdentity, ClusterAPIIdentity, mastersGroup},
+		{StarterUser, StarterUser, mastersGroup},
+		{Test, Test, mastersGroup},
 	}
 }
 
@@ -107,7 +107,7 @@ func writeIdentities(l Layout, server string) error {
 		}
 	}
 	rows.Flush()
-	if err := os.WriteFile(l.tokens(), []byte(table.String()), 0o600); err != nil {
+	if err := os.WriteFile(l.tokensFile(), []byte(table.String()), 0o600); err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
 	return nil

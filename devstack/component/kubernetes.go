@@ -56,7 +56,7 @@ func (p Plan) apiServerFlags() []string {
 		"--advertise-address=192.0.2.2",
 		"--endpoint-reconciler-type=none",
 		"--cert-dir=" + l.Path("pki"),
-		"--token-auth-file=" + l.tokens(),
+		"--token-auth-file=" + l.tokensFile(),
 		"--authorization-mode=Node,RBAC",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -64,9 +64,9 @@ func (p Plan) apiServerFlags() []string {
 		"--service-account-signing-key-file=" + l.serviceAccountKey(),
 		"--audit-policy-file=" + l.auditPolicy(),
 		"--audit-log-path=" + l.AuditLog(),
-		"--audit-log-mode=batch", // requests do not wait for the file
+		"--audit-log-mode=batch", // in this mode, requests do not wait for the log file
 		"--audit-log-batch-buffer-size=100000",
-		"--audit-log-maxsize=100000", // MB: it never rotates, so that counts are whole
+		"--audit-log-maxsize=100000", // in MB: the log never rotates, and counts of requests are complete
 	}
 }
 
@@ -78,22 +78,22 @@ func (p Plan) controllerManagerFlags() []string {
 		"--bind-address=" + loopback,
 		"--secure-port=" + strconv.Itoa(p.Ports[ControllerManager]),
 		"--cert-dir=" + l.Path("pki", ControllerManager),
-		"--authentication-skip-lookup=true", // there is no client CA to look up
+		"--authentication-skip-lookup=true", // the stack has no CA of clients to look up
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + l.serviceAccountKey(),
 		"--root-ca-file=" + l.APIServerCertificate(),
-		"--kube-api-qps=500", // each controller fetches its own token: 8 s at the default of 20
+		"--kube-api-qps=500", // with the default of 20, it takes 8 s until each controller has its own token
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
 		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().grace),
-		"--controllers=" + strings.Join(controllers(), ","), // a second flag adds to these
+		"--controllers=" + strings.Join(enabledControllers(), ","), // a second flag --controllers adds more controllers
 	}
 }
 
-// controllers are the controllers that machines, pods, volumes and disruption budgets need. With fewer controllers, the
-// controller manager starts faster.
-func controllers() []string {
+// enabledControllers are the controllers that machines, pods, volumes and disruption budgets need. With fewer
+// controllers, the controller manager starts faster.
+func enabledControllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
 		"daemonset-controller",
@@ -133,9 +133,9 @@ func (p Plan) kwokFlags() []string {
 	return []string{
 		Kwok,
 		"--kubeconfig=" + l.Kubeconfig(Kwok),
-		"--config=" + l.stages(),
+		"--config=" + l.stagesFile(),
 		"--server-address=" + Address(p.Ports[Kwok]),
-		"--manage-nodes-with-label-selector=type=kwok", // without the label, the node has no kubelet
+		"--manage-nodes-with-label-selector=type=kwok", // a node without the label has no simulated kubelet
 		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().lease.Seconds())),
 	}
 }

@@ -26,8 +26,8 @@ func (l Layout) AuditLog() string { return l.Path("logs", "audit.log") }
 func (l Layout) Kubectl() string { return l.Path("kubectl") }
 
 func (l Layout) auditPolicy() string { return l.Path("config", "audit-policy.yaml") }
-func (l Layout) stages() string      { return l.Path("config", "stages.yaml") }
-func (l Layout) tokens() string      { return l.Path("pki", "tokens.csv") }
+func (l Layout) stagesFile() string  { return l.Path("config", "stages.yaml") }
+func (l Layout) tokensFile() string  { return l.Path("pki", "tokens.csv") }
 
 // serviceAccountKey signs the tokens of ServiceAccounts. Key and tokens survive restarts.
 func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-account.key") }
@@ -45,8 +45,8 @@ func (l Layout) TemporalClient() string { return l.Path("pki", "temporal-client.
 // TemporalClientKey is the private key of TemporalClient.
 func (l Layout) TemporalClientKey() string { return l.Path("pki", "temporal-client.key") }
 
-func (l Layout) temporalServer() string    { return l.Path("pki", "temporal.crt") }
-func (l Layout) temporalServerKey() string { return l.Path("pki", "temporal.key") }
+func (l Layout) temporalCertificate() string { return l.Path("pki", "temporal.crt") }
+func (l Layout) temporalServerKey() string   { return l.Path("pki", "temporal.key") }
 
 // ClusterAPIAuthority is the certificate of the CA of the webhooks of Cluster API.
 func (l Layout) ClusterAPIAuthority() string { return l.Path("pki", "cluster-api-ca.crt") }
@@ -60,9 +60,9 @@ func (l Layout) Kubeconfig(identity string) string {
 	return l.Path("kubeconfig", identity+".kubeconfig")
 }
 
-// folders are the folders that must exist before any component starts. They are private, because they have the stack's
-// tokens.
-func (l Layout) folders() []string {
+// privateFolders are the folders that must exist before any component starts. They are private, because they have the
+// stack's tokens.
+func (l Layout) privateFolders() []string {
 	return []string{
 		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooks(),
 		l.Path(Etcd), l.Path(Kwok), l.Path(Temporal), l.Path(VirtualCloud),

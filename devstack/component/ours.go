@@ -30,7 +30,7 @@ func (p Plan) temporalFlags() []string {
 		flags = append(
 			flags,
 			"--tls-cert",
-			l.temporalServer(),
+			l.temporalCertificate(),
 			"--tls-key",
 			l.temporalServerKey(),
 			"--tls-ca",
@@ -126,7 +126,7 @@ func (p Plan) Command(name string) []string {
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
 		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
-		flags = append(flags, "--identity", name) // after a restart it leads at once, as in a pod
+		flags = append(flags, "--identity", name) // a restarted bridge with the same identity leads at once, as in a pod
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:
@@ -134,7 +134,7 @@ func (p Plan) Command(name string) []string {
 	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
 		flags = p.clusterAPIFlags(name)
 	default:
-		if _, isExtra := p.extra(name); !isExtra {
+		if _, isExtra := p.extraNamed(name); !isExtra {
 			flags = p.kubernetesCommand(name)
 		}
 	}

@@ -11,12 +11,12 @@ type Plan struct {
 	Repo       string              `json:"repo"`
 	Components []string            `json:"components"`
 	Ports      map[string]int      `json:"ports"`
-	Binaries   map[string]string   `json:"binaries"`          // path by component
+	Binaries   map[string]string   `json:"binaries"`          // path of the binary, by name of the component
 	Kubectl    string              `json:"kubectl,omitempty"` // the multi-call binary, if there is an API server
 	Env        map[string][]string `json:"env,omitempty"`
 	Args       map[string][]string `json:"args,omitempty"`
 	Quiet      bool                `json:"quiet,omitempty"`
-	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // of a virtual node's lease; zero: Quiet decides
+	NodeLease  time.Duration       `json:"nodeLease,omitempty"` // duration of a virtual node's lease; zero: Quiet decides
 	Timeout    time.Duration       `json:"timeout"`
 	// TemporalTLS makes Temporal's frontend require certificates of its clients.
 	TemporalTLS bool `json:"temporalTLS,omitempty"`
@@ -28,8 +28,8 @@ type Plan struct {
 	ClusterAPI string `json:"clusterAPI,omitempty"`
 }
 
-// extra returns the Extra with the name; false if there is none.
-func (p Plan) extra(name string) (Extra, bool) {
+// extraNamed returns the Extra with the name; false if there is none.
+func (p Plan) extraNamed(name string) (Extra, bool) {
 	i := slices.IndexFunc(p.Extras, func(e Extra) bool { return e.Name == name })
 	if i < 0 {
 		return Extra{}, false

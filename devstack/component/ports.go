@@ -21,18 +21,18 @@ const (
 	etcdPeerPort   = "etcd-peer"
 	temporalUIPort = "temporal-ui"
 
-	temporalInternalPort  = "temporal-internal" // first of a range
+	temporalInternalPort  = "temporal-internal" // first port of a range
 	temporalInternalPorts = 8
 
 	firstExtraPort   = 16495 // the extras have these ports
 	firstExtraOffset = 22
 )
 
-// MaxExtras is the maximum number of extras: a stack has ports for so many.
+// MaxExtras is the maximum number of extras: a stack has four ports for them.
 const MaxExtras = 4
 
-// port is one port of the stack.
-type port struct {
+// stackPort is one port of the stack.
+type stackPort struct {
 	name     string
 	owner    string // component that listens there
 	standard int    // documented default
@@ -42,8 +42,8 @@ type port struct {
 // portTable lists all ports. Temporal's two ports are its defaults, which people and tools expect. The other ports are
 // unusual, so that they rarely collide with another cluster on this computer, and lower than the ports that Linux takes
 // for outgoing connections.
-func portTable(extras ...Extra) []port {
-	table := []port{
+func portTable(extras ...Extra) []stackPort {
+	table := []stackPort{
 		{Etcd, Etcd, 16379, 0},
 		{etcdPeerPort, Etcd, 16380, 1},
 		{APIServer, APIServer, 16443, 2},
@@ -53,24 +53,28 @@ func portTable(extras ...Extra) []port {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // these five: metrics and health
+		{Worker, Worker, 16490, 9}, // this port and the next four serve metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
 		{SecondWorker, SecondWorker, 16494, 21},
-		{MCMManager, MCMManager, 16499, 26}, // these two: metrics and health
+		{MCMManager, MCMManager, 16499, 26}, // this port and the next one serve metrics and health
 		{MCMMachines, MCMMachines, 16500, 27},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPorts; i++ {
-		table = append(table, port{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
+		table = append(table, stackPort{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
 	}
 	for i, e := range extras {
-		table = append(table, port{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
+		table = append(table, stackPort{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
 	}
 	for i, name := range ClusterAPI() {
 		// the first: health
-		table = append(table, port{name, name, 16501 + i, 28 + i}, port{webhooksPort(name), name, 16505 + i, 32 + i})
+		table = append(
+			table,
+			stackPort{name, name, 16501 + i, 28 + i},
+			stackPort{webhooksPort(name), name, 16505 + i, 32 + i},
+		)
 	}
 	return table
 }
@@ -82,7 +86,7 @@ const (
 	blockCount = 350
 )
 
-// StandardPorts returns the documented ports of the chosen components, or an error with the first one in use.
+// StandardPorts returns the documented ports of the chosen components, or an error that names the first port in use.
 func StandardPorts(chosen []string, extras ...Extra) (map[string]int, error) {
 	ports := map[string]int{}
 	for _, p := range portTable(extras...) {
@@ -131,7 +135,7 @@ func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[strin
 }
 
 // firstTaken returns the first port of the chosen components that is in use.
-func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (port, bool) {
+func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (stackPort, bool) {
 	for _, p := range portTable(extras...) {
 		for _, name := range chosen {
 			if name != p.owner {
@@ -144,7 +148,7 @@ func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (port, b
 			_ = l.Close()
 		}
 	}
-	return port{}, false
+	return stackPort{}, false
 }
 
 // Address returns host and port of a port on loopback.
@@ -154,8 +158,8 @@ func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(p
 var ErrLocked = errors.New("locked by another process")
 
 // TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file
-// handle is closed, in this process and in the processes that inherited it. So it ends at the latest with these
-// processes.
+// handle is closed, in this process and in the processes that inherited it. So the lock ends at the latest when these
+// processes end.
 func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

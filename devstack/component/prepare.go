@@ -15,7 +15,7 @@ import (
 // second call replaces them, except the ServiceAccount key. It never changes data of components.
 func Prepare(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
-	for _, folder := range l.folders() {
+	for _, folder := range l.privateFolders() {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("make folder: %w", err)
 		}
@@ -62,7 +62,7 @@ func writeStages(ctx context.Context, plan Plan) error {
 	if err != nil {
 		return fmt.Errorf("print KWOK stages: %w", err)
 	}
-	if err := os.WriteFile(plan.Layout().stages(), stages, 0o600); err != nil {
+	if err := os.WriteFile(plan.Layout().stagesFile(), stages, 0o600); err != nil {
 		return fmt.Errorf("write KWOK stages: %w", err)
 	}
 	return nil
@@ -74,15 +74,15 @@ func writeStages(ctx context.Context, plan Plan) error {
 func writeKubectl(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
-		quote(l.Path("kubectl-cache")), quote(l.Kubeconfig(Admin)), quote(plan.Kubectl))
+		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(Admin)), shellQuote(plan.Kubectl))
 	if err := os.WriteFile(l.Kubectl(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
 	return nil
 }
 
-// quote quotes a word for the shell.
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+// shellQuote quotes a word for the shell.
+func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // writeAuditPolicy writes the API server's audit policy. The audit log has the requests of Millwright's processes, of
 // people and of tests, without bodies, and no requests of Kubernetes' own components. Benchmarks count requests in it.

@@ -27,7 +27,7 @@ func prepared(t *testing.T) Layout {
 
 func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 	l := prepared(t)
-	file, err := os.Open(l.tokens())
+	file, err := os.Open(l.tokensFile())
 	require.NoError(t, err)
 	rows, err := csv.NewReader(file).ReadAll()
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 		assert.Zero(t, info.Mode().Perm()&0o077, "%s is readable by others", name)
 	}
 	assert.Len(t, tokens, len(rows), "tokens differ")
-	assert.Equal(t, masters, groups[Admin])
+	assert.Equal(t, mastersGroup, groups[Admin])
 	for _, product := range []string{WorkerIdentity, BridgeIdentity} {
 		group, known := groups[product]
 		assert.True(t, known)
@@ -84,7 +84,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 		[]string{plan.Layout().Kubeconfig(Admin), "kubectl", "millwright", "top", "a b"},
 		strings.Split(strings.TrimSpace(string(out)), "\n"),
 	)
-	assert.Equal(t, `'it'\''s'`, quote("it's"))
+	assert.Equal(t, `'it'\''s'`, shellQuote("it's"))
 }
 
 // A renewal replaces the CA: neither side takes the certificates of before.
@@ -95,7 +95,7 @@ func TestCertificatesOfATemporalThatDemandsThem(t *testing.T) {
 	verify := func(ca []byte) (server, client error) {
 		roots := x509.NewCertPool()
 		require.True(t, roots.AppendCertsFromPEM(ca))
-		shown, err := authority.ReadPEM(l.temporalServer(), x509.ParseCertificate)
+		shown, err := authority.ReadPEM(l.temporalCertificate(), x509.ParseCertificate)
 		require.NoError(t, err)
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback, KeyUsages: []x509.ExtKeyUsage{usage}})

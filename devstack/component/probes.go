@@ -29,27 +29,27 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	defer cancel()
 	switch name {
 	case Etcd:
-		return healthy(ctx, p.etcdURL()+"/health")
+		return checkHealth(ctx, p.etcdURL()+"/health")
 	case APIServer:
 		return p.probeAPIServer(ctx)
 	case ControllerManager:
 		return p.probeControllerManager(ctx)
 	case Scheduler:
-		return healthy(ctx, "https://"+Address(p.Ports[Scheduler])+"/healthz")
+		return checkHealth(ctx, "https://"+Address(p.Ports[Scheduler])+"/healthz")
 	case Kwok:
-		return healthy(ctx, "http://"+Address(p.Ports[Kwok])+"/healthz")
+		return checkHealth(ctx, "http://"+Address(p.Ports[Kwok])+"/healthz")
 	case Temporal:
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
-		return healthy(ctx, p.Cloud()+"/healthz")
+		return checkHealth(ctx, p.Cloud()+"/healthz")
 	case MCMManager, MCMMachines:
-		return healthy(ctx, "http://"+Address(p.Ports[name])+"/healthz")
+		return checkHealth(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	}
-	path := "/readyz" // path of worker and bridge
-	if e, isExtra := p.extra(name); isExtra {
+	path := "/readyz" // path of the readiness check of worker and bridge
+	if e, isExtra := p.extraNamed(name); isExtra {
 		path = e.Ready
 	}
-	return healthy(ctx, "http://"+Address(p.Ports[name])+path)
+	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
 // LoopbackClient verifies no certificates, because it connects only to components of the stack on loopback addresses,
@@ -59,15 +59,15 @@ var LoopbackClient = &http.Client{Transport: &http.Transport{
 	DisableKeepAlives: true,                                  // a restarted component has no old connections
 }}
 
-// healthy checks a health endpoint.
-func healthy(ctx context.Context, url string) error {
+// checkHealth checks a health endpoint.
+func checkHealth(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", url, err)
 	}
 	response, err := LoopbackClient.Do(request)
 	if err != nil {
-		return err // it contains the URL
+		return err // the error contains the URL
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
@@ -98,7 +98,7 @@ func (p Plan) probeAPIServer(ctx context.Context) error {
 // probeControllerManager also checks for a result of the controllers, the ServiceAccount of a namespace: /healthz
 // succeeds before the controllers run, and no pod can be created without the ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
-	if err := healthy(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
+	if err := checkHealth(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err
 	}
 	clients, err := p.Clientset()
@@ -130,5 +130,5 @@ func (p Plan) probeTemporal(ctx context.Context) error {
 	if _, err := clients.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 		return fmt.Errorf("ask Temporal for its health: %w", err)
 	}
-	return healthy(ctx, p.TemporalUI()+"/healthz")
+	return checkHealth(ctx, p.TemporalUI()+"/healthz")
 }

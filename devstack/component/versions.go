@@ -28,7 +28,7 @@ func Versions(plan Plan) map[string]string {
 		if read[binary] == nil {
 			info, err := buildinfo.ReadFile(binary)
 			if err != nil {
-				continue // it reports no version, but may run
+				continue // the program reports no version, but may run
 			}
 			read[binary] = info
 		}

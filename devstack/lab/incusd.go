@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/stack"
 )
 
-// incusdCommand is the component incusd. The supervisor starts it, not people.
-func incusdCommand(p *places) *cobra.Command {
+// incusdCommand returns the command that runs the component incusd. The supervisor starts it, not people.
+func incusdCommand(p *stackFlags) *cobra.Command {
 	var o nodes.Options
 	var network string
 	command := &cobra.Command{
@@ -40,8 +40,8 @@ func incusdCommand(p *places) *cobra.Command {
 	return command
 }
 
-// machineClassCommand prints a class of real machines.
-func machineClassCommand(p *places) *cobra.Command {
+// machineClassCommand returns the command that prints a MachineClass of real machines, with its Secret.
+func machineClassCommand(p *stackFlags) *cobra.Command {
 	var namespace, name string
 	command := &cobra.Command{
 		Use:   "machine-class",

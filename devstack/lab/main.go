@@ -18,16 +18,16 @@ import (
 	"millwright/process/commandline"
 )
 
-func main() { commandline.Main(root()) }
+func main() { commandline.Main(rootCommand()) }
 
-// places are the flags of all commands.
-type places struct{ repo, dir string }
+// stackFlags are the values of the flags that all commands have.
+type stackFlags struct{ repo, dir string }
 
 // folder returns the stack's folder.
-func (p places) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
+func (p stackFlags) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
-func root() *cobra.Command {
-	var p places
+func rootCommand() *cobra.Command {
+	var p stackFlags
 	command := &cobra.Command{
 		Use:   "lab",
 		Short: "Run Millwright's local stack with real machines, or with Prometheus",
@@ -45,7 +45,7 @@ packages. All commands of devstack also work on this stack: status, logs, kubect
 	return command
 }
 
-func upCommand(p *places) *cobra.Command {
+func upCommand(p *stackFlags) *cobra.Command {
 	var o stack.Options
 	var with parts.Parts
 	var nodes string
@@ -122,7 +122,7 @@ func printPlaces(c *cobra.Command, s *stack.Stack) error {
 	return table.Flush()
 }
 
-func downCommand(p *places) *cobra.Command {
+func downCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "Stop the stack; leaves no process, and no folder in the cgroup hierarchies",

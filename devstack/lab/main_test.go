@@ -14,9 +14,9 @@ func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("../..", "lab")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 3)
-	examples := pages.Examples(root(), "lab")
+	examples := pages.Examples(rootCommand(), "lab")
 	require.Greater(t, len(examples), 2)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(root()))
+		assert.NoError(t, call.Check(rootCommand()))
 	}
 }

@@ -34,7 +34,7 @@ const fieldManager = "devstack"
 // applyProduct applies what the product needs in the API server, and waits until its CRDs are served. It may be called
 // again.
 func applyProduct(ctx context.Context, p component.Plan) error {
-	objects, err := product(p)
+	objects, err := productObjects(p)
 	if err != nil || len(objects) == 0 {
 		return err
 	}
@@ -57,11 +57,11 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 	return nil
 }
 
-// product returns all objects that applyProduct applies: the product's CRDs and RBAC (deploy/crds, deploy/rbac,
+// productObjects returns all objects that applyProduct applies: the product's CRDs and RBAC (deploy/crds, deploy/rbac,
 // deploy/rbac/tokens), bindings of its roles to the stack's users, its FlowSchemas and priority level, and the plan's
-// own manifests; with Cluster API also the CRDs and webhooks of that, and the policy that limits what its core may
-// change.
-func product(p component.Plan) ([]*unstructured.Unstructured, error) {
+// own manifests. In a stack with Cluster API, it also returns Cluster API's CRDs and webhooks, and the policy that
+// limits what Cluster API's core may change.
+func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
 	if p.ClusterAPI != "" {
@@ -77,7 +77,7 @@ func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, found...)
 	}
-	nameCore(objects)
+	nameCoreUser(objects)
 	bindings, err := bindUsers(objects)
 	if err != nil {
 		return nil, err
@@ -93,13 +93,13 @@ func product(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return slices.Concat(objects, bindings, flows, upstream), nil
 }
 
-// nameCore makes the admission policies name the user that Cluster API's core has in the stack.
-func nameCore(objects []*unstructured.Unstructured) {
+// nameCoreUser makes the admission policies name the user that Cluster API's core has in the stack.
+func nameCoreUser(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
 		}
-		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // an error: there is none
+		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // an error means that there is none
 		for _, v := range validations {
 			if fields, isMap := v.(map[string]any); isMap {
 				expression, _ := fields["expression"].(string)
@@ -148,7 +148,7 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read manifest %s: %w", path, err)
 		}
-		if len(object.Object) > 0 { // else the document is empty
+		if len(object.Object) > 0 { // an empty document has no object
 			objects = append(objects, object)
 		}
 	}
@@ -298,7 +298,7 @@ func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.
 		if err != nil {
 			return false, err
 		}
-		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions") // absent in a new definition
+		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions") // a new CRD has no conditions
 		return slices.ContainsFunc(conditions, func(c any) bool {
 			condition, ok := c.(map[string]any)
 			return ok && condition["type"] == "Established" && condition["status"] == "True"

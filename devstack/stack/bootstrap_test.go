@@ -39,8 +39,8 @@ func TestManifestsAreReadWithoutKustomizeFiles(t *testing.T) {
 func TestTailIsOfTheLastStart(t *testing.T) {
 	path := t.TempDir() + "/x.log"
 	require.NoError(t, os.WriteFile(path, []byte("=== first\nold\n=== second\nnew\n"), 0o600))
-	assert.Equal(t, "=== second\nnew", tail(path))
-	assert.Empty(t, tail(path+".absent"))
+	assert.Equal(t, "=== second\nnew", logTail(path))
+	assert.Empty(t, logTail(path+".absent"))
 }
 
 func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {

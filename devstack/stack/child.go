@@ -18,19 +18,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// grace is how long a component may take to end after SIGTERM. It is short: no component needs more, and data survive
-// SIGKILL.
-const grace = 3 * time.Second
+// terminationGrace is how long a component may take to end after SIGTERM. It is short: no component needs more, and
+// data survive SIGKILL.
+const terminationGrace = 3 * time.Second
 
-// child is one process of a component.
-type child struct {
-	name    string
-	process Process
-	handle  *os.Process
-	began   time.Time
-	ended   chan struct{} // closed when the process has been waited for
-	how     string        // how it ended; read it after ended
-	ok      bool          // it ended without an error; read it after ended
+// childProcess is one process of a component.
+type childProcess struct {
+	name       string
+	process    Process
+	handle     *os.Process
+	began      time.Time
+	ended      chan struct{} // closed when the process has been waited for
+	exitReason string        // how the process ended; valid when ended is closed
+	succeeded  bool          // the process ended without an error; valid when ended is closed
 }
 
 // start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap,
@@ -56,7 +56,7 @@ func (s *supervisor) start(ctx context.Context, name string) error {
 	return nil
 }
 
-// applyProduct is the part of bootstrap that needs no process.
+// applyProduct does the part of the component bootstrap that needs no process: it applies CRDs, roles and flow schemas.
 func (s *supervisor) applyProduct(ctx context.Context) error {
 	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
 	err := applyProduct(ctx, s.plan)
@@ -71,13 +71,13 @@ func (s *supervisor) applyProduct(ctx context.Context) error {
 }
 
 // launch returns the running process of a component; it starts one if there is none.
-func (s *supervisor) launch(name string) (*child, error) {
+func (s *supervisor) launch(name string) (*childProcess, error) {
 	s.launching.Lock()
 	defer s.launching.Unlock()
 	if s.stopping {
 		return nil, fmt.Errorf("start %s: %w", name, errStopped)
 	}
-	if c := s.child(name); c != nil {
+	if c := s.childNamed(name); c != nil {
 		return c, nil
 	}
 	return s.spawn(name)
@@ -87,7 +87,7 @@ func (s *supervisor) launch(name string) (*child, error) {
 // rollout of a hundred machines: with Go's default it took a sixth of the API server's time.
 var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
-func (s *supervisor) spawn(name string) (*child, error) {
+func (s *supervisor) spawn(name string) (*childProcess, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
 	// The user's TEMPORAL_ variables and configuration file are for another Temporal: components must not read them.
@@ -114,7 +114,7 @@ func (s *supervisor) spawn(name string) (*child, error) {
 	)
 	command.Stdout, command.Stderr = log, log
 
-	c := &child{name: name, began: time.Now(), ended: make(chan struct{})}
+	c := &childProcess{name: name, began: time.Now(), ended: make(chan struct{})}
 	if err := attached.Start(command); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -127,29 +127,29 @@ func (s *supervisor) spawn(name string) (*child, error) {
 		s.running[name] = c
 		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.began}
 	})
-	go s.reap(c, command)
+	go s.recordEnd(c, command)
 	return c, nil
 }
 
-// reap waits for the end of a process and records it.
-func (s *supervisor) reap(c *child, command *exec.Cmd) {
-	c.ok = command.Wait() == nil
-	c.how = command.ProcessState.String()
-	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.how)
+// recordEnd waits for the end of a process and records it.
+func (s *supervisor) recordEnd(c *childProcess, command *exec.Cmd) {
+	c.succeeded = command.Wait() == nil
+	c.exitReason = command.ProcessState.String()
+	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.exitReason)
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		delete(s.running, c.name)
 		status.Process = Process{}
-		if c.name == component.Bootstrap && c.ok {
+		if c.name == component.Bootstrap && c.succeeded {
 			status.State, status.Took = StateDone, time.Since(c.began)
 			return
 		}
-		status.State, status.Error = StateExited, c.how
+		status.State, status.Error = StateExited, c.exitReason
 	})
 	close(c.ended)
 }
 
 // awaitReady waits until the component is ready, or returns why it cannot be.
-func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
+func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	for {
@@ -162,11 +162,11 @@ func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
 		}
 		select {
 		case <-c.ended:
-			if c.name == component.Bootstrap && c.ok {
+			if c.name == component.Bootstrap && c.succeeded {
 				return nil
 			}
 			log := s.plan.Layout().Log(c.name)
-			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.how, log, tail(log))
+			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.exitReason, log, logTail(log))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), notReady)
 		case <-ticker.C:
@@ -175,7 +175,7 @@ func (s *supervisor) awaitReady(ctx context.Context, c *child) error {
 }
 
 // becomeReady records that a process is ready, unless it ended meanwhile.
-func (s *supervisor) becomeReady(c *child) {
+func (s *supervisor) becomeReady(c *childProcess) {
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		if status.State == StateStarting && status.Process == c.process {
 			status.State, status.Took = StateReady, time.Since(c.began)
@@ -185,15 +185,16 @@ func (s *supervisor) becomeReady(c *child) {
 
 // kill sends SIGKILL to a component and returns when it is gone. It does nothing if the component does not run.
 func (s *supervisor) kill(name string) {
-	if c := s.child(name); c != nil {
+	if c := s.childNamed(name); c != nil {
 		_ = c.handle.Signal(syscall.SIGKILL)
 		<-c.ended
 	}
 }
 
-// terminate sends SIGTERM to a component, and SIGKILL if it takes too long. A paused one is continued to receive it.
+// terminate sends SIGTERM to a component, and SIGKILL if it takes too long to end. It continues a paused component,
+// which could not receive SIGTERM.
 func (s *supervisor) terminate(name string) {
-	c := s.child(name)
+	c := s.childNamed(name)
 	if c == nil {
 		return
 	}
@@ -201,13 +202,13 @@ func (s *supervisor) terminate(name string) {
 	_ = c.handle.Signal(syscall.SIGCONT)
 	select {
 	case <-c.ended:
-	case <-time.After(grace):
+	case <-time.After(terminationGrace):
 		_ = c.handle.Signal(syscall.SIGKILL)
 		<-c.ended
 	}
 }
 
-func (s *supervisor) child(name string) *child {
+func (s *supervisor) childNamed(name string) *childProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running[name]

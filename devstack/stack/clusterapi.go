@@ -36,9 +36,9 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
-		w := webhooks{name: name, url: p.ClusterAPIWebhooks(name), authority: authority}
+		w := programWebhooks{name: name, url: p.ClusterAPIWebhooks(name), authority: authority}
 		for _, object := range objects {
-			if err := w.serve(object, labels); err != nil {
+			if err := w.redirect(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
 			}
 		}
@@ -67,17 +67,17 @@ func definitionLabels(path string) (map[string]string, error) {
 	return labels, nil
 }
 
-// webhooks are those of one program.
-type webhooks struct {
-	name      string // of the program
-	url       string // without a path
-	authority []byte // its CA, as PEM
+// programWebhooks are the webhooks of one program of Cluster API.
+type programWebhooks struct {
+	name      string // name of the program
+	url       string // URL of the webhooks, without a path
+	authority []byte // certificate of the webhooks' CA, as PEM
 }
 
-// serve changes an object of upstream's manifests so that the API server calls the program: for conversions of a CRD
+// redirect changes an object of upstream's manifests so that the API server calls the program: for conversions of a CRD
 // with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A configuration
 // gets the program's name as a prefix, because it has the same name in the manifests of all programs.
-func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]string) error {
+func (w programWebhooks) redirect(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
 		object.SetLabels(labels)
@@ -87,7 +87,7 @@ func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]str
 		}
 		return unstructured.SetNestedMap(object.Object, map[string]any{
 			"strategy": "Webhook",
-			"webhook":  map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": w.client("/convert")},
+			"webhook":  map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": w.clientConfig("/convert")},
 		}, "spec", "conversion")
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		object.SetName(w.name + "-" + object.GetName())
@@ -97,12 +97,12 @@ func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]str
 		}
 		for _, hook := range hooks {
 			fields, ok := hook.(map[string]any)
-			// an error: the field is of another type
+			// an error means that the field has another type
 			path, found, _ := unstructured.NestedString(fields, "clientConfig", "service", "path")
 			if !ok || !found {
 				return errors.New("a webhook has no path of a service")
 			}
-			fields["clientConfig"] = w.client(path)
+			fields["clientConfig"] = w.clientConfig(path)
 		}
 		return unstructured.SetNestedSlice(object.Object, hooks, "webhooks")
 	default:
@@ -110,6 +110,6 @@ func (w webhooks) serve(object *unstructured.Unstructured, labels map[string]str
 	}
 }
 
-func (w webhooks) client(path string) map[string]any {
+func (w programWebhooks) clientConfig(path string) map[string]any {
 	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.authority)}
 }

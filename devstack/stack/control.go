@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// serve answers the supervisor's HTTP API. Readers use stack.json, so all calls change something:
+// serve answers the supervisor's HTTP API. All calls change something, because readers use stack.json:
 //
 //	POST /stop                                everything, and then the supervisor itself
 //	POST /components/{name}/start             returns when ready
@@ -26,25 +26,25 @@ import (
 func (s *supervisor) serve(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop(errStopped) })
-	s.handle(mux, "start", func(r *http.Request, name string) error {
+	s.handleAction(mux, "start", func(r *http.Request, name string) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.plan.Timeout)
 		defer cancel()
 		return s.start(ctx, name)
 	})
-	s.handle(mux, "stop", func(_ *http.Request, name string) error {
+	s.handleAction(mux, "stop", func(_ *http.Request, name string) error {
 		s.terminate(name)
 		return nil
 	})
-	s.handle(mux, "kill", func(_ *http.Request, name string) error {
+	s.handleAction(mux, "kill", func(_ *http.Request, name string) error {
 		s.kill(name)
 		return nil
 	})
-	s.handle(mux, "signal/{number}", func(r *http.Request, name string) error {
+	s.handleAction(mux, "signal/{number}", func(r *http.Request, name string) error {
 		number, err := strconv.Atoi(r.PathValue("number"))
 		if err != nil {
 			return fmt.Errorf("signal %s: %w", name, err)
 		}
-		c := s.child(name)
+		c := s.childNamed(name)
 		if c == nil {
 			return fmt.Errorf("signal %s: %w", name, os.ErrProcessDone)
 		}
@@ -54,8 +54,8 @@ func (s *supervisor) serve(listener net.Listener) {
 	slog.Error("control API ended", "error", server.Serve(listener))
 }
 
-// handle adds one action on components.
-func (s *supervisor) handle(mux *http.ServeMux, verb string, do func(r *http.Request, name string) error) {
+// handleAction adds the handler of one action on a component.
+func (s *supervisor) handleAction(mux *http.ServeMux, verb string, do func(r *http.Request, name string) error) {
 	mux.HandleFunc("POST /components/{name}/"+verb, func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if !slices.Contains(s.plan.Components, name) {

@@ -12,8 +12,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// downTimeout bounds an orderly end; each component has its own grace period. Afterwards the supervisor is killed, and
-// all components with it.
+// downTimeout is the maximum time of an orderly end of the stack; each component has its own grace period. After this
+// time the supervisor is killed, and all components with it.
 const downTimeout = 30 * time.Second
 
 // Down stops the stack; see the function Down.
@@ -31,7 +31,7 @@ func Down(ctx context.Context, dir string) error {
 			return nil // there was never a stack
 		}
 		if err == nil { // no supervisor runs, and none can start while this process holds the lock
-			return errors.Join(sweep(ctx, dir), lock.Close())
+			return errors.Join(endLeftovers(ctx, dir), lock.Close())
 		}
 		if !errors.Is(err, component.ErrLocked) {
 			return err
@@ -41,11 +41,11 @@ func Down(ctx context.Context, dir string) error {
 		case err != nil:
 			return err
 		case live && time.Now().After(patience):
-			if err := end(ctx, state.Supervisor); err != nil {
+			if err := killProcess(ctx, state.Supervisor); err != nil {
 				return err
 			}
 		case live && !told:
-			told = state.post(ctx, "/stop") == nil // otherwise try again
+			told = state.post(ctx, "/stop") == nil // if this fails, the loop tries again
 		}
 		select {
 		case <-ctx.Done():
@@ -55,16 +55,16 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// sweep ends what a dead supervisor left behind, normally nothing, and removes its state. The caller holds the stack's
-// lock.
-func sweep(ctx context.Context, dir string) error {
+// endLeftovers ends the processes that a dead supervisor left behind, normally none, and removes its state file. The
+// caller holds the stack's lock.
+func endLeftovers(ctx context.Context, dir string) error {
 	state, err := readState(dir)
-	if errors.Is(err, fs.ErrNotExist) { // after an orderly end
+	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order, and removed the file
 		return nil
 	}
 	if err == nil { // an unreadable state names no processes
 		for _, p := range state.processes() {
-			if err := end(ctx, p); err != nil {
+			if err := killProcess(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -75,8 +75,8 @@ func sweep(ctx context.Context, dir string) error {
 	return nil
 }
 
-// end kills a process if it is still the same one, and waits until it is gone.
-func end(ctx context.Context, p Process) error {
+// killProcess kills a process if it is still the same one, and waits until it is gone.
+func killProcess(ctx context.Context, p Process) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for p.alive() {

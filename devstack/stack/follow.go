@@ -11,9 +11,9 @@ import (
 	"millwright/devstack/component"
 )
 
-// join waits for a stack that another process has started, and starts the components that have ended.
-func join(ctx context.Context, o Options) (*Stack, error) {
-	s, err := follow(ctx, o, nil)
+// joinRunning waits for a stack that another process has started, and starts the components that have ended.
+func joinRunning(ctx context.Context, o Options) (*Stack, error) {
+	s, err := followStart(ctx, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -38,28 +38,28 @@ func join(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// follow reports the progress of a start, one line for each component that becomes ready, and returns when all are
+// followStart reports the progress of a start, one line for each component that becomes ready, and returns when all are
 // ready.
-func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
+func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	told := map[string]bool{}
-	deadline := time.Now().Add(o.Timeout + grace) // the supervisor gives up before that
+	deadline := time.Now().Add(o.Timeout + terminationGrace) // the supervisor gives up before that
 	for {
 		state, live, err := liveState(o.Dir)
 		if err != nil {
 			return nil, err
 		}
 		if live {
-			report(o, state, told)
+			reportReady(o, state, told)
 		}
 		switch {
 		case live && state.Phase == PhaseReady:
 			return &Stack{state}, nil
-		case !live && ended == nil && abandoned(o.Dir):
+		case !live && ended == nil && isAbandoned(o.Dir):
 			return nil, whyEnded(o.Dir, ErrNotRunning)
 		case time.Now().After(deadline):
-			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+grace)
+			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+terminationGrace)
 		}
 		select {
 		case err := <-ended:
@@ -71,8 +71,8 @@ func follow(ctx context.Context, o Options, ended <-chan error) (*Stack, error) 
 	}
 }
 
-// abandoned reports whether no process runs, starts or stops the stack.
-func abandoned(dir string) bool {
+// isAbandoned reports whether no process runs the stack in a folder, starts it or stops it.
+func isAbandoned(dir string) bool {
 	lock, err := component.TryLock(component.Layout(dir).Lock())
 	if err != nil {
 		return false
@@ -81,8 +81,8 @@ func abandoned(dir string) bool {
 	return true
 }
 
-// report prints the components that became ready since the last call.
-func report(o Options, state State, told map[string]bool) {
+// reportReady prints the components that became ready since the last call.
+func reportReady(o Options, state State, told map[string]bool) {
 	for _, c := range state.Components {
 		if c.State.Alive() && !told[c.Name] {
 			told[c.Name] = true
@@ -109,6 +109,6 @@ func whyEnded(dir string, err error) error {
 		"the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s",
 		err,
 		log,
-		tail(log),
+		logTail(log),
 	)
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// tail returns, for error messages, the last lines of a component's log since its last start; nothing if the log cannot
-// be read.
-func tail(path string) string {
+// logTail returns, for error messages, the last lines of a component's log since its last start; nothing if the log
+// cannot be read.
+func logTail(path string) string {
 	const window, lines = 32 << 10, 20
 	file, err := os.Open(path)
 	if err != nil {
@@ -19,7 +19,7 @@ func tail(path string) string {
 		_, _ = file.Seek(-window, io.SeekEnd)
 	}
 	text, _ := io.ReadAll(file)
-	_, last, found := lastCut(string(text), "=== ")
+	_, last, found := cutAtLast(string(text), "=== ")
 	if !found {
 		last = string(text)
 	}
@@ -27,8 +27,8 @@ func tail(path string) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// lastCut cuts around the last line that begins with a prefix.
-func lastCut(text, prefix string) (before, after string, found bool) {
+// cutAtLast cuts around the last line that begins with a prefix.
+func cutAtLast(text, prefix string) (before, after string, found bool) {
 	i := strings.LastIndex("\n"+text, "\n"+prefix)
 	if i < 0 {
 		return text, "", false

@@ -25,8 +25,8 @@ import (
 type Options struct {
 	// Repo is the root of the clone; empty means the one that contains the working directory.
 	Repo string
-	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data,
-	// so that the next Up continues with them; remove the folder for a fresh start.
+	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the
+	// data, so that the next Up continues with them; remove the folder for a fresh start.
 	Dir string
 	// FreePorts uses a free block of ports instead of the documented ones, so that several stacks can run.
 	FreePorts bool
@@ -43,11 +43,11 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name; they come last, so they override others.
 	Args map[string][]string
-	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours, or
-	// the programs of extras.
+	// Binaries are paths of binaries to run instead of those of the clone, by component name: another version of ours,
+	// or the programs of extras.
 	Binaries map[string]string
-	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates. Our processes
-	// have them.
+	// TemporalTLS makes Temporal's frontend demand certificates (mTLS): component.WriteTemporalCertificates.
+	// Millwright's processes get such certificates.
 	TemporalTLS bool
 	// Quiet makes nodes renew their leases six times less often, for benchmarks: 5,000 idle nodes would otherwise use a
 	// core. A dead node is then found after five minutes instead of one.
@@ -56,12 +56,12 @@ type Options struct {
 	// dead node is found after five quarters. Zero: Quiet decides, with 40 s or 240 s. For fleets: 10,000 nodes with a
 	// lease of 240 s send 167 renewals a second.
 	NodeLease time.Duration
-	// Extras describes further components, in starting order, at most component.MaxExtras. Of them only those start that
-	// Components names.
+	// Extras describes further components, in starting order, at most component.MaxExtras. Only the extras that
+	// Components names start.
 	Extras []component.Extra
-	// Complete is called once the ports of the plan are known. It adds the files, flags and manifests that depend on them.
-	// The supervisor holds the returned locks until the stack ends. Complete is not called if the stack runs already. Nil
-	// adds nothing.
+	// Complete is called once the ports of the plan are known. It adds the files, flags and manifests that depend on
+	// them. The supervisor holds the returned locks until the stack ends. Complete is not called if the stack runs
+	// already. Nil adds nothing.
 	Complete func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout bounds the start, without builds; zero means two minutes. An idle machine needs less than 15 s.
 	Timeout time.Duration

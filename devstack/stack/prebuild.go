@@ -11,9 +11,9 @@ import (
 	"millwright/devstack/component"
 )
 
-// prebuild builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and the
-// supervisor's binary.
-func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
+// buildBinaries builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and
+// the supervisor's binary.
+func buildBinaries(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir:         o.Dir,
 		Repo:        o.Repo,
@@ -28,7 +28,7 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 		TemporalTLS: o.TemporalTLS,
 	}
 	maps.Copy(plan.Args, o.Args)
-	heavy, folders, err := sources(o.Components, o.Extras)
+	heavy, folders, err := programSources(o.Components, o.Extras)
 	if err != nil {
 		return plan, "", err
 	}
@@ -47,7 +47,7 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 			plan.Kubectl = path
 		}
 	}
-	if err := addReleased(ctx, &plan, o.Output); err != nil {
+	if err := addClusterAPI(ctx, &plan, o.Output); err != nil {
 		return plan, "", err
 	}
 	ours, err := build.Products(ctx, o.Repo, o.Output, slices.Sorted(maps.Keys(folders))...)
@@ -66,8 +66,8 @@ func prebuild(ctx context.Context, o Options) (component.Plan, string, error) {
 	return plan, ours[build.Devstack], nil
 }
 
-// addReleased adds to a plan the chosen programs of Cluster API with their manifests.
-func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) error {
+// addClusterAPI adds to a plan the chosen programs of Cluster API with their manifests.
+func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) error {
 	// Only the first call of ClusterAPIPrograms takes time: the later ones find its folder.
 	for _, name := range component.ClusterAPI() {
 		if !slices.Contains(plan.Components, name) {
@@ -82,16 +82,16 @@ func addReleased(ctx context.Context, plan *component.Plan, output io.Writer) er
 	return nil
 }
 
-// sources says which components run which program: heavy has their names by heavy binary, folders by the folder of our
-// own programs.
-func sources(chosen []string, extras []component.Extra) (heavy, folders map[string][]string, err error) {
+// programSources says which components run which program: heavy has their names by heavy binary, folders by the folder
+// of our own programs.
+func programSources(chosen []string, extras []component.Extra) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
 		c, err := component.Named(name, extras...)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // runs no program
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // needs no program
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
 		case c.Folder != "":

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// supported returns an error if the stack cannot run on this system.
-func supported() error { return nil }
+// checkSystem returns an error if the stack cannot run on this system.
+func checkSystem() error { return nil }
 
 // processOf returns the identity of a running process, or of one that was not waited for yet.
 func processOf(pid int) (Process, error) {
@@ -31,21 +31,21 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// alive reports whether this same process still runs. A zombie does not.
+// alive reports whether this same process still runs. A zombie counts as ended.
 func (p Process) alive() bool {
-	stat, err := p.stat()
+	stat, err := p.statistics()
 	return err == nil && stat.state != "Z" && stat.state != "X"
 }
 
 // paused reports whether the process is stopped by a signal.
 func (p Process) paused() bool {
-	stat, err := p.stat()
+	stat, err := p.statistics()
 	return err == nil && stat.state == "T"
 }
 
 // usage returns what the process has used so far; zeros if it is gone.
 func (p Process) usage() (cpu time.Duration, memory int64) {
-	stat, err := p.stat()
+	stat, err := p.statistics()
 	if err != nil {
 		return 0, 0
 	}
@@ -53,8 +53,8 @@ func (p Process) usage() (cpu time.Duration, memory int64) {
 	return time.Duration(stat.ticks) * (time.Second / ticksPerSecond), stat.pages * int64(os.Getpagesize())
 }
 
-// stat reads the process' statistics. It returns os.ErrProcessDone if another process has the PID now.
-func (p Process) stat() (procStat, error) {
+// statistics reads the process' statistics. It returns os.ErrProcessDone if another process has the PID now.
+func (p Process) statistics() (procStat, error) {
 	if p.PID == 0 {
 		return procStat{}, os.ErrProcessDone
 	}
@@ -70,9 +70,9 @@ func (p Process) stat() (procStat, error) {
 
 // procStat has the used fields of /proc/PID/stat (proc(5)).
 type procStat struct {
-	state string // R, S, T, Z, …
+	state string // state of the process: R, S, T, Z, …
 	ticks int64  // CPU time of user and system
-	start string // clock ticks after boot
+	start string // time of the start, in clock ticks after the boot
 	pages int64  // resident
 }
 
@@ -88,7 +88,7 @@ func readStat(pid int) (procStat, error) {
 		return procStat{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
 	}
 	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // the kernel writes numbers
+		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // the kernel writes only numbers here
 		return n
 	}
 	return procStat{

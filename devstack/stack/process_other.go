@@ -13,7 +13,7 @@ var errUnsupported = errors.New(
 	"the local stack needs Linux (parent-death signals, /proc): use docker compose up instead",
 )
 
-func supported() error { return errUnsupported }
+func checkSystem() error { return errUnsupported }
 
 func processOf(int) (Process, error) { return Process{}, errUnsupported }
 

@@ -64,17 +64,23 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	return status, nil
 }
 
-// Start makes a component ready and returns when it is. It does nothing for a ready one.
-func (s *Stack) Start(ctx context.Context, name string) error { return s.do(ctx, name, "start") }
+// Start makes a component ready and returns when it is ready. It does nothing for a component that is ready.
+func (s *Stack) Start(ctx context.Context, name string) error {
+	return s.callComponent(ctx, name, "start")
+}
 
 // Stop sends SIGTERM to a component, then SIGKILL if it does not end, and returns when it is gone. It does nothing for
-// a dead one.
-func (s *Stack) Stop(ctx context.Context, name string) error { return s.do(ctx, name, "stop") }
+// a component that does not run.
+func (s *Stack) Stop(ctx context.Context, name string) error {
+	return s.callComponent(ctx, name, "stop")
+}
 
-// Kill sends SIGKILL to a component and returns when it is gone. It does nothing for a dead one.
-func (s *Stack) Kill(ctx context.Context, name string) error { return s.do(ctx, name, "kill") }
+// Kill sends SIGKILL to a component and returns when it is gone. It does nothing for a component that does not run.
+func (s *Stack) Kill(ctx context.Context, name string) error {
+	return s.callComponent(ctx, name, "kill")
+}
 
-// Restart is Stop and Start.
+// Restart stops a component as Stop does, and starts it as Start does.
 func (s *Stack) Restart(ctx context.Context, name string) error {
 	if err := s.Stop(ctx, name); err != nil {
 		return err
@@ -82,13 +88,13 @@ func (s *Stack) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a dead
-// one.
+// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a
+// component that does not run.
 func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
-	return s.do(ctx, name, "signal/"+strconv.Itoa(int(signal)))
+	return s.callComponent(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
 
-func (s *Stack) do(ctx context.Context, name, verb string) error {
+func (s *Stack) callComponent(ctx context.Context, name, verb string) error {
 	if !slices.Contains(s.state.Plan.Components, name) {
 		return fmt.Errorf("this stack has no component %q: have %s", name, strings.Join(s.state.Plan.Components, ", "))
 	}
@@ -124,7 +130,7 @@ func (s *Stack) Dir() string { return s.state.Plan.Dir }
 // the first start of a stack that has an API server.
 func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
 
-// IdentityKubeconfig is Kubeconfig with an error for an unknown identity.
+// IdentityKubeconfig returns the path that Kubeconfig returns, or an error if the stack has no such identity.
 func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
 	if !slices.Contains(component.Identities(), identity) {
 		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.Identities(), ", "))

@@ -27,13 +27,13 @@ type ComponentState string
 
 // The states of a component. Only paused is read from the system; the supervisor knows all others itself.
 const (
-	StateWaiting  ComponentState = "waiting"  // for components that it needs
-	StateStarting ComponentState = "starting" // runs, not ready yet
+	StateWaiting  ComponentState = "waiting"  // the component waits for components that it needs
+	StateStarting ComponentState = "starting" // the process runs and is not ready yet
 	StateReady    ComponentState = "ready"
-	StateDone     ComponentState = "done"   // of bootstrap: complete
-	StatePaused   ComponentState = "paused" // SIGSTOP
-	StateExited   ComponentState = "exited" // by itself, or killed
-	StateFailed   ComponentState = "failed" // to start, or to become ready
+	StateDone     ComponentState = "done"   // only bootstrap: it is complete
+	StatePaused   ComponentState = "paused" // stopped by SIGSTOP
+	StateExited   ComponentState = "exited" // the process ended by itself, or was killed
+	StateFailed   ComponentState = "failed" // the component did not start, or did not become ready
 )
 
 // Alive reports whether a component in this state is ready, or complete in the case of bootstrap.
@@ -41,7 +41,7 @@ func (s ComponentState) Alive() bool { return s == StateReady || s == StateDone 
 
 // Process identifies a process uniquely: a PID alone may belong to another process later.
 type Process struct {
-	PID   int    `json:"pid,omitempty"`   // zero means none
+	PID   int    `json:"pid,omitempty"`   // process ID; zero: there is no process
 	Start string `json:"start,omitempty"` // boot and clock tick at which it started
 }
 
@@ -50,13 +50,13 @@ type ComponentStatus struct {
 	Name    string         `json:"name"`
 	State   ComponentState `json:"state"`
 	Process Process        `json:"process"`
-	Port    int            `json:"port,omitempty"`  // main port; zero means none
+	Port    int            `json:"port,omitempty"`  // main port; zero: the component has none
 	Since   time.Time      `json:"since,omitzero"`  // start of this state; zero while waiting
-	Took    time.Duration  `json:"took,omitempty"`  // from its start until ready
-	Error   string         `json:"error,omitempty"` // of an exit or a failure
+	Took    time.Duration  `json:"took,omitempty"`  // time from its start until it was ready
+	Error   string         `json:"error,omitempty"` // why it ended or failed
 
-	CPU    time.Duration `json:"-"` // used so far; only from Stack.Status
-	Memory int64         `json:"-"` // resident bytes; only from Stack.Status
+	CPU    time.Duration `json:"-"` // processor time used so far; only Stack.Status sets it
+	Memory int64         `json:"-"` // resident memory in bytes; only Stack.Status sets it
 }
 
 // State is the content of stack.json. The supervisor is its only writer, and replaces the file as a whole.
@@ -64,12 +64,12 @@ type State struct {
 	Plan       component.Plan    `json:"plan"`
 	Supervisor Process           `json:"supervisor"`
 	Control    string            `json:"control"` // address of the supervisor's HTTP API on loopback
-	Token      string            `json:"token"`   // required by that API
+	Token      string            `json:"token"`   // token that a request to that API must have
 	Phase      Phase             `json:"phase"`
 	Error      string            `json:"error,omitempty"`
 	Started    time.Time         `json:"started"`
-	Took       time.Duration     `json:"took,omitempty"` // from start until ready
-	Versions   map[string]string `json:"versions"`       // by component
+	Took       time.Duration     `json:"took,omitempty"` // time from the start until all components were ready
+	Versions   map[string]string `json:"versions"`       // version of each component
 	Components []ComponentStatus `json:"components"`     // in starting order
 }
 

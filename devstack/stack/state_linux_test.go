@@ -38,10 +38,10 @@ func TestProcessIsMoreThanItsNumber(t *testing.T) {
 	assert.False(t, Process{PID: process.PID, Start: "another-boot/1"}.alive(), "the number was given to another process")
 	assert.False(t, Process{}.alive())
 
-	require.NoError(t, end(t.Context(), process))
+	require.NoError(t, killProcess(t.Context(), process))
 	<-ended
 	assert.False(t, process.alive())
-	require.NoError(t, end(t.Context(), process), "ending a dead process")
+	require.NoError(t, killProcess(t.Context(), process), "ending a dead process")
 }
 
 func TestStateOfADeadSupervisorIsStale(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// handover is what Up writes to the supervisor's standard input.
-type handover struct {
+// supervisorInput is what Up writes to the supervisor's standard input.
+type supervisorInput struct {
 	Plan  component.Plan `json:"plan"`
 	Files int            `json:"files"` // inherited locks: file descriptors from 3 on
 }
@@ -33,11 +33,11 @@ type supervisor struct {
 	stop context.CancelCauseFunc // starts the shutdown
 
 	launching sync.Mutex // held while a process is being started
-	stopping  bool       // guarded by launching; no process is started any more
+	stopping  bool       // if true, no process is started any more; guarded by launching
 
 	mu      sync.Mutex
 	state   State
-	running map[string]*child // by component
+	running map[string]*childProcess // running processes, by name of the component
 }
 
 // errStopped is the cause of an orderly end.
@@ -47,7 +47,7 @@ var errStopped = errors.New("told to stop")
 // starts it and writes the plan to its standard input. It returns an error if a component does not become ready;
 // everything is stopped by then.
 func Supervise(ctx context.Context, input io.Reader) error {
-	var given handover
+	var given supervisorInput
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -58,7 +58,7 @@ func Supervise(ctx context.Context, input io.Reader) error {
 	defer unregister()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &supervisor{plan: given.Plan, stop: stop, running: map[string]*child{}}
+	s := &supervisor{plan: given.Plan, stop: stop, running: map[string]*childProcess{}}
 	return s.run(ctx)
 }
 
@@ -67,7 +67,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for control: %w", err)
 	}
-	if err := s.introduce(listener.Addr().String()); err != nil {
+	if err := s.writeFirstState(listener.Addr().String()); err != nil {
 		return err
 	}
 	go s.serve(listener)
@@ -78,14 +78,14 @@ func (s *supervisor) run(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		err = nil // stopped, perhaps during the start
+		err = nil // the supervisor was told to stop, perhaps during the start
 	}
 	s.finish(err)
 	return err
 }
 
-// introduce writes the first state, so that other processes find this supervisor.
-func (s *supervisor) introduce(control string) error {
+// writeFirstState writes the first state, so that other processes find this supervisor.
+func (s *supervisor) writeFirstState(control string) error {
 	self, err := processOf(os.Getpid())
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	s.change(func(state *State) {
+	s.changeState(func(state *State) {
 		state.Phase = PhaseReady
 		state.Took = time.Since(state.Started)
 	})
@@ -155,11 +155,11 @@ func (s *supervisor) finish(failure error) {
 	s.launching.Lock()
 	s.stopping = true
 	s.launching.Unlock()
-	s.change(func(state *State) { state.Phase = PhaseStopping })
+	s.changeState(func(state *State) { state.Phase = PhaseStopping })
 	s.stopAll()
 	if failure != nil {
 		slog.Error("stack failed", "error", failure)
-		s.change(func(state *State) {
+		s.changeState(func(state *State) {
 			state.Phase = PhaseFailed
 			state.Error = failure.Error()
 		})
@@ -171,8 +171,8 @@ func (s *supervisor) finish(failure error) {
 	_ = os.Remove(s.plan.Layout().State())
 }
 
-// change edits the state and writes it. If it cannot be written, that is only logged: the components matter more.
-func (s *supervisor) change(edit func(*State)) {
+// changeState edits the state and writes it to stack.json. A failed write is only logged: the components matter more.
+func (s *supervisor) changeState(edit func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	edit(&s.state)
@@ -183,7 +183,7 @@ func (s *supervisor) change(edit func(*State)) {
 
 // changeComponent edits one component's status and writes the state.
 func (s *supervisor) changeComponent(name string, edit func(*ComponentStatus)) {
-	s.change(func(state *State) {
+	s.changeState(func(state *State) {
 		i := slices.IndexFunc(state.Components, func(c ComponentStatus) bool { return c.Name == name })
 		before := state.Components[i].State
 		edit(&state.Components[i])

@@ -16,10 +16,10 @@ import (
 	"millwright/devstack/component"
 )
 
-// Up starts a stack and returns when all its components are ready. It builds what is missing. If the stack runs
+// Up starts a stack and returns when all its components are ready. It builds missing binaries. If the stack runs
 // already, it only starts components that have ended. If ctx ends meanwhile, Up stops what it has started.
 func Up(ctx context.Context, o Options) (*Stack, error) {
-	if err := supported(); err != nil {
+	if err := checkSystem(); err != nil {
 		return nil, err
 	}
 	o, err := o.withDefaults()
@@ -27,9 +27,9 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 		return nil, err
 	}
 	if _, err := Open(o.Dir); err == nil {
-		return join(ctx, o)
+		return joinRunning(ctx, o)
 	}
-	plan, supervisor, err := prebuild(ctx, o)
+	plan, supervisor, err := buildBinaries(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	}
 	lock, err := component.TryLock(component.Layout(o.Dir).Lock())
 	if errors.Is(err, component.ErrLocked) { // another process was faster
-		return join(ctx, o)
+		return joinRunning(ctx, o)
 	}
 	if err != nil {
 		return nil, err
@@ -47,11 +47,11 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := follow(ctx, o, ended)
+	s, err := followStart(ctx, o, ended)
 	if err == nil {
 		return s, nil
 	}
-	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // it runs, or ctx ended while it started
+	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // the stack runs, or ctx ended while it started
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*downTimeout)
 		defer cancel()
 		err = errors.Join(fmt.Errorf("start the stack: %w", err), Down(down, o.Dir))
@@ -59,8 +59,8 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	return nil, err
 }
 
-// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports; this
-// process closes its copies when launch returns, so that the locks end with the supervisor.
+// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports. This
+// process closes its copies when launch returns: the locks then end with the supervisor.
 func launch(
 	ctx context.Context,
 	o Options,
@@ -69,7 +69,7 @@ func launch(
 	lock *os.File,
 ) (<-chan error, error) {
 	defer func() { _ = lock.Close() }()
-	if err := sweep(ctx, o.Dir); err != nil {
+	if err := endLeftovers(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	locks := []*os.File{lock}
@@ -101,9 +101,10 @@ func launch(
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this
-// process reaches it; withParent, it ends with this process. The channel receives the result of its Wait.
+// process reaches it. If withParent is true, the supervisor ends with this process. The channel receives the result of
+// its Wait.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
-	text, err := json.Marshal(handover{Plan: plan, Files: len(locks)})
+	text, err := json.Marshal(supervisorInput{Plan: plan, Files: len(locks)})
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}

@@ -18,7 +18,7 @@ import (
 // Report is one run of the benchmarks.
 type Report struct {
 	Commit string    `json:"commit,omitempty"` // commit of the code; empty: not known
-	Time   time.Time `json:"time"`             // when it was written
+	Time   time.Time `json:"time"`             // time at which the report was made
 	CPUs   int       `json:"cpus"`             // processors of the computer on which everything ran
 	Loads  []Load    `json:"loads"`            // in the order in which they ran
 }
@@ -27,7 +27,7 @@ type Report struct {
 type Load struct {
 	Name     string  `json:"name"`
 	Machines int     `json:"machines"` // divisor of the figures a machine; never zero
-	Seconds  float64 `json:"seconds"`  // from the first request of the load until its end
+	Seconds  float64 `json:"seconds"`  // time from the first request of the load until its end
 	Bars     []Bar   `json:"bars,omitempty"`
 	Ideal    float64 `json:"ideal,omitempty"` // seconds of the critical path; zero: not known
 	// number of requests of worker and bridge to the API server, by "user verb resource"
@@ -45,7 +45,7 @@ type Load struct {
 
 // Bar is an aim for one figure of a load.
 type Bar struct {
-	Of  string  `json:"of"` // Seconds, Requests, Minute or Ratio
+	Of  string  `json:"of"` // name of the figure: Seconds, Requests, Minute or Ratio
 	Aim float64 `json:"aim"`
 }
 
@@ -135,7 +135,7 @@ func (r Report) Table() string {
 	for _, l := range r.Loads {
 		var bars []string
 		for _, b := range l.Bars {
-			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figure(b.Of)/b.Aim, number(b.Aim), b.Of))
+			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figure(b.Of)/b.Aim, formatNumber(b.Aim), b.Of))
 		}
 		rows = append(rows, []string{
 			l.Name,
@@ -148,11 +148,11 @@ func (r Report) Table() string {
 			cmp.Or(strings.Join(bars, "; "), "-"),
 		})
 	}
-	text.WriteString(align(rows))
+	text.WriteString(alignColumns(rows))
 	for _, l := range r.Loads {
 		fmt.Fprintf(&text, "\n%s\n", l.Name)
 		rows := [][]string{}
-		for _, what := range descending(l.Requests) {
+		for _, what := range keysByValue(l.Requests) {
 			rows = append(
 				rows,
 				[]string{
@@ -162,7 +162,7 @@ func (r Report) Table() string {
 				},
 			)
 		}
-		for _, what := range descending(l.Kept) {
+		for _, what := range keysByValue(l.Kept) {
 			rows = append(
 				rows,
 				[]string{
@@ -172,7 +172,7 @@ func (r Report) Table() string {
 				},
 			)
 		}
-		for _, process := range descending(l.CPU) {
+		for _, process := range keysByValue(l.CPU) {
 			if l.CPU[process] >= 0.05 {
 				rows = append(rows, []string{"  CPU of " + process, fmt.Sprintf("%.1f s", l.CPU[process]), ""})
 			}
@@ -187,13 +187,13 @@ func (r Report) Table() string {
 				},
 			)
 		}
-		for _, process := range descending(l.Memory) {
+		for _, process := range keysByValue(l.Memory) {
 			rows = append(rows, []string{"  memory of " + process, fmt.Sprintf("%.0f MiB", l.Memory[process]), ""})
 		}
-		for _, kind := range descending(l.Payloads) {
+		for _, kind := range keysByValue(l.Payloads) {
 			rows = append(rows, []string{"  largest payload of " + kind, fmt.Sprintf("%d bytes", l.Payloads[kind]), ""})
 		}
-		text.WriteString(align(rows))
+		text.WriteString(alignColumns(rows))
 	}
 	return text.String()
 }
@@ -210,10 +210,10 @@ func (r Report) Compare(before Report) string {
 		was := before.Loads[i]
 		rows = append(rows, []string{
 			now.Name,
-			ratio(now.Seconds, was.Seconds),
-			ratio(now.PerMachine(), was.PerMachine()),
-			ratio(now.Processors(), was.Processors()),
-			ratio(now.Events, was.Events),
+			formatRatio(now.Seconds, was.Seconds),
+			formatRatio(now.PerMachine(), was.PerMachine()),
+			formatRatio(now.Processors(), was.Processors()),
+			formatRatio(now.Events, was.Events),
 		})
 	}
 	if len(rows) == 1 {
@@ -222,12 +222,12 @@ func (r Report) Compare(before Report) string {
 	return fmt.Sprintf(
 		"As multiples of the report of %s%s:\n",
 		before.Time.UTC().Format(time.RFC3339),
-		atCommit(before.Commit),
+		commitSuffix(before.Commit),
 	) +
-		align(rows)
+		alignColumns(rows)
 }
 
-func atCommit(commit string) string {
+func commitSuffix(commit string) string {
 	if commit == "" {
 		return ""
 	}
@@ -264,23 +264,23 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// HopOf returns the figures of a hop from its measured durations, of which there must be one. It subtracts less, the
-// time of the cloud itself, from each.
+// HopOf returns the figures of a hop from its measured durations, at least one. It subtracts less, the time of the
+// cloud itself, from each duration.
 func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
 	return Hop{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}
 }
 
-// descending returns the keys, the largest value first.
-func descending[V cmp.Ordered](m map[string]V) []string {
+// keysByValue returns the keys, the largest value first.
+func keysByValue[V cmp.Ordered](m map[string]V) []string {
 	return slices.SortedFunc(
 		maps.Keys(m),
 		func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) },
 	)
 }
 
-func ratio(now, was float64) string {
+func formatRatio(now, was float64) string {
 	if was == 0 || now == 0 {
 		return "-"
 	}
@@ -294,16 +294,16 @@ func orDash(n float64, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// number formats without superfluous zeros.
-func number(n float64) string {
+// formatNumber returns a number as text, without superfluous zeros.
+func formatNumber(n float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", n), "0"), ".")
 }
 
-func align(rows [][]string) string {
+func alignColumns(rows [][]string) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush tells of errors
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the errors
 	}
 	_ = w.Flush() // a strings.Builder has no errors
 	return text.String()

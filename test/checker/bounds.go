@@ -15,20 +15,20 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// promise is what the spec of a deployment promises at each moment.
-type promise struct{ replicas, surge, unavailable int }
+// sizePromise is what the spec of a deployment promises at each moment.
+type sizePromise struct{ replicas, surge, unavailable int }
 
-func (p promise) most() int  { return p.replicas + p.surge }
-func (p promise) least() int { return p.replicas - p.unavailable }
+func (p sizePromise) mostMachines() int { return p.replicas + p.surge }
+func (p sizePromise) leastNodes() int   { return p.replicas - p.unavailable }
 
-// promised returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down; if
+// promiseOf returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down; if
 // both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
-func promised(d *v1alpha1.MachineDeployment) promise {
-	p := promise{replicas: int(d.Spec.Replicas), surge: 1}
+func promiseOf(d *v1alpha1.MachineDeployment) sizePromise {
+	p := sizePromise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
 	switch s := d.Spec.Strategy; {
 	case s.Type == v1alpha1.RecreateMachineDeploymentStrategyType:
-		return promise{replicas: p.replicas, unavailable: p.replicas}
+		return sizePromise{replicas: p.replicas, unavailable: p.replicas}
 	case s.Type == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && s.InPlaceUpdate != nil:
 		bounds = &s.InPlaceUpdate.UpdateConfiguration
 	case s.RollingUpdate != nil:
@@ -51,25 +51,25 @@ func promised(d *v1alpha1.MachineDeployment) promise {
 }
 
 // Bounds judges the number of machines of one deployment over time. When the deployment's spec changes, a looser bound
-// is in force at once, and a stricter bound from the moment at which it is first met, because Millwright does not
-// promise how soon that is.
+// is in force at once. A stricter bound is in force from the moment at which it is first met, because Millwright does
+// not promise how soon it meets a bound.
 type Bounds struct {
-	above, below *promise // promises whose upper and lower bounds are in force; nil: none yet
-	// Leaving also counts machines that are being deleted, and judges the number of instances. It must be false if a
+	above, below *sizePromise // promises whose upper and lower bounds are in force; nil: none yet
+	// If Leaving is true, Judge also counts machines that are being deleted, and instances. Leaving must be false if a
 	// person deletes machines or machines fail, because such a machine may still exist when its substitute is created.
 	Leaving bool
-	// Nodes judges the number of serving nodes. It must be false while something hurts nodes.
+	// If Nodes is true, Judge also judges the number of serving nodes. It must be false while something hurts nodes.
 	Nodes bool
 	// Forced says that disruption budgets are not judged, because drains reach their deadlines and then delete pods.
 	Forced bool
-	// Alone judges whether the node and the instance of each machine that stays are left alone. It must be false if
-	// somebody else deletes nodes or instances.
+	// If Alone is true, Judge also judges whether each machine that stays keeps its node and its instance. It must be
+	// false if somebody else deletes nodes or instances.
 	Alone bool
 }
 
 // InForce reports whether both bounds in force are those of the deployment's spec.
 func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
-	wanted := promised(d)
+	wanted := promiseOf(d)
 	return b.above != nil && b.below != nil && *b.above == wanted && *b.below == wanted
 }
 
@@ -80,10 +80,10 @@ func (b *Bounds) Forget() { b.above, b.below = nil, nil }
 func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
 	for _, began := range s.Began {
 		if began.UID == d.UID {
-			b.loosen(promised(&began))
+			b.loosen(promiseOf(&began))
 		}
 	}
-	wanted := promised(d)
+	wanted := promiseOf(d)
 	b.loosen(wanted)
 	if !s.Settled || d.DeletionTimestamp != nil {
 		return nil
@@ -93,25 +93,25 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 	if b.Leaving {
 		existing, places = v.live+v.going, v.places+v.going
 	}
-	if b.above != nil && existing > b.above.most() {
+	if b.above != nil && existing > b.above.mostMachines() {
 		found = append(
 			found,
 			Finding{
 				CheckTooMany,
 				d.Name,
 				fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
-					v.live, v.going, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas),
+					v.live, v.going, b.above.replicas, b.above.surge, b.above.mostMachines(), wanted.replicas),
 			},
 		)
 	}
-	if n := len(s.InstancesFor(d)); b.Leaving && b.above != nil && n > b.above.most() {
+	if n := len(s.InstancesFor(d)); b.Leaving && b.above != nil && n > b.above.mostMachines() {
 		found = append(
 			found,
 			Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-				n, b.above.replicas, b.above.surge, b.above.most(), wanted.replicas)},
+				n, b.above.replicas, b.above.surge, b.above.mostMachines(), wanted.replicas)},
 		)
 	}
-	if b.Nodes && b.below != nil && v.serving < b.below.least() {
+	if b.Nodes && b.below != nil && v.serving < b.below.leastNodes() {
 		found = append(
 			found,
 			Finding{
@@ -122,7 +122,7 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 					v.serving,
 					b.below.replicas,
 					b.below.unavailable,
-					b.below.least(),
+					b.below.leastNodes(),
 					wanted.replicas,
 					strings.Join(v.idle, ", "),
 				),
@@ -134,38 +134,38 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 }
 
 // loosen puts bounds that allow more in force at once.
-func (b *Bounds) loosen(wanted promise) {
-	if b.above != nil && wanted.most() >= b.above.most() {
+func (b *Bounds) loosen(wanted sizePromise) {
+	if b.above != nil && wanted.mostMachines() >= b.above.mostMachines() {
 		b.above = &wanted
 	}
-	if b.below != nil && wanted.least() <= b.below.least() {
+	if b.below != nil && wanted.leastNodes() <= b.below.leastNodes() {
 		b.below = &wanted
 	}
 }
 
 // tighten puts bounds that allow less in force as soon as they are met.
-func (b *Bounds) tighten(wanted promise, v view, places int) {
-	if v.sized && places <= wanted.most() {
+func (b *Bounds) tighten(wanted sizePromise, v deploymentView, places int) {
+	if v.sized && places <= wanted.mostMachines() {
 		b.above = &wanted
 	}
-	if v.sized && v.settled && v.serving >= wanted.least() {
+	if v.sized && v.settled && v.serving >= wanted.leastNodes() {
 		b.below = &wanted
 	}
 }
 
-// view is what one snapshot shows of a deployment.
-type view struct {
-	live, going int      // machines
-	places      int      // that live machines hold, or those will that are yet to be made
+// deploymentView is what one snapshot shows of a deployment.
+type deploymentView struct {
+	live, going int      // numbers of machines: not being deleted, being deleted
+	places      int      // live machines, and machines that are still to be created
 	serving     int      // nodes of live machines that take pods
-	idle        []string // machines without one, and why
+	idle        []string // machines whose node takes no pods, each with the reason
 	sized       bool     // all sets have the size that follows from what is wanted now
-	settled     bool     // no set has machines left to delete
+	settled     bool     // no set has machines that it must still delete
 }
 
 // viewOf uses the status of sets only to learn when a new bound is in force, never to learn what exists.
-func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
-	v := view{sized: true, settled: true}
+func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
+	v := deploymentView{sized: true, settled: true}
 	of := s.InstancesOf()
 	live := map[types.UID]int{}
 	for _, m := range s.MachinesOf(d) {
@@ -178,7 +178,7 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		if why := idle(s, m, of[string(m.UID)]); why == "" {
+		if why := whyIdle(s, m, of[string(m.UID)]); why == "" {
 			v.serving++
 		} else {
 			v.idle = append(v.idle, m.Name+" "+why)
@@ -195,12 +195,12 @@ func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) view {
 	return v
 }
 
-// idle says why the node of a machine takes no pods; empty: it takes pods. The instance may be missing in the cloud's
-// list, which is read first: then the Machine's provider ID names the node. The node of a machine that is updated in
-// place is cordoned.
-func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// whyIdle says why the node of a machine takes no pods; empty: it takes pods. The instance may be missing in the
+// cloud's list, which is read first: then the Machine's provider ID names the node. The node of a machine that is
+// updated in place is cordoned.
+func whyIdle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
-	for _, id := range append(ids(instances), m.Spec.ProviderID) {
+	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {
 		if node == nil && id != "" {
 			node = s.NodeBy(id)
 		}
@@ -211,7 +211,7 @@ func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	case node == nil:
 		return "has no node"
 	case !Ready(node):
-		return fmt.Sprintf("(%s) is not ready: %s", m.Status.CurrentStatus.Phase, readiness(node))
+		return fmt.Sprintf("(%s) is not ready: %s", m.Status.CurrentStatus.Phase, describeReadiness(node))
 	case node.Spec.Unschedulable:
 		return "is cordoned"
 	default:
@@ -219,8 +219,8 @@ func idle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	}
 }
 
-// readiness describes the condition Ready of a node: status, reason and transition time.
-func readiness(node *corev1.Node) string {
+// describeReadiness describes the condition Ready of a node: status, reason and transition time.
+func describeReadiness(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return fmt.Sprintf("Ready is %s, %s, since %s; created %s",
@@ -230,7 +230,7 @@ func readiness(node *corev1.Node) string {
 	return "no condition Ready; created " + node.CreationTimestamp.Format(time.TimeOnly)
 }
 
-func ids(instances []admin.Instance) (ids []string) {
+func providerIDs(instances []admin.Instance) (ids []string) {
 	for _, i := range instances {
 		ids = append(ids, i.ProviderID)
 	}

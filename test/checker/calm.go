@@ -51,7 +51,7 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 	}
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
-		if why := restless(s, m, of[string(m.UID)]); why != "" {
+		if why := whyRestless(s, m, of[string(m.UID)]); why != "" {
 			say("machine "+m.Name, "%s", why)
 		}
 	}
@@ -80,7 +80,7 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 // restlessTemporal says which runs are open and which classes have no schedule.
 func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
-		if open(r) &&
+		if isOpen(r) &&
 			!slices.Contains(
 				[]run.Kind{run.KindMachineDeployment, run.KindClusterAPIDeployment, run.KindInstallation},
 				run.Kind(r.Type),
@@ -95,8 +95,8 @@ func restlessTemporal(s Snapshot, d Durable, say func(object, format string, val
 	}
 }
 
-// restless returns why a machine is not at rest; empty if it is.
-func restless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// whyRestless returns why a machine is not at rest; empty if it is.
+func whyRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -179,7 +179,7 @@ func Remains(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
 		say("node "+n.Name, "finalizers %v", n.Finalizers)
 	}
 	for _, r := range d.Runs {
-		if open(r) && r.Type != string(run.KindInstallation) {
+		if isOpen(r) && r.Type != string(run.KindInstallation) {
 			say("run "+r.ID, "is open")
 		}
 	}
@@ -189,4 +189,4 @@ func Remains(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
 	return found
 }
 
-func open(r Run) bool { return r.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING }
+func isOpen(r Run) bool { return r.Status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING }

@@ -30,11 +30,11 @@ const (
 // violation at once.
 func Limits() map[string]time.Duration {
 	return map[string]time.Duration{
-		// Orphans that a person made by removing a finalizer are excused. All others must be due to the time between
-		// the reads of a snapshot.
+		// Orphans that a person made by removing a finalizer are excused. Other orphans may only appear because a
+		// snapshot does not read everything at the same time.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
-		CheckLost:       3 * time.Second, // the instances are read before the machines
+		CheckLost:       3 * time.Second, // a snapshot reads the instances before the machines
 		CheckBudget:     3 * time.Second, // the budget's controller counts a pod some time after it became ready
 	}
 }
@@ -74,15 +74,15 @@ func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 }
 
 const (
-	// defaultCreationTimeout is the creation timeout of a machine without one. Source: MCM.
+	// defaultCreationTimeout is the creation timeout of a machine whose spec sets none. Source: MCM.
 	defaultCreationTimeout = 20 * time.Minute
 	// noInstanceSlack is how long after its creation timeout a machine may have no instance and not be Failed. It
 	// covers a fault that has not ended, and the time without a worker at work, which the timeout leaves out.
 	noInstanceSlack = 2 * time.Minute
 )
 
-// Unmade finds machines without an instance whose creation timeout is over, and that are not Failed and do not say that
-// the provider refuses them.
+// Unmade finds machines that have no instance although their creation timeout is over. It leaves out machines whose
+// phase is Failed, and machines whose status says that the provider refuses them.
 func Unmade(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
@@ -118,7 +118,7 @@ func Unmade(s Snapshot) (found []Finding) {
 func Taken(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
 		m, n := s.Machine(i.Tags.MachineUID), s.NodeOf(i)
-		if n == nil || !stays(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
+		if n == nil || !mustStay(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
 			continue
 		}
 		found = append(found, Finding{CheckNode, n.Name, fmt.Sprintf(
@@ -131,15 +131,15 @@ func Taken(s Snapshot) (found []Finding) {
 func Lost(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
-		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && stays(s, &m) {
+		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && mustStay(s, &m) {
 			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
 		}
 	}
 	return found
 }
 
-// stays reports whether a machine must keep its node and its instance.
-func stays(s Snapshot, m *v1alpha1.Machine) bool {
+// mustStay reports whether a machine must keep its node and its instance.
+func mustStay(s Snapshot, m *v1alpha1.Machine) bool {
 	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

@@ -184,7 +184,7 @@ func TestNodesThatServe(t *testing.T) {
 	cordoned := fleet(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
-	cordoned.Left = left(cordoned.Machines, cordoned.Machines[:1])
+	cordoned.Left = deletedBetween(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
 	young := fleet(2, "a", "b")
 	young.Instances = young.Instances[:1]
@@ -207,7 +207,7 @@ func TestMachinesThatLeftMeanwhile(t *testing.T) {
 	}
 	assert.Equal(t, map[types.UID]bool{
 		"uid-stays": false, "uid-gone": true, "uid-leaves": true, "uid-going": false, "uid-new": false, "uid-brief": false,
-	}, left(first, later))
+	}, deletedBetween(first, later))
 }
 
 func TestWhatIsPromised(t *testing.T) {
@@ -219,22 +219,22 @@ func TestWhatIsPromised(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		strategy v1alpha1.MachineDeploymentStrategy
-		want     promise
+		want     sizePromise
 	}{
-		"nothing is said": {v1alpha1.MachineDeploymentStrategy{}, promise{10, 1, 0}},
-		"rolling":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(3, 2)}}, promise{10, 3, 2}},
-		"neither":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(0, 0)}}, promise{10, 0, 1}},
+		"nothing is said": {v1alpha1.MachineDeploymentStrategy{}, sizePromise{10, 1, 0}},
+		"rolling":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(3, 2)}}, sizePromise{10, 3, 2}},
+		"neither":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(0, 0)}}, sizePromise{10, 0, 1}},
 		"percentages": {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
 			MaxSurge: new(intstr.FromString("25%")), MaxUnavailable: new(intstr.FromString("25%")),
-		}}}, promise{10, 3, 2}},
+		}}}, sizePromise{10, 3, 2}},
 		"in place": {v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{UpdateConfiguration: bounds(0, 4)},
-		}, promise{10, 0, 4}},
-		"anew": {v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}, promise{10, 0, 10}},
+		}, sizePromise{10, 0, 4}},
+		"anew": {v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}, sizePromise{10, 0, 10}},
 	} {
 		d := v1alpha1.MachineDeployment{}
 		d.Spec.Replicas, d.Spec.Strategy = 10, row.strategy
-		assert.Equal(t, row.want, promised(&d), name)
+		assert.Equal(t, row.want, promiseOf(&d), name)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestHowManyPodsABudgetKeeps(t *testing.T) {
 	} {
 		b := policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: c.min, MaxUnavailable: c.max}}
 		b.Status.ExpectedPods = c.expected
-		least, known := keeps(&b)
+		least, known := budgetMinimum(&b)
 		assert.Equal(t, c.known, known, name)
 		if known {
 			assert.Equal(t, c.least, least, name)

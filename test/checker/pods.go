@@ -17,17 +17,17 @@ import (
 )
 
 // Budgets finds disruption budgets with fewer ready pods than they must keep. It counts ready pods by the pods' own
-// conditions. The number of expected pods is that of Kubernetes, from the budget's status.
+// conditions. It takes the number of expected pods from the budget's status, which Kubernetes writes.
 func Budgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		least, known := keeps(&b)
+		least, known := budgetMinimum(&b)
 		if err != nil || !known || b.DeletionTimestamp != nil {
 			continue
 		}
 		ready := 0
 		for _, p := range s.Pods {
-			if selector.Matches(labels.Set(p.Labels)) && runs(&p) {
+			if selector.Matches(labels.Set(p.Labels)) && isServing(&p) {
 				ready++
 			}
 		}
@@ -38,9 +38,9 @@ func Budgets(s Snapshot) (found []Finding) {
 	return found
 }
 
-// keeps returns how many ready pods a budget keeps. As in Kubernetes, both of its fields are rounded up. Known is false
-// while Kubernetes has not counted the pods of a budget that depends on their number.
-func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
+// budgetMinimum returns how many ready pods a budget keeps. As in Kubernetes, both of its fields are rounded up. Known
+// is false while Kubernetes has not counted the pods of a budget that depends on their number.
+func budgetMinimum(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	expected := int(b.Status.ExpectedPods)
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -54,8 +54,8 @@ func keeps(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	}
 }
 
-// runs reports whether a pod is ready and is not being deleted.
-func runs(p *corev1.Pod) bool {
+// isServing reports whether a pod is ready and is not being deleted.
+func isServing(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil {
 		return false
 	}
@@ -80,7 +80,7 @@ func Departures(before, after Snapshot) (left []Departure) {
 	for _, p := range after.Pods {
 		still[p.UID] = p.DeletionTimestamp == nil
 	}
-	leaving := map[string]time.Time{} // by node, the deadline of its drain
+	leaving := map[string]time.Time{} // deadline of the drain, by name of the node
 	for _, n := range before.Nodes {
 		for _, i := range before.Instances {
 			if i.ProviderID != n.Spec.ProviderID {
@@ -88,7 +88,7 @@ func Departures(before, after Snapshot) (left []Departure) {
 			}
 			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
 			switch m := cmp.Or(now, last); {
-			case m != nil && m.DeletionTimestamp != nil: // the drain begins later, and its time with it
+			case m != nil && m.DeletionTimestamp != nil: // the drain begins later: its deadline counts from then on
 				leaving[n.Name] = m.DeletionTimestamp.Add(m.Spec.EffectiveDrainTimeout())
 			case now == nil:
 				leaving[n.Name] = time.Time{}
@@ -133,7 +133,7 @@ func Evicted(auditLog io.Reader, namespace string) map[string]bool {
 			ResponseStatus struct{ Code int }
 		}
 		if decoder.Decode(&event) != nil {
-			return evicted // the last line is being written
+			return evicted // the API server is still writing the last line
 		}
 		o := event.ObjectRef
 		if event.Verb == "create" && o.Resource == "pods" && o.Subresource == "eviction" && o.Namespace == namespace &&

@@ -39,8 +39,8 @@ type Snapshot struct {
 	// Began are the deployments at the begin of the snapshot: their former specs may have looser bounds.
 	Began []v1alpha1.MachineDeployment
 
-	// Left are the machines whose deletion began while the snapshot was taken. The snapshot may show such a machine
-	// without its deletion, and its node, which is read later, as cordoned.
+	// Left are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after machines.
+	// So it may show such a machine without its deletion, and its node as cordoned.
 	Left map[types.UID]bool
 }
 
@@ -87,8 +87,8 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 }
 
 // InstancesFor returns the instances of a deployment's machines, also of machines that do not exist any more. It finds
-// them by the name of the machine, which begins with the deployment's name. No other deployment's name may begin with
-// it.
+// them by the name of the machine, which begins with the deployment's name. So no other deployment may have a name that
+// begins with the name of this deployment.
 func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
@@ -136,25 +136,27 @@ func (v Violation) String() string {
 	)
 }
 
-// key identifies a finding in several snapshots.
-type key struct{ check, object string }
+// findingKey identifies a finding in several snapshots.
+type findingKey struct{ check, object string }
 
 // Lasting turns findings that last too long into violations. The zero value cannot be used: call NewLasting.
 type Lasting struct {
-	since map[key]time.Time
-	told  map[key]bool
+	since map[findingKey]time.Time
+	told  map[findingKey]bool
 }
 
 // NewLasting returns a Lasting without findings.
-func NewLasting() *Lasting { return &Lasting{since: map[key]time.Time{}, told: map[key]bool{}} }
+func NewLasting() *Lasting {
+	return &Lasting{since: map[findingKey]time.Time{}, told: map[findingKey]bool{}}
+}
 
 // Add takes all findings of one snapshot, and returns the new violations: findings that were in all snapshots for
 // longer than the limit of their check. It returns a violation once while the finding lasts.
 func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
-	present := map[key]bool{}
+	present := map[findingKey]bool{}
 	for _, f := range findings {
-		k := key{f.Check, f.Object}
+		k := findingKey{f.Check, f.Object}
 		present[k] = true
 		if _, known := l.since[k]; !known {
 			l.since[k] = at
@@ -164,10 +166,10 @@ func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []
 			out = append(out, Violation{Finding: f, Since: l.since[k], At: at})
 		}
 	}
-	maps.DeleteFunc(l.since, func(k key, _ time.Time) bool { return !present[k] })
-	maps.DeleteFunc(l.told, func(k key, _ bool) bool { return !present[k] })
+	maps.DeleteFunc(l.since, func(k findingKey, _ time.Time) bool { return !present[k] })
+	maps.DeleteFunc(l.told, func(k findingKey, _ bool) bool { return !present[k] })
 	return out
 }
 
 // Forget drops all findings. Call it after a time without snapshots.
-func (l *Lasting) Forget() { l.since = map[key]time.Time{}; l.told = map[key]bool{} }
+func (l *Lasting) Forget() { l.since = map[findingKey]time.Time{}; l.told = map[findingKey]bool{} }

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// every is the time between two snapshots.
-	every = 200 * time.Millisecond
-	// everyRuns is the time between two reads of the runs in Temporal. It is longer, because Temporal's lists are late
-	// anyhow. The runs are read all the time, because Temporal may lose its data.
-	everyRuns = 5 * time.Second
-	// blind is the time without a successful snapshot after which all findings and bounds are forgotten, because nobody
-	// knows what happened meanwhile.
-	blind = time.Second
-	// slow is the maximum time of one snapshot: a stopped process of the stack would otherwise block it.
-	slow = 5 * time.Second
+	// snapshotInterval is the time between two snapshots.
+	snapshotInterval = 200 * time.Millisecond
+	// runsInterval is the time between two reads of the runs in Temporal. It is longer, because Temporal's lists are
+	// late anyhow. The runs are read all the time, because Temporal may lose its data.
+	runsInterval = 5 * time.Second
+	// blindAfter is the time without a successful snapshot after which all findings and bounds are forgotten, because
+	// nobody knows what happened meanwhile.
+	blindAfter = time.Second
+	// snapshotTimeout is the maximum time of one snapshot: a stopped process of the stack would otherwise block it.
+	snapshotTimeout = 5 * time.Second
 )
 
 // Sources are the clients with which a watcher reads.
@@ -47,21 +47,21 @@ type Sources struct {
 type Watcher struct {
 	sources   Sources
 	namespace string
-	strict    Bounds // how each deployment is judged
+	strict    Bounds // bounds with which each deployment is judged
 
-	mu         sync.Mutex
-	named      map[string]bool // names of nodes that the cloud has reported for the namespace's instances
-	lasting    *Lasting
-	bounds     map[string]*Bounds // by deployment
-	excused    map[string]bool    // UIDs of machines whose instance a person has orphaned
-	last       Snapshot           // last successful snapshot; compared with the next one
-	blind      bool               // no snapshot has succeeded for some time
-	over       bool               // AllIsDeleted was called
-	snapshots  int
-	peak       int // most machines that were seen, those that are being deleted included
-	departures []Departure
-	ended      map[string]bool // runs whose bad end was reported
-	violations []Violation
+	mu           sync.Mutex
+	nodeNames    map[string]bool // names of nodes that the cloud has reported for the namespace's instances
+	lasting      *Lasting
+	bounds       map[string]*Bounds // bounds in force, by name of the deployment
+	excused      map[string]bool    // UIDs of machines whose instance a person has orphaned
+	last         Snapshot           // last successful snapshot; compared with the next one
+	blind        bool               // no snapshot has succeeded for some time
+	allDeleted   bool               // AllIsDeleted was called
+	snapshots    int
+	mostMachines int // largest number of machines in one snapshot, including those that are being deleted
+	departures   []Departure
+	ended        map[string]bool // runs whose bad end was reported
+	violations   []Violation
 }
 
 // Watch returns a watcher. The bounds say how strictly deployments are judged.
@@ -71,7 +71,7 @@ func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
 		namespace: namespace,
 		strict:    strict,
 		lasting:   NewLasting(),
-		named:     map[string]bool{},
+		nodeNames: map[string]bool{},
 		bounds:    map[string]*Bounds{},
 		excused:   map[string]bool{},
 		ended:     map[string]bool{},
@@ -85,7 +85,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(every):
+		case <-time.After(snapshotInterval):
 		}
 		s, err := w.Snapshot(ctx)
 		if ctx.Err() != nil {
@@ -93,11 +93,11 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		if err != nil {
-			if !w.blind && w.snapshots > 0 && time.Since(w.last.At) > blind {
+			if !w.blind && w.snapshots > 0 && time.Since(w.last.At) > blindAfter {
 				w.forget()
 			}
 		} else {
-			if w.snapshots > 0 && s.At.Sub(w.last.At) > blind {
+			if w.snapshots > 0 && s.At.Sub(w.last.At) > blindAfter {
 				w.forgetBounds()
 			}
 			w.judge(s)
@@ -112,7 +112,7 @@ func (w *Watcher) followRuns(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(everyRuns):
+		case <-time.After(runsInterval):
 		}
 		if d, err := w.Durable(ctx); err == nil {
 			w.AddRuns(d)
@@ -149,26 +149,26 @@ func (w *Watcher) forgetBounds() {
 
 // judge applies the checks of snapshots.
 func (w *Watcher) judge(s Snapshot) {
-	if w.snapshots++; !w.over && w.snapshots > 1 {
+	if w.snapshots++; !w.allDeleted && w.snapshots > 1 {
 		w.departures = append(w.departures, Departures(w.last, s)...)
 	}
-	w.last, w.blind, w.peak = s, false, max(w.peak, len(s.Machines))
+	w.last, w.blind, w.mostMachines = s, false, max(w.mostMachines, len(s.Machines))
 	found := append(Twice(s), Orphans(s, w.excused)...)
 	found = append(found, Unmade(s)...)
-	if !w.over && !w.strict.Forced {
+	if !w.allDeleted && !w.strict.Forced {
 		found = append(found, Budgets(s)...)
 	}
 	if w.strict.Alone {
 		found = append(found, append(Taken(s), Lost(s)...)...)
 	}
-	if !w.over {
-		found = append(found, w.bound(s)...)
+	if !w.allDeleted {
+		found = append(found, w.judgeBounds(s)...)
 	}
 	w.violations = append(w.violations, w.lasting.Add(s.At, Limits(), found)...)
 }
 
-// bound judges how many machines and nodes each deployment has.
-func (w *Watcher) bound(s Snapshot) (found []Finding) {
+// judgeBounds judges how many machines and nodes each deployment has.
+func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
@@ -180,7 +180,7 @@ func (w *Watcher) bound(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Excuse says that a person has orphaned the instance of a machine.
+// Excuse records that a person has orphaned the instance of a machine.
 func (w *Watcher) Excuse(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,11 +194,11 @@ func (w *Watcher) Excused() map[string]bool {
 	return maps.Clone(w.excused)
 }
 
-// AllIsDeleted says that everything is deleted from now on, so that numbers, budgets and pods are not judged any more.
+// AllIsDeleted records that everything is being deleted: numbers, budgets and pods are not judged any more.
 func (w *Watcher) AllIsDeleted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
+	w.allDeleted = true
 }
 
 // Departures returns the pods that left the nodes of machines that were being deleted.
@@ -219,7 +219,7 @@ func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 func (w *Watcher) Peak() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.peak
+	return w.mostMachines
 }
 
 // InForce reports whether the bounds in force of all deployments are those of their specs.
@@ -234,7 +234,7 @@ func (w *Watcher) InForce() bool {
 // Snapshot reads what exists now. It reads the instances before the Machines, because the Machine of an instance is
 // older than the instance.
 func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
-	ctx, cancel := context.WithTimeout(ctx, slow)
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	api := w.sources.Machines.MachineV1alpha1()
 	all := metav1.ListOptions{}
@@ -242,7 +242,7 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Instances = w.ours(instances)
+	s.Instances = w.ownInstances(instances)
 	before, err := api.MachineDeployments(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
@@ -286,8 +286,8 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Pods = pods.Items
 	s.Budgets = budgets.Items
 	s.Began = before.Items
-	s.Deployments, s.Settled = after.Items, generations(before.Items) == generations(after.Items)
-	s.Left = left(machines.Items, later.Items)
+	s.Deployments, s.Settled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
+	s.Left = deletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
 		if strings.HasPrefix(n.Name, w.namespace+"-") || w.hasNamed(n.Name) {
 			s.Nodes = append(s.Nodes, n)
@@ -296,14 +296,14 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	return s, nil
 }
 
-// ours returns the instances of the namespace's classes, and notes the names of their nodes.
-func (w *Watcher) ours(all []admin.Instance) (ours []admin.Instance) {
+// ownInstances returns the instances of the namespace's classes, and notes the names of their nodes.
+func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, i := range all {
 		if strings.HasPrefix(i.Tags.Class, w.namespace+"/") {
 			ours = append(ours, i)
-			w.named[i.NodeName] = true
+			w.nodeNames[i.NodeName] = true
 		}
 	}
 	return ours
@@ -312,11 +312,11 @@ func (w *Watcher) ours(all []admin.Instance) (ours []admin.Instance) {
 func (w *Watcher) hasNamed(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.named[node]
+	return w.nodeNames[node]
 }
 
-// left returns the machines that were live in the first list, and gone or being deleted in the later one.
-func left(first, later []v1alpha1.Machine) map[types.UID]bool {
+// deletedBetween returns the machines that were live in the first list, and gone or being deleted in the later one.
+func deletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, m := range first {
 		all[m.UID] = m.DeletionTimestamp == nil
@@ -329,7 +329,7 @@ func left(first, later []v1alpha1.Machine) map[types.UID]bool {
 
 // Durable reads what Temporal has for the namespace.
 func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
-	ctx, cancel := context.WithTimeout(ctx, slow)
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	var page []byte
 	for {
@@ -362,8 +362,8 @@ func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
 	return d, nil
 }
 
-// Await reads and checks each second until the check finds nothing twice in a row. It returns what the check still
-// finds after the time within as violations.
+// Await reads and checks each second until the check finds nothing twice in a row. If the check still finds
+// something after the time within, Await returns that as violations.
 func (w *Watcher) Await(
 	ctx context.Context,
 	within time.Duration,
@@ -405,8 +405,8 @@ func (w *Watcher) Await(
 	}
 }
 
-// generations says which specs the deployments have.
-func generations(items []v1alpha1.MachineDeployment) string {
+// describeSpecs says which specs the deployments have.
+func describeSpecs(items []v1alpha1.MachineDeployment) string {
 	var text strings.Builder
 	for _, d := range items {
 		_, _ = fmt.Fprintf(&text, "%s=%d ", d.UID, d.Generation)

@@ -27,7 +27,7 @@ func main() {
 	}
 	repo := c.Flags().String("repo", ".", "root of the clone")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		changed, err := change(c.Context(), *repo, args[0])
+		changed, err := changePath(c.Context(), *repo, args[0])
 		if err == nil {
 			fmt.Printf("%d files name %s now; next: make fmt generate, then make verify test\n", changed, args[0])
 		}
@@ -36,12 +36,12 @@ func main() {
 	commandline.Main(c)
 }
 
-// valid matches a path that other modules can require: its first part is the name of a host.
-var valid = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
+// validPath matches a path that other modules can require: its first part is the name of a host.
+var validPath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
 
-// change changes the path, and returns how many files it has changed.
-func change(ctx context.Context, repo, to string) (changed int, err error) {
-	if !valid.MatchString(to) {
+// changePath changes the path, and returns how many files it has changed.
+func changePath(ctx context.Context, repo, to string) (changed int, err error) {
+	if !validPath.MatchString(to) {
 		return 0, fmt.Errorf("%q is no path of a module: it begins with a host, such as example.com/org/millwright", to)
 	}
 	text, err := os.ReadFile(filepath.Join(repo, "go.mod"))
@@ -56,21 +56,21 @@ func change(ctx context.Context, repo, to string) (changed int, err error) {
 	if from == to {
 		return 0, fmt.Errorf("the path is %s already", to)
 	}
-	changes, err := git(ctx, repo, "status", "--porcelain")
+	changes, err := runGit(ctx, repo, "status", "--porcelain")
 	if err != nil {
 		return 0, err
 	}
 	if changes != "" {
 		return 0, fmt.Errorf("the tree has changes: commit them first, so that this change can be read alone\n%s", changes)
 	}
-	list, err := git(ctx, repo, "ls-files", "-z")
+	list, err := runGit(ctx, repo, "ls-files", "-z")
 	if err != nil {
 		return 0, err
 	}
 	names := strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
 	rules := rulesFor(from, names)
 	for _, name := range names {
-		did, err := rewrite(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
+		did, err := rewriteFile(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
 		if err != nil {
 			return changed, err
 		}
@@ -81,7 +81,7 @@ func change(ctx context.Context, repo, to string) (changed int, err error) {
 	return changed, nil
 }
 
-func git(ctx context.Context, repo string, arguments ...string) (string, error) {
+func runGit(ctx context.Context, repo string, arguments ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", repo}, arguments...)...).Output()
 	if err != nil {
 		return "", fmt.Errorf("git %s: %w", strings.Join(arguments, " "), err)
@@ -89,17 +89,18 @@ func git(ctx context.Context, repo string, arguments ...string) (string, error) 
 	return string(out), nil
 }
 
-// rule says where the module path is in certain files: between the two groups of a regular expression.
-type rule struct {
+// pathRule finds the module path in the files whose name matches. In their text, the path is between the two groups of
+// a regular expression.
+type pathRule struct {
 	files *regexp.Regexp
 	where *regexp.Regexp
 }
 
-// rulesFor returns the rules. The path of a package is the module path, a slash, and a top-level folder that has Go
-// code. The module path alone is changed only in the places that are listed here: elsewhere the word is a namespace, a
-// label or an image.
-func rulesFor(from string, names []string) []rule {
-	rooms := map[string]bool{"tools": true} // of tools.mod
+// rulesFor returns the rules that find the module path. The path of a package is the module path, a slash, and a
+// top-level folder that has Go code. The module path alone is changed only in the places that are listed here:
+// elsewhere the word is a namespace, a label or an image.
+func rulesFor(from string, names []string) []pathRule {
+	rooms := map[string]bool{"tools": true} // the module of tools.mod
 	for _, name := range names {
 		if room, _, inside := strings.Cut(name, "/"); inside && strings.HasSuffix(name, ".go") {
 			rooms[regexp.QuoteMeta(room)] = true
@@ -111,7 +112,7 @@ func rulesFor(from string, names []string) []rule {
 	}
 	slices.Sort(all)
 	module := regexp.QuoteMeta(from)
-	rules := []rule{
+	rules := []pathRule{
 		{
 			regexp.MustCompile(`.`),
 			regexp.MustCompile(`(?m)(^|\\n|[^\w./-])` + module + `(/(?:` + strings.Join(all, "|") + `)\b)`),
@@ -125,19 +126,19 @@ func rulesFor(from string, names []string) []rule {
 		{`\.sh$`, `(--input-base )` + module + `( )`},
 		{`devcontainer\.json$`, `("formatting\.local": ")` + module + `(")`},
 	} {
-		rules = append(rules, rule{regexp.MustCompile(place[0]), regexp.MustCompile(place[1])})
+		rules = append(rules, pathRule{regexp.MustCompile(place[0]), regexp.MustCompile(place[1])})
 	}
 	return rules
 }
 
-// rewrite changes the path in one file. It reports whether the file had the path.
-func rewrite(path, name, to string, rules []rule) (bool, error) {
+// rewriteFile changes the path in one file. It reports whether the file had the path.
+func rewriteFile(path, name, to string, rules []pathRule) (bool, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
 	if !info.Mode().IsRegular() || strings.HasPrefix(name, "workflows/testdata/replay/") {
-		return false, nil // a link, or a history, which is never changed
+		return false, nil // the file is a link, or a recorded history, which is never changed
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 // mutation is one way to break the product.
 type mutation struct {
 	id    string
-	file  string // relative to the root of the repository
-	old   string // occurs exactly once in the file
+	file  string // path of the file, relative to the root of the repository
+	old   string // text that the mutation replaces; the file has it exactly once
 	new   string
 	tests string // flags of go test, and packages of which at least one must fail, separated by spaces
 	why   string // what is broken
@@ -38,7 +38,7 @@ type mutation struct {
 // verdict is the result of one mutation.
 type verdict string
 
-// The verdicts. Only a killed mutation is a good one.
+// The verdicts. Only the verdict killed is good: a test has noticed the mutation.
 const (
 	killed       verdict = "killed"
 	survived     verdict = "SURVIVED"
@@ -71,7 +71,7 @@ func run(which string, limit time.Duration) (bad int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	root, err := root()
+	root, err := moduleRoot()
 	if err != nil {
 		return 0, err
 	}
@@ -83,7 +83,7 @@ func run(which string, limit time.Duration) (bad int, err error) {
 	}
 	for i, m := range chosen {
 		begin := time.Now()
-		result, detail, err := try(root, m, limit)
+		result, detail, err := tryMutation(root, m, limit)
 		if err != nil {
 			return bad, fmt.Errorf("mutation %s: %w", m.id, err)
 		}
@@ -106,14 +106,14 @@ func run(which string, limit time.Duration) (bad int, err error) {
 	return bad, nil
 }
 
-// root returns the folder of go.mod.
-func root() (string, error) {
+// moduleRoot returns the folder of go.mod.
+func moduleRoot() (string, error) {
 	path, err := exec.Command("go", "env", "GOMOD").Output()
 	return filepath.Dir(strings.TrimSpace(string(path))), err
 }
 
-// try applies one mutation and runs its tests. detail is what killed it.
-func try(root string, m mutation, limit time.Duration) (result verdict, detail string, err error) {
+// tryMutation applies one mutation and runs its tests. The result detail names the test that killed the mutation.
+func tryMutation(root string, m mutation, limit time.Duration) (result verdict, detail string, err error) {
 	source := filepath.Join(root, m.file)
 	text, err := os.ReadFile(source)
 	switch {
@@ -122,7 +122,7 @@ func try(root string, m mutation, limit time.Duration) (result verdict, detail s
 	case err != nil:
 		return "", "", err
 	}
-	broken, ok := apply(string(text), m)
+	broken, ok := applyMutation(string(text), m)
 	if !ok {
 		return doesNotApply, fmt.Sprintf(" (the old text occurs %d times)", strings.Count(string(text), m.old)), nil
 	}
@@ -146,12 +146,12 @@ func try(root string, m mutation, limit time.Duration) (result verdict, detail s
 	case !exited && ctx.Err() == nil:
 		return "", "", err
 	}
-	result, detail = judge(string(output))
+	result, detail = judgeOutput(string(output))
 	return result, detail, nil
 }
 
-// apply returns the text with its mutation, unless the old text does not occur exactly once or nothing changes.
-func apply(text string, m mutation) (string, bool) {
+// applyMutation returns the text with its mutation, unless the old text does not occur exactly once or nothing changes.
+func applyMutation(text string, m mutation) (string, bool) {
 	return strings.Replace(text, m.old, m.new, 1), m.old != m.new && m.old != "" && strings.Count(text, m.old) == 1
 }
 
@@ -161,7 +161,7 @@ func overlayOf(source, broken string) (overlay string, remove func(), err error)
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { _ = os.RemoveAll(dir) } // in the system's temporary folder
+	remove = func() { _ = os.RemoveAll(dir) } // the folder is in the system's temporary folder
 	file := filepath.Join(dir, filepath.Base(source))
 	overlay = filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{source: file}})
@@ -173,8 +173,8 @@ func overlayOf(source, broken string) (overlay string, remove func(), err error)
 	return overlay, remove, nil
 }
 
-// judge reads the output of tests that failed: which test did, or that the mutation cannot be compiled.
-func judge(output string) (result verdict, detail string) {
+// judgeOutput reads the output of failed tests. It returns which test failed, or that the mutation cannot be compiled.
+func judgeOutput(output string) (result verdict, detail string) {
 	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
 		return doesNotBuild, "\n" + output
 	}

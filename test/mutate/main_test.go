@@ -24,7 +24,7 @@ func TestApply(t *testing.T) {
 		{"empty", "a < b", "", "x", "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := apply(c.text, mutation{old: c.old, new: c.new})
+			got, ok := applyMutation(c.text, mutation{old: c.old, new: c.new})
 			require.Equal(t, c.ok, ok)
 			if ok {
 				assert.Equal(t, c.want, got)
@@ -34,21 +34,21 @@ func TestApply(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	result, detail := judge("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
+	result, detail := judgeOutput("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
 	assert.Equal(t, killed, result)
 	assert.Equal(t, " (TestScale)", detail)
-	result, _ = judge(
+	result, _ = judgeOutput(
 		"# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n",
 	)
 	assert.Equal(t, doesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
-	result, _ = judge("panic: test timed out after 1m0s\n")
+	result, _ = judgeOutput("panic: test timed out after 1m0s\n")
 	assert.Equal(t, killed, result, "tests that hang notice it")
 }
 
 // Every mutation still applies to today's code, and its packages exist: otherwise it would be found only when somebody
 // runs them all, which takes many minutes.
 func TestTheMutationsApply(t *testing.T) {
-	root, err := root()
+	root, err := moduleRoot()
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, m := range mutations() {
@@ -58,7 +58,7 @@ func TestTheMutationsApply(t *testing.T) {
 		if !assert.NoError(t, err, m.id) {
 			continue
 		}
-		_, ok := apply(string(text), m)
+		_, ok := applyMutation(string(text), m)
 		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.old), m.file)
 		assert.NotEmpty(t, m.why, m.id)
 		require.NotEmpty(t, strings.Fields(m.tests), m.id)

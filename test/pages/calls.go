@@ -18,7 +18,7 @@ type Call struct {
 	Page  string // path from the root of the repository, or another name of the text
 	Line  int
 	Words []string // words of the command after the name of the program
-	Whole bool     // it is in a block, and has all arguments; "`millwright drain hold`" in a sentence need not
+	Whole bool     // the call is in a block and has all arguments; in a sentence, arguments may be missing
 }
 
 func (c Call) String() string {
@@ -44,7 +44,7 @@ func Calls(repo string, program ...string) ([]Call, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the page: %w", err)
 		}
-		blocks, err := parse(string(text))
+		blocks, err := parsePage(string(text))
 		if err != nil {
 			return nil, fmt.Errorf("%s:%w", name, err)
 		}
@@ -53,15 +53,15 @@ func Calls(repo string, program ...string) ([]Call, error) {
 				calls = append(calls, CallsIn(name, c.Line, c.Text, true, program...)...)
 			}
 		}
-		for _, span := range spans(string(text)) {
+		for _, span := range quotedSpans(string(text)) {
 			calls = append(calls, CallsIn(name, span.line, span.text, false, program...)...)
 		}
 	}
 	return calls, nil
 }
 
-// span is a text in backticks.
-type span struct {
+// quotedSpan is a text in backticks.
+type quotedSpan struct {
 	line int
 	text string
 }
@@ -71,53 +71,56 @@ var (
 	backticks = regexp.MustCompile("`([^`]+)`")
 )
 
-// spans returns the texts in backticks outside of blocks.
-func spans(text string) (found []span) {
+// quotedSpans returns the texts in backticks outside of blocks.
+func quotedSpans(text string) (found []quotedSpan) {
 	// the numbers of the lines stay
 	text = anyBlock.ReplaceAllStringFunc(
 		text,
 		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
 	)
 	for _, at := range backticks.FindAllStringSubmatchIndex(text, -1) {
-		found = append(found, span{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")})
+		found = append(
+			found,
+			quotedSpan{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")},
+		)
 	}
 	return found
 }
 
-// before matches what may stand before the name of a program: the begin of a command, words of the shell, variables,
-// and a program that runs another one.
-const before = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
+// commandPrefix matches what may stand before the name of a program: the begin of a command, words of the shell,
+// variables, and a program that runs another one.
+const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
 // CallsIn returns the calls of a program in a script. Line is the number of the script's first line in its page; whole
 // is Call.Whole.
 func CallsIn(page string, line int, script string, whole bool, program ...string) (calls []Call) {
-	begin := regexp.MustCompile(before + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
+	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
 		found := begin.FindStringSubmatchIndex(script[at:])
 		if found == nil {
 			return calls
 		}
 		start := at + found[2]
-		completed := strings.Contains(script[at+found[0]:start], "xargs ") // it adds arguments
-		call := Call{page, line + strings.Count(script[:start], "\n"), words(script[start:]), whole && !completed}
+		completed := strings.Contains(script[at+found[0]:start], "xargs ") // xargs adds arguments
+		call := Call{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
 		// `millwright COMMAND --help`: any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
-		if !comment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
+		if !shellComment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
 			calls = append(calls, call)
 		}
 		at = start
 	}
 }
 
-// comment matches a line whose end is in a comment of a shell.
-var comment = regexp.MustCompile(`(^|\s)#`)
+// shellComment matches a line whose end is in a comment of a shell.
+var shellComment = regexp.MustCompile(`(^|\s)#`)
 
-// placeholder matches a placeholder of a value, such as <machine>.
+// placeholder matches text that stands for a value, such as <machine>.
 var placeholder = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
-// words splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a comment
-// or the end of the command.
-func words(script string) (found []string) {
+// shellWords splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a
+// comment or the end of the command.
+func shellWords(script string) (found []string) {
 	word, inWord := "", false
 	end := func() {
 		if inWord {
@@ -126,7 +129,7 @@ func words(script string) (found []string) {
 		word, inWord = "", false
 	}
 	for i := 0; i < len(script); i++ {
-		text, length := piece(script[i:])
+		text, length := quotedPiece(script[i:])
 		switch c := script[i]; {
 		case length > 0:
 			word, inWord = word+text, inWord || text != "" || c != '\\'
@@ -146,20 +149,21 @@ func words(script string) (found []string) {
 	return found
 }
 
-// piece returns the text and the length of a quoted text, a substitution or a placeholder at the begin of a script. The
-// length is zero if the script begins with something else. For a backslash at the end of a line, the text is empty.
-func piece(script string) (text string, length int) {
+// quotedPiece returns the text and the length of a quoted text, a substitution or a placeholder at the begin of a
+// script. The length is zero if the script begins with something else. For a backslash at the end of a line, the text
+// is empty.
+func quotedPiece(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
 		return "", 2
-	case strings.HasPrefix(script, `"$(`): // it may have quotes of its own
-		length = closing(script[1:])
+	case strings.HasPrefix(script, `"$(`): // the substitution may have quotes of its own
+		length = substitutionLength(script[1:])
 		return script[1 : 1+length], min(length+2, len(script))
 	case script[0] == '\'' || script[0] == '"':
 		text, _, _ = strings.Cut(script[1:], script[:1])
 		return text, min(len(text)+2, len(script))
 	case strings.HasPrefix(script, "$("):
-		length = closing(script)
+		length = substitutionLength(script)
 		return script[:length], length
 	default:
 		text = placeholder.FindString(script)
@@ -167,8 +171,8 @@ func piece(script string) (text string, length int) {
 	}
 }
 
-// closing returns the length of the text up to the end of its first $( … ).
-func closing(text string) int {
+// substitutionLength returns the length of the text up to the end of its first $( … ).
+func substitutionLength(text string) int {
 	depth := 0
 	for i := range text {
 		switch text[i] {
@@ -192,13 +196,13 @@ func Examples(c *cobra.Command, program ...string) []Call {
 	return calls
 }
 
-// mostMissing is the maximum number of arguments that a command in a sentence may leave out. Source: no command has so
-// many.
-const mostMissing = 4
+// maxMissingArguments is the maximum number of arguments that a command in a sentence may leave out. Source: no command
+// has so many.
+const maxMissingArguments = 4
 
 // Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of
-// a flag or a number of arguments that the program would refuse. The root must be a new one for each call: its flags
-// keep their values.
+// a flag or a number of arguments that the program would refuse. The command root must be new for each call: its
+// flags keep their values.
 func (c Call) Check(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -216,7 +220,7 @@ func (c Call) Check(root *cobra.Command) error {
 		return fmt.Errorf("%s: %s has no command %q", c, command.CommandPath(), arguments[0])
 	}
 	err = command.ValidateArgs(arguments)
-	for missing := 1; err != nil && !c.Whole && missing <= mostMissing; missing++ {
+	for missing := 1; err != nil && !c.Whole && missing <= maxMissingArguments; missing++ {
 		if command.ValidateArgs(append(slices.Clone(arguments), make([]string, missing)...)) == nil {
 			err = nil
 		}

@@ -45,7 +45,7 @@ func Read(path string) ([]Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the page: %w", err)
 	}
-	blocks, err := parse(string(text))
+	blocks, err := parsePage(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w", path, err)
 	}
@@ -60,10 +60,10 @@ var (
 // runFirst begins a comment with a script.
 const runFirst = "<!-- run first"
 
-// repeat is the comment of a command that is run again until its output has the lines below it.
-const repeat = "# repeat until you see this"
+// repeatComment is the comment of a command that is run again until its output has the lines below it.
+const repeatComment = "# repeat until you see this"
 
-func parse(text string) ([]Block, error) {
+func parsePage(text string) ([]Block, error) {
 	var blocks []Block
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
@@ -79,15 +79,15 @@ func parse(text string) ([]Block, error) {
 			)
 			i += end
 		case opening == nil:
-			if stray(lines[i]) {
-				return nil, outside(i, lines[i])
+			if isStrayCommand(lines[i]) {
+				return nil, errOutsideBlock(i, lines[i])
 			}
 		default:
 			end := slices.Index(lines[i+1:], opening[1]+"```")
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this block has no end", i+1)
 			}
-			found, err := block(lines, i, end, opening[1], opening[2])
+			found, err := readBlock(lines, i, end, opening[1], opening[2])
 			if err != nil {
 				return nil, err
 			}
@@ -98,8 +98,9 @@ func parse(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// block returns the block with its first fence at the index begin and length lines; none if it has another language.
-func block(lines []string, begin, length int, indent, language string) ([]Block, error) {
+// readBlock returns the block with its first fence at the index begin and length lines; none if it has another
+// language.
+func readBlock(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
 		content = append(content, strings.TrimPrefix(line, indent))
@@ -115,39 +116,39 @@ func block(lines []string, begin, length int, indent, language string) ([]Block,
 		b.Commands = []Command{{Line: begin + 2, Text: strings.Join(content, "\n")}}
 	case "console":
 		var err error
-		if b.Commands, err = console(content, begin+2); err != nil {
+		if b.Commands, err = consoleCommands(content, begin+2); err != nil {
 			return nil, err
 		}
 	default:
-		if i := slices.IndexFunc(content, program.MatchString); i >= 0 {
-			return nil, outside(begin+1+i, content[i])
+		if i := slices.IndexFunc(content, programLine.MatchString); i >= 0 {
+			return nil, errOutsideBlock(begin+1+i, content[i])
 		}
 		return nil, nil
 	}
 	return []Block{b}, nil
 }
 
-func outside(i int, line string) error {
+func errOutsideBlock(i int, line string) error {
 	return fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(line))
 }
 
-// program matches a line that begins with a command that people type.
-var program = regexp.MustCompile(
+// programLine matches a line that begins with a command that people type.
+var programLine = regexp.MustCompile(
 	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|millwright [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
 )
 
-// stray reports whether a line is a command in a block that is only indented, also in a list.
-func stray(line string) bool {
+// isStrayCommand reports whether a line is a command in a block that is only indented, also in a list.
+func isStrayCommand(line string) bool {
 	command := strings.TrimLeft(line, " ")
-	return len(line)-len(command) >= 4 && program.MatchString(command)
+	return len(line)-len(command) >= 4 && programLine.MatchString(command)
 }
 
-// console returns the commands of a block whose first line has this number.
-func console(content []string, number int) ([]Command, error) {
+// consoleCommands returns the commands of a block whose first line has this number.
+func consoleCommands(content []string, number int) ([]Command, error) {
 	var commands []Command
 	for i, line := range content {
 		if text, is := strings.CutPrefix(line, "$ "); is {
-			command, repeated := strings.CutSuffix(text, repeat)
+			command, repeated := strings.CutSuffix(text, repeatComment)
 			commands = append(commands, Command{Line: number + i, Text: strings.TrimRight(command, " "), Repeat: repeated})
 			continue
 		}
@@ -156,7 +157,7 @@ func console(content []string, number int) ([]Command, error) {
 		}
 		last := &commands[len(commands)-1]
 		if more, is := strings.CutPrefix(line, "> "); is && len(last.Prints) == 0 {
-			command, repeated := strings.CutSuffix(more, repeat)
+			command, repeated := strings.CutSuffix(more, repeatComment)
 			last.Text, last.Repeat = last.Text+"\n"+strings.TrimRight(command, " "), last.Repeat || repeated
 			continue
 		}
@@ -179,7 +180,7 @@ func (c Command) Missing(output string) string {
 		if strings.TrimSpace(wanted) == "…" {
 			continue
 		}
-		pattern, found := lineOf(wanted), false
+		pattern, found := linePattern(wanted), false
 		for len(lines) > 0 && !found {
 			found, lines = pattern.MatchString(lines[0]), lines[1:]
 		}
@@ -190,13 +191,13 @@ func (c Command) Missing(output string) string {
 	return ""
 }
 
-// spaces matches several spaces, as in a table.
-var spaces = regexp.MustCompile(`\s{2,}`)
+// severalSpaces matches several spaces, as in a table.
+var severalSpaces = regexp.MustCompile(`\s{2,}`)
 
-// lineOf returns the pattern of a line that a command prints.
-func lineOf(wanted string) *regexp.Regexp {
+// linePattern returns the pattern of a line that a command prints.
+func linePattern(wanted string) *regexp.Regexp {
 	var cells []string
-	for _, cell := range spaces.Split(strings.TrimSpace(wanted), -1) {
+	for _, cell := range severalSpaces.Split(strings.TrimSpace(wanted), -1) {
 		cells = append(cells, strings.ReplaceAll(regexp.QuoteMeta(cell), "…", ".*"))
 	}
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)

@@ -12,7 +12,7 @@ import (
 func page(lines ...string) string { return strings.ReplaceAll(strings.Join(lines, "\n"), "'''", "```") }
 
 func TestBlocksOfAPage(t *testing.T) {
-	blocks, err := parse(page(
+	blocks, err := parsePage(page(
 		"# Title",
 		"'''sh",
 		"make up",
@@ -66,10 +66,10 @@ func TestWhatAPageMayNotHave(t *testing.T) {
 		{`1: a command outside of a block of sh or console: "temporal workflow show --help"`, []string{"    temporal workflow show --help"}},
 		{`1: a command outside of a block of sh or console: ".devstack/kubectl get machines -w"`, []string{"    .devstack/kubectl get machines -w"}},
 	} {
-		_, err := parse(page(c.lines...))
+		_, err := parsePage(page(c.lines...))
 		assert.EqualError(t, err, c.says)
 	}
-	_, err := parse(page("    pool-7dcbd-2mdck   Pending   1s", "    spec: {}"))
+	_, err := parsePage(page("    pool-7dcbd-2mdck   Pending   1s", "    spec: {}"))
 	assert.NoError(t, err, "what no person types may be indented")
 }
 

@@ -27,7 +27,7 @@ func UnknownFlags(ctx context.Context, program string, arguments []string) ([]st
 	var unknown []string
 	for _, argument := range arguments[first:] {
 		if !isFlag(argument) {
-			continue // the value of the flag before
+			continue // this argument is the value of the flag before
 		}
 		name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
 		if !regexp.MustCompile(`(?m)^\s+(-\w, )?--?` + regexp.QuoteMeta(name) + `(\s|$)`).Match(usage) {

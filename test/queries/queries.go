@@ -43,7 +43,7 @@ func Alerts(repo string) ([]Alert, error) {
 
 // Dashboard is a dashboard of Grafana.
 type Dashboard struct {
-	Name   string  `json:"-"` // name of its file
+	Name   string  `json:"-"` // name of the dashboard's file
 	UID    string  `json:"uid"`
 	Panels []Panel `json:"panels"`
 }

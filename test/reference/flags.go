@@ -44,7 +44,7 @@ func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 		}
 		names = append(names, flags...)
 		for when, arguments := range map[string]string{"success": "--help", "failure": p.failing, "wrong call": "--no-such-flag"} {
-			_, code, err := call(ctx, program, strings.Fields(arguments))
+			_, code, err := runProgram(ctx, program, strings.Fields(arguments))
 			if err != nil {
 				return nil, err
 			}
@@ -54,10 +54,10 @@ func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	return names, nil
 }
 
-// call runs a program, and returns what it prints and its exit code.
-func call(ctx context.Context, program string, arguments []string) (text string, code int, err error) {
+// runProgram runs a program, and returns what it prints and its exit code.
+func runProgram(ctx context.Context, program string, arguments []string) (text string, code int, err error) {
 	command := exec.CommandContext(ctx, program, arguments...)
-	command.Env = []string{"HOME=/nonexistent"} // no setting of this machine is a default
+	command.Env = []string{"HOME=/nonexistent"} // no setting of this machine becomes a default
 	out, err := command.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return "", 0, fmt.Errorf("%s %v: %w", program, arguments, err)
@@ -65,12 +65,12 @@ func call(ctx context.Context, program string, arguments []string) (text string,
 	return string(out), command.ProcessState.ExitCode(), nil
 }
 
-// subcommand matches a line of a help text that names a subcommand.
-var subcommand = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
+// subcommandLine matches a line of a help text that names a subcommand.
+var subcommandLine = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 
 // helpOf returns a command and its flags, and those of its subcommands.
 func helpOf(ctx context.Context, program string, path []string) (names []string, err error) {
-	text, _, err := call(ctx, program, append(slices.Clip(path), "--help"))
+	text, _, err := runProgram(ctx, program, append(slices.Clip(path), "--help"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func helpOf(ctx context.Context, program string, path []string) (names []string,
 	names = append(flagsIn(command, text), "command "+command)
 	_, commands, _ := strings.Cut(text, "Available Commands:\n")
 	commands, _, _ = strings.Cut(commands, "\n\n")
-	for _, match := range subcommand.FindAllStringSubmatch(commands, -1) {
+	for _, match := range subcommandLine.FindAllStringSubmatch(commands, -1) {
 		if match[1] == "help" || match[1] == "completion" {
 			continue
 		}

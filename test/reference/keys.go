@@ -39,10 +39,10 @@ func keysPage(repo string) (string, error) {
 	}
 	values := map[string]string{}
 	for _, file := range append(all, keys) {
-		for _, group := range constants(file) {
+		for _, group := range constantGroups(file) {
 			for _, s := range group.Specs {
 				spec := s.(*ast.ValueSpec)
-				if value := valueOf(spec, values); value != "" {
+				if value := constantText(spec, values); value != "" {
 					values[spec.Names[0].Name] = value
 				}
 			}
@@ -50,7 +50,7 @@ func keysPage(repo string) (string, error) {
 	}
 	var page strings.Builder
 	page.WriteString(keysHead)
-	for _, group := range constants(keys) {
+	for _, group := range constantGroups(keys) {
 		page.WriteString(keysOf(group, values))
 	}
 	return page.String(), nil
@@ -64,7 +64,7 @@ func parseConstants(path string) (*ast.File, error) {
 	return file, nil
 }
 
-func constants(file *ast.File) (groups []*ast.GenDecl) {
+func constantGroups(file *ast.File) (groups []*ast.GenDecl) {
 	for _, declaration := range file.Decls {
 		if group, is := declaration.(*ast.GenDecl); is && group.Tok == token.CONST {
 			groups = append(groups, group)
@@ -73,8 +73,8 @@ func constants(file *ast.File) (groups []*ast.GenDecl) {
 	return groups
 }
 
-// valueOf returns the text of a constant, also of one that is another constant; empty if it is no text.
-func valueOf(spec *ast.ValueSpec, values map[string]string) string {
+// constantText returns the text of a constant, also of one that is another constant; empty if it is no text.
+func constantText(spec *ast.ValueSpec, values map[string]string) string {
 	if len(spec.Values) != 1 {
 		return ""
 	}
@@ -90,14 +90,14 @@ func valueOf(spec *ast.ValueSpec, values map[string]string) string {
 	return ""
 }
 
-// constant matches the name of a constant in a comment.
-var constant = regexp.MustCompile(`\b(?:Annotation|Label|Taint|Finalizer|Value|Lease)[A-Z]\w+`)
+// constantName matches the name of a constant in a comment.
+var constantName = regexp.MustCompile(`\b(?:Annotation|Label|Taint|Finalizer|Value|Lease)[A-Z]\w+`)
 
-// keysOf is the comment of a group of constants, and a table of the texts among them. A comment names other constants
-// by their values.
+// keysOf returns the comment of a group of constants, and a table of the constants whose values are texts. In comments,
+// it replaces the names of other constants by their values.
 func keysOf(group *ast.GenDecl, values map[string]string) string {
 	named := func(text string) string {
-		return constant.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(name string) string {
+		return constantName.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(name string) string {
 			if value := values[name]; value != "" {
 				return "`" + value + "`"
 			}
@@ -107,9 +107,9 @@ func keysOf(group *ast.GenDecl, values map[string]string) string {
 	var rows []string
 	for _, s := range group.Specs {
 		spec := s.(*ast.ValueSpec)
-		value := valueOf(spec, values)
+		value := constantText(spec, values)
 		if value == "" || spec.Doc == nil && group.Lparen.IsValid() {
-			continue // an effect of a taint
+			continue // the constant is an effect of a taint
 		}
 		meaning := spec.Doc.Text()
 		if !group.Lparen.IsValid() {

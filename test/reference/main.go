@@ -29,13 +29,13 @@ func main() {
 		if *version != "" {
 			return writePromises(c.Context(), ".", *version)
 		}
-		return write(".")
+		return writePages(".")
 	}
 	commandline.Main(c)
 }
 
-// write writes the pages of a clone.
-func write(repo string) error {
+// writePages writes the pages of a clone.
+func writePages(repo string) error {
 	words, wordsErr := wordsPage(repo)
 	keys, keysErr := keysPage(repo)
 	metrics, metricsErr := metricsPage()

@@ -25,7 +25,7 @@ func TestThePagesAreThoseOfTheCode(t *testing.T) {
 	assert.Contains(t, words, "| `ReplacementHeld` | failed machines are not replaced now |")
 	assert.Contains(t, keys, "| `drain.machine.sapcloud.io/hold` | the deletion stays in its present stage.")
 	assert.Contains(t, keys, "It has the effect of `force-deletion`, and a reason.", "no names of constants")
-	assert.NotRegexp(t, constant, keys)
+	assert.NotRegexp(t, constantName, keys)
 	assert.NotContains(t, words, "|  |", "each word has a meaning")
 	assert.Contains(t, temporal, "| `Stuck` | Bool | ")
 	assert.Contains(t, temporal, "| `hold` | required | `inAdvance` | ")

@@ -25,7 +25,7 @@ type metric struct {
 // recorder is a registry that stores the names, types, labels and help texts of the metrics that are registered.
 type recorder struct {
 	metrics []metric
-	err     error // the first one
+	err     error // first error of a registration
 }
 
 var _ prometheus.Registerer = (*recorder)(nil)
@@ -38,15 +38,15 @@ func (r *recorder) Register(c prometheus.Collector) error {
 		close(described)
 	}()
 	for d := range described {
-		m, err := read(d)
+		m, err := parseDesc(d)
 		r.err = cmp.Or(r.err, err)
-		m.kind = kind(c)
+		m.kind = metricType(c)
 		r.metrics = append(r.metrics, m)
 	}
 	return r.err
 }
 
-// MustRegister implements prometheus.Registerer. The error is kept.
+// MustRegister implements prometheus.Registerer. It stores the first error in err.
 func (r *recorder) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		_ = r.Register(c)
@@ -56,27 +56,27 @@ func (r *recorder) MustRegister(all ...prometheus.Collector) {
 // Unregister implements prometheus.Registerer.
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
-// kind returns the type of the metrics of a collector.
-func kind(c prometheus.Collector) string {
+// metricType returns the type of the metrics of a collector.
+func metricType(c prometheus.Collector) string {
 	switch c.(type) {
-	case prometheus.Gauge: // which is a Counter, too
+	case prometheus.Gauge: // a Gauge has the methods of a Counter, too
 		return "gauge"
 	case *prometheus.CounterVec, prometheus.Counter:
 		return "counter"
 	case *prometheus.HistogramVec, prometheus.Histogram:
 		return "histogram"
-	default: // all other ones of ours
+	default: // all other collectors of Millwright
 		return "gauge"
 	}
 }
 
-// description matches the text of a Desc: there is no other way to read a Desc.
-var description = regexp.MustCompile(
+// descPattern matches the text of a Desc: there is no other way to read a Desc.
+var descPattern = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`,
 )
 
-func read(d *prometheus.Desc) (metric, error) {
-	parts := description.FindStringSubmatch(d.String())
+func parseDesc(d *prometheus.Desc) (metric, error) {
+	parts := descPattern.FindStringSubmatch(d.String())
 	if parts == nil {
 		return metric{}, fmt.Errorf("read %s: unknown form", d)
 	}
@@ -87,18 +87,18 @@ func read(d *prometheus.Desc) (metric, error) {
 	return m, nil
 }
 
-// process is a part of a process that has metrics.
-type process struct {
+// metricsSection is a section of the page: a process, or a part of one, and the function that registers its metrics.
+type metricsSection struct {
 	title    string
 	register func(prometheus.Registerer)
 }
 
-func processes() ([]process, error) {
+func metricsSections() ([]metricsSection, error) {
 	cluster, err := cache.NewCluster(nil, nil, nil) // never read: nothing is collected
 	if err != nil {
 		return nil, fmt.Errorf("make empty caches: %w", err)
 	}
-	return []process{
+	return []metricsSection{
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
 			watch.NewLeading(r)
@@ -115,14 +115,14 @@ func processes() ([]process, error) {
 	}, nil
 }
 
-// render returns the text of the page.
+// metricsPage returns the page of the metrics that the processes register.
 func metricsPage() (string, error) {
-	all, err := processes()
+	all, err := metricsSections()
 	if err != nil {
 		return "", err
 	}
 	var page strings.Builder
-	page.WriteString(intro)
+	page.WriteString(metricsIntro)
 	for _, p := range all {
 		var r recorder
 		p.register(&r)
@@ -138,7 +138,7 @@ func metricsPage() (string, error) {
 	return page.String(), nil
 }
 
-const intro = `# Metrics
+const metricsIntro = `# Metrics
 
 ` + "`make generate`" + ` writes this page from what the processes register. Each process serves its metrics at ` + "`/metrics`" + ` of
 ` + "`--metrics-address`" + `. Metrics that begin with ` + "`mcm_`" + ` have the names and labels of machine-controller-manager

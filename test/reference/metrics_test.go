@@ -51,7 +51,7 @@ func TestTypesAndLabels(t *testing.T) {
 // Names follow the rules of Prometheus, and only the names of machine-controller-manager may carry the name of a
 // machine.
 func TestNames(t *testing.T) {
-	all, err := processes()
+	all, err := metricsSections()
 	require.NoError(t, err)
 	counters := regexp.MustCompile(`_total$`)
 	ours := regexp.MustCompile(`^millwright_[a-z_]+$`)

@@ -99,8 +99,8 @@ func callsOf(repo string) (names []string, err error) {
 	return names, nil
 }
 
-// cells returns the cells of a row of a table, without the marks of code; nil: the line is no row.
-func cells(line string) []string {
+// rowCells returns the cells of a row of a table, without the marks of code; nil: the line is no row.
+func rowCells(line string) []string {
 	line, is := strings.CutPrefix(line, "| `")
 	if !is {
 		return nil
@@ -114,7 +114,7 @@ func cells(line string) []string {
 
 // metricIn returns the metric of a line. Its labels are part of the name, because another label changes its series.
 func metricIn(_, line string) []string {
-	row := cells(line)
+	row := rowCells(line)
 	if len(row) < 4 {
 		return nil
 	}
@@ -124,7 +124,7 @@ func metricIn(_, line string) []string {
 // messageIn returns the search attribute of a line, the message with each workflow that takes it, or the command with
 // its arguments.
 func messageIn(section, line string) (names []string) {
-	row := cells(line)
+	row := rowCells(line)
 	if row == nil {
 		return nil
 	}
@@ -154,14 +154,14 @@ func messageIn(section, line string) (names []string) {
 }
 
 func wordIn(section, line string) []string {
-	if row := cells(line); row != nil {
+	if row := rowCells(line); row != nil {
 		return []string{fmt.Sprintf("word of %s %s", strings.ToLower(section), row[0])}
 	}
 	return nil
 }
 
 func keyIn(_, line string) []string {
-	if row := cells(line); row != nil {
+	if row := rowCells(line); row != nil {
 		return []string{"key or value " + row[0]}
 	}
 	return nil
@@ -177,24 +177,24 @@ type crd struct {
 			Name         string
 			Subresources map[string]any
 			Schema       struct {
-				OpenAPIV3Schema schema `json:"openAPIV3Schema"`
+				OpenAPIV3Schema fieldSchema `json:"openAPIV3Schema"`
 			}
 		}
 	}
 }
 
-// schema is the schema of a field and of those below it.
-type schema struct {
+// fieldSchema is the schema of a field and of the fields below it.
+type fieldSchema struct {
 	Type                 string
 	IntOrString          bool `json:"x-kubernetes-int-or-string"`
 	Enum, Required       []string
-	Properties           map[string]*schema
-	Items                *schema
-	AdditionalProperties *schema
+	Properties           map[string]*fieldSchema
+	Items                *fieldSchema
+	AdditionalProperties *fieldSchema
 }
 
-// fieldsOf returns the fields of a CRD with their types, which of them may be left out, and the values of those that
-// have a list of them.
+// fieldsOf returns what a CRD promises: its fields with their types, which fields may be left out, and the allowed
+// values of fields that list them.
 func fieldsOf(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -220,7 +220,7 @@ func fieldsOf(path string) (names []string, err error) {
 
 // promises returns what a field and the fields below it promise. It is a promise that a field may be left out, because
 // users' objects would break if the field became required.
-func (s *schema) promises(path string) (names []string) {
+func (s *fieldSchema) promises(path string) (names []string) {
 	if s == nil {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (s *schema) promises(path string) (names []string) {
 		kind = "integer or string"
 	}
 	if names = []string{path + ": " + kind}; strings.HasSuffix(path, " ") {
-		names = nil // the object itself
+		names = nil // the path names the object itself
 	}
 	for _, value := range s.Enum {
 		names = append(names, path+" may be "+value)
@@ -281,8 +281,8 @@ func releasedAs(version string, tags []string) string {
 	return tags[i]
 }
 
-// missing returns the lines of a list that another one lacks.
-func missing(from string, in []string) (lines []string) {
+// missingLines returns the lines of a list that another one lacks.
+func missingLines(from string, in []string) (lines []string) {
 	has := map[string]bool{}
 	for _, line := range in {
 		has[line] = true
@@ -315,7 +315,7 @@ func brokenSince(ctx context.Context, repo, tag string) (broken []string, err er
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("read a list: %w", err)
 		}
-		for _, line := range missing(string(released), strings.Split(string(today), "\n")) {
+		for _, line := range missingLines(string(released), strings.Split(string(today), "\n")) {
 			broken = append(broken, name+": "+line)
 		}
 	}

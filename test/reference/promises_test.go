@@ -29,7 +29,7 @@ func TestPromisedNamesStay(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(
 			t,
-			missing(string(text), today),
+			missingLines(string(text), today),
 			"%s promises these names, and they are gone or are called otherwise: see docs/changelog.md",
 			list,
 		)
@@ -72,7 +72,7 @@ func TestPromisesOfEachKind(t *testing.T) {
 		"field machinedeployments.machine.sapcloud.io/v1alpha1 .spec.strategy.rollingUpdate.maxSurge: integer or string",
 		"field machinedeployments.machine.sapcloud.io/v1alpha1 .spec.paused may be left out",
 	}
-	assert.Empty(t, missing(strings.Join(wanted, "\n"), today))
+	assert.Empty(t, missingLines(strings.Join(wanted, "\n"), today))
 	for _, name := range today {
 		assert.NotRegexp(t, "^(flag|command) devstack|--help", name, "devstack is a tool of developers")
 	}

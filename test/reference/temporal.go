@@ -65,7 +65,7 @@ func temporalPage(repo string) (string, error) {
 				"| `%s` | %s | %s | %s |\n",
 				spec.Command,
 				needs,
-				arguments(spec),
+				requestArguments(spec),
 				comments[constantOf(file, string(spec.Command))],
 			)
 		}
@@ -76,7 +76,7 @@ func temporalPage(repo string) (string, error) {
 	order := reflect.TypeFor[request.Order]()
 	for field := range order.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || name == "unread" { // not for people
+		if name == "-" || name == "unread" { // the field is not for people
 			continue
 		}
 		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+field.Name])
@@ -84,7 +84,7 @@ func temporalPage(repo string) (string, error) {
 	return page.String(), nil
 }
 
-// requestTakers are the kinds of workflow that take requests.
+// requestTakers returns the kinds of workflows that take operator requests.
 func requestTakers() []string {
 	var names []string
 	for _, kind := range []run.Kind{
@@ -95,8 +95,8 @@ func requestTakers() []string {
 	return names
 }
 
-// arguments are the fields that a command takes, as people write them in JSON.
-func arguments(spec request.Spec) string {
+// requestArguments returns the fields that a request with this command may have, by their names in JSON.
+func requestArguments(spec request.Spec) string {
 	var names []string
 	for _, flag := range spec.Arguments {
 		words := strings.Split(flag, "-")

@@ -39,16 +39,16 @@ func wordsPage(repo string) (string, error) {
 		page.WriteString("\n## " + strings.ToUpper(name[:1]) + name[1:] + "\n")
 		for _, declaration := range file.Decls {
 			if group, is := declaration.(*ast.GenDecl); is && group.Tok == token.CONST {
-				page.WriteString(section(group))
+				page.WriteString(wordsSection(group))
 			}
 		}
 	}
 	return page.String(), nil
 }
 
-// section is the comment of a group of constants, and a table of their values. The comment of a single constant is its
-// meaning.
-func section(group *ast.GenDecl) string {
+// wordsSection returns the comment of a group of constants, and a table of their values. The comment of a single
+// constant is the meaning of its value.
+func wordsSection(group *ast.GenDecl) string {
 	comment := strings.Join(strings.Fields(group.Doc.Text()), " ")
 	rows := []string{"| word | meaning |", "|---|---|"}
 	for _, s := range group.Specs {

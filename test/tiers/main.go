@@ -29,7 +29,7 @@ import (
 	"millwright/process/commandline"
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	only, out string
 	nested    []string
@@ -44,12 +44,12 @@ func main() {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"test", "all"},
 		RunE: func(c *cobra.Command, args []string) error {
-			end, err := disturb(o.stress)
+			end, err := startBusyLoops(o.stress)
 			defer end()
 			if err != nil {
 				return err
 			}
-			return run(c.Context(), args[0], o)
+			return runTier(c.Context(), args[0], o)
 		},
 	}
 	flags := command.Flags()
@@ -65,14 +65,14 @@ func main() {
 	commandline.Main(command)
 }
 
-// disturb starts busy loops, each in its own process, and returns a function that ends them. They also end with this
-// process.
-func disturb(loops int) (end func(), err error) {
+// startBusyLoops starts busy loops, each in its own process, and returns a function that ends them. They also end with
+// this process.
+func startBusyLoops(loops int) (end func(), err error) {
 	var running []*exec.Cmd
 	end = func() {
 		for _, loop := range running {
 			_ = loop.Process.Kill()
-			_ = loop.Wait() // it was killed
+			_ = loop.Wait() // the error says that the loop was killed
 		}
 	}
 	for range loops {
@@ -85,9 +85,9 @@ func disturb(loops int) (end func(), err error) {
 	return end, nil
 }
 
-// run runs a tier, and returns an error if anything in it failed.
-func run(ctx context.Context, name string, o options) error {
-	phases, err := tier(name, o.nested)
+// runTier runs a tier, and returns an error if anything in it failed.
+func runTier(ctx context.Context, name string, o options) error {
+	phases, err := phasesOfTier(name, o.nested)
 	if err != nil {
 		return err
 	}
@@ -107,26 +107,26 @@ func run(ctx context.Context, name string, o options) error {
 			group.Go(func() error {
 				for _, s := range steps {
 					if ctx.Err() == nil {
-						r.do(ctx, s)
+						r.runStep(ctx, s)
 					}
 				}
 				return nil
 			})
 		}
-		_ = group.Wait() // failures are rows
+		_ = group.Wait() // a failure is a row of the table, not an error
 	}
 	if len(r.rows) == 0 && ctx.Err() == nil {
 		return fmt.Errorf("nothing in tier %s matches %q", name, o.only)
 	}
-	slices.SortStableFunc(r.rows, func(a, b row) int { return cmp.Compare(a.Result, b.Result) * -1 })
-	if slices.ContainsFunc(r.rows, row.bad) {
+	slices.SortStableFunc(r.rows, func(a, b tableRow) int { return cmp.Compare(a.Result, b.Result) * -1 })
+	if slices.ContainsFunc(r.rows, tableRow.failed) {
 		err = errors.New("some tests failed")
 	}
-	return errors.Join(err, ctx.Err(), show(os.Stdout, r.rows, time.Since(began)), save(o.out, r.rows))
+	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.out, r.rows))
 }
 
-// row is one line of the table.
-type row struct {
+// tableRow is one line of the table.
+type tableRow struct {
 	Name    string  `json:"name"` // a package, seen from the root, or a command
 	Seconds float64 `json:"seconds"`
 	Result  string  `json:"result"`
@@ -138,16 +138,16 @@ const (
 	failed = "FAIL"
 )
 
-func (r row) bad() bool { return r.Result == failed }
+func (r tableRow) failed() bool { return r.Result == failed }
 
-// show prints the table. Failed rows are at its end, where people look first.
-func show(to io.Writer, rows []row, took time.Duration) error {
+// printTable prints the table. Failed rows are at its end, where people look first.
+func printTable(to io.Writer, rows []tableRow, took time.Duration) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\nPACKAGE\tSECONDS\tRESULT")
 	count := 0
 	for _, r := range rows {
 		_, _ = fmt.Fprintf(table, "%s\t%.1f\t%s\n", r.Name, r.Seconds, r.Result)
-		if r.bad() {
+		if r.failed() {
 			count++
 		}
 	}
@@ -155,8 +155,8 @@ func show(to io.Writer, rows []row, took time.Duration) error {
 	return table.Flush()
 }
 
-// save writes the table as JSON, unless path is empty.
-func save(path string, rows []row) error {
+// saveTable writes the table as JSON, unless path is empty.
+func saveTable(path string, rows []tableRow) error {
 	if path == "" {
 		return nil
 	}

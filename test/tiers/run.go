@@ -25,44 +25,44 @@ import (
 type runner struct {
 	repo   string
 	chosen *regexp.Regexp // the packages and commands to run
-	fresh  bool           // do not take results from the cache of go test
+	fresh  bool           // take no results from the cache of go test
 
 	mu   sync.Mutex
-	rows []row
+	rows []tableRow
 }
 
-func (r *runner) add(rows ...row) {
+func (r *runner) add(rows ...tableRow) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = append(r.rows, rows...)
 }
 
-// do runs the chosen packages, or the chosen command, of a step, and adds their rows.
-func (r *runner) do(ctx context.Context, s step) {
+// runStep runs the chosen packages, or the chosen command, of a step, and adds their rows.
+func (r *runner) runStep(ctx context.Context, s step) {
 	began := time.Now()
-	fail := func(err error) { // for a failure outside of a package: a package has its own row
-		r.add(row{Name: s.name, Seconds: time.Since(began).Seconds(), Result: failed})
+	fail := func(err error) { // adds a row for a failure that no package has
+		r.add(tableRow{Name: s.name, Seconds: time.Since(began).Seconds(), Result: failed})
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
 	}
-	packages, err := r.list(ctx, s)
+	packages, err := r.chosenPackages(ctx, s)
 	switch {
 	case err != nil:
 		fail(err)
 	case len(s.packages) > 0 && len(packages) > 0:
-		if err := r.test(ctx, s, packages); err != nil {
+		if err := r.runGoTest(ctx, s, packages); err != nil {
 			fail(err)
 		}
 	case len(s.command) > 0 && r.chosen.MatchString(s.name):
-		if err := r.start(ctx, s.module, os.Environ(), s.command...); err != nil {
+		if err := r.runCommand(ctx, s.module, os.Environ(), s.command...); err != nil {
 			fail(err)
 			return
 		}
-		r.add(row{s.name, time.Since(began).Seconds(), passed})
+		r.add(tableRow{s.name, time.Since(began).Seconds(), passed})
 	}
 }
 
-// list returns the chosen packages of a step.
-func (r *runner) list(ctx context.Context, s step) ([]string, error) {
+// chosenPackages returns the chosen packages of a step.
+func (r *runner) chosenPackages(ctx context.Context, s step) ([]string, error) {
 	if len(s.packages) == 0 {
 		return nil, nil
 	}
@@ -73,22 +73,22 @@ func (r *runner) list(ctx context.Context, s step) ([]string, error) {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return !r.chosen.MatchString(short(path)) || slices.Contains(s.but, short(path))
+		return !r.chosen.MatchString(shortName(path)) || slices.Contains(s.except, shortName(path))
 	}), nil
 }
 
-// short is how the table names a package.
-func short(path string) string { return strings.TrimPrefix(path, "millwright/") }
+// shortName returns the name of a package in the table.
+func shortName(path string) string { return strings.TrimPrefix(path, "millwright/") }
 
-// test runs go test, and adds a row for each package. It returns an error if something failed that has no row.
-func (r *runner) test(ctx context.Context, s step, packages []string) (err error) {
+// runGoTest runs go test, and adds a row for each package. It returns an error if something failed that has no row.
+func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
-	if s.shared {
+	if s.usesSharedStack {
 		stack, failure := rig.Share(ctx)
 		if failure != nil {
 			return failure
 		}
-		defer func() { err = errors.Join(err, stack.End(ctx)) }() // of the result, not of a block
+		defer func() { err = errors.Join(err, stack.End(ctx)) }() // err is the named result
 		environment = append(environment, stack.Environment())
 	}
 	// The whole output is kept, for people who search for a cause.
@@ -107,33 +107,34 @@ func (r *runner) test(ctx context.Context, s step, packages []string) (err error
 	if r.fresh {
 		arguments = append(arguments, "-count=1")
 	}
-	failure := r.start(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
+	failure := r.runCommand(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
 	events, err := os.Open(path)
 	if err != nil {
 		return errors.Join(failure, err)
 	}
 	defer func() { _ = events.Close() }()
-	rows, err := results(events)
+	rows, err := packageResults(events)
 	r.add(rows...)
-	if err == nil && failure != nil && !slices.ContainsFunc(rows, row.bad) {
-		err = failure // it did not come to the tests
+	if err == nil && failure != nil && !slices.ContainsFunc(rows, tableRow.failed) {
+		err = failure // go test failed before the tests ran
 	}
 	return err
 }
 
-// start runs a command in the folder of a module until it ends or ctx ends. Its output is part of this program's
+// runCommand runs a command in the folder of a module until it ends or ctx ends. Its output is part of this program's
 // output.
-func (r *runner) start(ctx context.Context, module string, environment []string, arguments ...string) error {
+func (r *runner) runCommand(ctx context.Context, module string, environment []string, arguments ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Dir, command.Env = filepath.Join(r.repo, module), environment
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
-	command.WaitDelay = time.Minute // go test ends its children
+	command.WaitDelay = time.Minute // go test gets this time to end its children
 	return command.Run()
 }
 
-// results returns a row for each package whose end is in the output of go test -json, except packages without tests.
-func results(events io.Reader) (rows []row, err error) {
+// packageResults returns a row for each package whose end is in the output of go test -json, except packages without
+// tests.
+func packageResults(events io.Reader) (rows []tableRow, err error) {
 	for decoder := json.NewDecoder(events); ; {
 		var event struct {
 			Action, Package, Test string
@@ -150,9 +151,9 @@ func results(events io.Reader) (rows []row, err error) {
 		}
 		switch event.Action {
 		case "pass":
-			rows = append(rows, row{short(event.Package), event.Elapsed, passed})
+			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, passed})
 		case "fail":
-			rows = append(rows, row{short(event.Package), event.Elapsed, failed})
+			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, failed})
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command probe asks a URL once and exits with 0 when the answer is a success. Compose checks health by a command
-// inside the container, and our image has neither a shell nor an HTTP client. Kubernetes asks by itself and does not
-// need it.
+// inside the container, and our image has neither a shell nor an HTTP client. Kubernetes checks health by itself and
+// does not need the probe.
 package main
 
 import (
@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// patience is less than the timeout of the health checks in docker-compose.yml, so that a hanging process is reported
-// in words.
-const patience = 2 * time.Second
+// requestTimeout is the timeout of the request. It is less than the timeout of the health checks in docker-compose.yml:
+// so the probe can still print that the process does not answer.
+const requestTimeout = 2 * time.Second
 
 func main() {
 	if len(os.Args) != 2 {
@@ -28,7 +28,7 @@ func main() {
 }
 
 func probe(url string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cgroup finds, makes and removes folders in the cgroup hierarchies. The kernel removes all else of a server
-// that ran in namespaces of its own, but these folders have no owner.
+// Package cgroup finds, makes and removes folders in the cgroup hierarchies. When a server that ran in namespaces of
+// its own has ended, the kernel removes everything of the server except these folders.
 package cgroup
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Root is where every Linux mounts its cgroup hierarchies, or its only one.
+// Root is the folder in which Linux mounts its cgroup hierarchies, or the mount point of the only one.
 const Root = "/sys/fs/cgroup"
 
 const retryEvery = 50 * time.Millisecond
@@ -64,7 +64,7 @@ func Make(name string) ([]string, error) {
 				return nil, fmt.Errorf("set up cgroup: %w", err)
 			}
 		}
-		if filepath.Dir(folder) == Root { // v2; liblxc knows init.scope
+		if filepath.Dir(folder) == Root { // cgroup v2; liblxc knows the name init.scope
 			folders[i] = filepath.Join(folder, "init.scope")
 			if err := os.MkdirAll(folders[i], 0o755); err != nil {
 				return nil, fmt.Errorf("make cgroup: %w", err)
@@ -90,18 +90,18 @@ func Remove(ctx context.Context, name string) error {
 	}
 }
 
-// TryRemove is Remove without waiting.
+// TryRemove removes a group and all below it, as Remove does, but tries only once.
 func TryRemove(name string) error {
 	folders, err := Folders(name)
 	errs := []error{err}
 	for _, folder := range folders {
-		errs = append(errs, remove(folder))
+		errs = append(errs, removeGroup(folder))
 	}
 	return errors.Join(errs...)
 }
 
-// remove removes a group and those below it. Its files cannot be removed, and need not.
-func remove(folder string) error {
+// removeGroup removes the folder of a cgroup, and the folders of the cgroups below it. The kernel removes their files.
+func removeGroup(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -111,7 +111,7 @@ func remove(folder string) error {
 	}
 	for _, entry := range entries {
 		if entry.IsDir() {
-			if err := remove(filepath.Join(folder, entry.Name())); err != nil {
+			if err := removeGroup(filepath.Join(folder, entry.Name())); err != nil {
 				return err
 			}
 		}

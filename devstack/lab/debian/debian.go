@@ -1,7 +1,7 @@
 // Package debian makes folders of Debian's packages, for programs that are not installed on the machine. Root makes a
 // folder with the packages and all that they need, with mmdebstrap: servers of Incus and container engines run in it.
-// It needs root; see Supported. Unpack unpacks the packages alone, and needs no root. Both need Debian's package
-// manager. The package starts no server.
+// Root needs root; see Supported. Unpack unpacks packages without those that they depend on, and needs no root. Root
+// and Unpack need Debian's package manager. This Go package starts no server.
 package debian
 
 import (
@@ -17,16 +17,16 @@ import (
 	"strings"
 )
 
-// unneeded are patterns of files that are left out of packages: two fifths of their size.
-var unneeded = []string{
+// unneededFiles are patterns of files that are left out of packages: two fifths of their size.
+var unneededFiles = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
 
 // Root is the recipe of a root folder.
 type Root struct {
 	Suite    string   // release of Debian
-	Variant  string   // of mmdebstrap: what is installed besides the packages
-	Packages []string // with all that they need
+	Variant  string   // variant of mmdebstrap: what is installed besides the packages
+	Packages []string // packages to install; all packages that they need are installed, too
 	Without  []string // patterns of files that are left out, besides documents and translations
 }
 
@@ -47,13 +47,13 @@ func Supported(what string) error {
 	return nil
 }
 
-// Arguments returns those of mmdebstrap, without the folder: all that the content depends on.
+// Arguments returns the arguments of mmdebstrap without the folder: the content of the folder depends only on these.
 func (r Root) Arguments() []string {
 	arguments := []string{
 		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
 	}
-	for _, patterns := range [][]string{unneeded, r.Without} {
+	for _, patterns := range [][]string{unneededFiles, r.Without} {
 		for _, pattern := range patterns {
 			arguments = append(arguments, "--dpkgopt=path-exclude="+pattern)
 		}
@@ -61,15 +61,15 @@ func (r Root) Arguments() []string {
 	return append(arguments, r.Suite)
 }
 
-// Make makes the root folder at path, or an archive if the path ends with .tar: a minute or so. It installs Debian's
-// mmdebstrap if it is missing. output receives the progress.
+// Make makes the root folder at path, or an archive if the path ends with .tar. It takes a minute or so. It installs
+// Debian's mmdebstrap if it is missing. output receives the progress.
 func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
-		if err := update(ctx, output); err != nil {
+		if err := updateLists(ctx, output); err != nil {
 			return err
 		}
-		if err := apt(ctx, output, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
+		if err := runApt(ctx, output, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
 			return err
 		}
 	}
@@ -82,15 +82,15 @@ func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	return Run(ctx, output, nil, "mmdebstrap", append(r.Arguments(), path)...)
 }
 
-// update fetches the lists of packages, which only root may do.
-func update(ctx context.Context, output io.Writer) error {
-	return apt(ctx, output, "apt-get", "update", "-q")
+// updateLists fetches the lists of packages, which only root may do.
+func updateLists(ctx context.Context, output io.Writer) error {
+	return runApt(ctx, output, "apt-get", "update", "-q")
 }
 
-// apt is Run for a command that calls apt-get. A lock lets one process of this user at a time run such a command,
-// because apt-get fails while another apt-get is at work. apt waits ten minutes at most for the lock: many times what a
-// package takes.
-func apt(ctx context.Context, output io.Writer, command ...string) error {
+// runApt runs, as Run does, a command that calls apt-get. A lock lets one process of this user at a time run such a
+// command, because apt-get fails while another apt-get is at work. runApt waits ten minutes at most for the lock: many
+// times what a package takes.
+func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }

@@ -15,7 +15,7 @@ func TestOneCallOfAptAtATime(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
-			assert.NoError(t, apt(t.Context(), io.Discard, "sh", "-c", "mkdir "+dir+" && sleep 0.1 && rmdir "+dir))
+			assert.NoError(t, runApt(t.Context(), io.Discard, "sh", "-c", "mkdir "+dir+" && sleep 0.1 && rmdir "+dir))
 		})
 	}
 	calls.Wait()

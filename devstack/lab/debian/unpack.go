@@ -18,10 +18,10 @@ func Unpack(ctx context.Context, dir string, output io.Writer, packages ...strin
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	download := func() error { // apt-get writes to its working directory
-		return apt(ctx, output, append([]string{"env", "--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
+		return runApt(ctx, output, append([]string{"env", "--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
 	}
 	if err := download(); err != nil { // perhaps there are no lists of packages, or they name a version that is gone
-		if failed := update(ctx, output); failed != nil {
+		if failed := updateLists(ctx, output); failed != nil {
 			return errors.Join(err, failed)
 		}
 		if err := download(); err != nil {

@@ -1,8 +1,8 @@
 // Package engine runs a container engine for tests of images and of docker-compose.yml: Docker with BuildKit and
-// Compose, from Debian's packages in a root folder of its own in the user's cache folder. It is another engine than the
-// one that the machine may have: its data, its socket and its networks are its own. It runs in its own mount, PID and
-// network namespaces and reaches nothing outside, no registry either: package standin makes the images that a test
-// needs. It needs root on Linux with Debian's package manager; see Supported.
+// Compose, from Debian's packages in a root folder of its own in the user's cache folder. It shares no data, socket or
+// network with an engine that is installed on the machine. It runs in its own mount, PID and network namespaces and
+// reaches nothing outside, not even a registry: package standin makes the images that a test needs. It needs root on
+// Linux with Debian's package manager; see Supported.
 package engine
 
 import (
@@ -22,12 +22,12 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// HostAddress is the address at which containers reach Listen's listeners: that of the bridge in the engine's network
-// namespace.
+// HostAddress is the address at which containers reach Listen's listeners. It is the address of the bridge in the
+// engine's network namespace.
 const HostAddress = "172.31.250.1"
 
-// path is the variable PATH of programs in the engine's root folder.
-const path = "/usr/sbin:/usr/bin"
+// searchPath is the variable PATH of programs in the engine's root folder.
+const searchPath = "/usr/sbin:/usr/bin"
 
 // Options are the properties of an engine.
 type Options struct {
@@ -40,23 +40,24 @@ type Options struct {
 
 // Engine is a running engine.
 type Engine struct {
-	Dir   string // as given to Start: images, containers and the log
-	PID   int    // process 1 of the engine's namespaces, as seen from here
+	Dir   string // folder with images, containers and the log, as given to Start
+	PID   int    // ID of process 1 of the engine's namespaces, in the namespace of this process
 	Group string // name of its cgroup, which no other engine has
 
 	process *isolated.Process
 }
 
-// started counts the engines of this process: each has a cgroup of its own.
-var started atomic.Int32
+// engineCount counts the engines of this process: each has a cgroup of its own.
+var engineCount atomic.Int32
 
 // Supported returns why this machine cannot run an engine, or nil.
 func Supported() error { return debian.Supported("container engines") }
 
-// recipe is that of the root folder. Two packages are only files for images: postgresql, and busybox as their shell.
-func recipe() debian.Root {
+// rootRecipe returns the recipe of the engine's root folder. Two of its packages only provide files for images:
+// postgresql, and busybox as the shell of the images.
+func rootRecipe() debian.Root {
 	return debian.Root{
-		Suite:   "trixie", // has Docker 26 with BuildKit, and Compose 2
+		Suite:   "trixie", // this release has Docker 26 with BuildKit, and Compose 2
 		Variant: "extract",
 		Packages: []string{
 			"base-files",
@@ -98,13 +99,13 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 	if output == nil {
 		output = io.Discard
 	}
-	packages := recipe()
+	packages := rootRecipe()
 	dir, err := build.Folder(ctx, "engine-root", strings.Join(packages.Arguments(), "\n"), output, func(dir string) error {
 		root := filepath.Join(dir, "root")
 		if err := packages.Make(ctx, root, output); err != nil {
 			return err
 		}
-		// as the package does when it is installed
+		// the installation of the package iptables makes the same link
 		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
 	})
 	if err != nil {
@@ -113,8 +114,8 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 	return filepath.Join(dir, "root"), nil
 }
 
-// Start starts an engine whose data are in dir, an empty folder, and returns when it answers. The engine ends with this
-// process, however that ends.
+// Start starts an engine whose data are in dir, an empty folder, and returns when it answers. When this process ends,
+// even by a kill, the engine ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	root, err := Root(ctx, o.Output)
 	if err != nil {
@@ -123,7 +124,7 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("find the engine's folder: %w", err)
 	}
-	e := &Engine{Dir: dir, Group: fmt.Sprintf("%s%d-%d", groupPrefix, os.Getpid(), started.Add(1))}
+	e := &Engine{Dir: dir, Group: fmt.Sprintf("%s%d-%d", groupPrefix, os.Getpid(), engineCount.Add(1))}
 	if err := e.launch(ctx, root, o.Shown); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), e.Stop(context.WithoutCancel(ctx)))
 	}
@@ -144,7 +145,9 @@ func (e *Engine) Run(
 	program string,
 	arguments ...string,
 ) ([]byte, error) {
-	environment = append([]string{"PATH=" + path, "HOME=/tmp", "DOCKER_HOST=unix:///run/docker.sock"}, environment...)
+	environment = append(
+		[]string{"PATH=" + searchPath, "HOME=/tmp", "DOCKER_HOST=unix:///run/docker.sock"},
+		environment...)
 	command := isolated.Command(ctx, e.PID, environment, program, arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer

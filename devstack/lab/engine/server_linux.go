@@ -19,16 +19,17 @@ var startScript string
 const (
 	// answerWithin bounds the start of dockerd, which takes two seconds on an idle machine.
 	answerWithin = time.Minute
-	// endWithin is how long dockerd may take to end its containers after SIGTERM; they end with it in any case, and their
-	// data are not used again.
+	// endWithin is how long dockerd may take to end its containers after SIGTERM. The containers end with dockerd even
+	// if that takes longer, and their data are not used again.
 	endWithin = 2 * time.Second
-	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the background.
+	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the
+	// background.
 	cleanWithin = 30 * time.Second
 
 	groupPrefix = "millwright-engine-" // followed by the PID of the process that started the engine, and a number
 )
 
-// launch starts process 1 of new namespaces, which starts dockerd, and waits until it answers.
+// launch creates new namespaces, whose process 1 starts dockerd, and waits until dockerd answers.
 func (e *Engine) launch(ctx context.Context, root string, shown []string) error {
 	if err := sweepCgroups(); err != nil {
 		return err
@@ -40,7 +41,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	e.process, err = isolated.Start(isolated.Options{
 		Script: startScript, Dir: e.Dir, Groups: groups, Log: e.logPath(),
 		Env: []string{
-			"PATH=" + path + ":/sbin:/bin",
+			"PATH=" + searchPath + ":/sbin:/bin",
 			"ROOT=" + root,
 			"DATA=" + e.Dir,
 			"SHOWN=" + strings.Join(shown, "\n"),
@@ -62,8 +63,8 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	return nil
 }
 
-// sweepCgroups removes the folders of other engines that were killed and not cleaned up after: those of processes that
-// have ended.
+// sweepCgroups removes the cgroups of other engines whose processes have ended. Such an engine was killed, and nothing
+// has removed its cgroups.
 func sweepCgroups() error {
 	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", groupPrefix+"*")) // v1
 	if err != nil {
@@ -79,7 +80,7 @@ func sweepCgroups() error {
 		if _, err := os.Stat(filepath.Join("/proc", owner)); err == nil {
 			continue
 		}
-		_ = cgroup.TryRemove(name) // the next start tries again
+		_ = cgroup.TryRemove(name) // the next start of an engine tries again
 	}
 	return nil
 }

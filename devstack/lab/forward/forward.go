@@ -31,15 +31,16 @@ func Serve(ctx context.Context, listener net.Listener, dial Dialer) error {
 			return fmt.Errorf("accept connections at %s: %w", listener.Addr(), err)
 		}
 		go func() {
-			if err := pass(ctx, from, dial); err != nil {
+			if err := copyBoth(ctx, from, dial); err != nil {
 				slog.Warn("pass a connection on", "at", listener.Addr().String(), "from", from.RemoteAddr().String(), "error", err)
 			}
 		}()
 	}
 }
 
-// pass copies both directions until both have ended, and tells each side when the other has ended its half.
-func pass(ctx context.Context, from net.Conn, dial Dialer) error {
+// copyBoth connects to the target, and copies data in both directions until both have ended. When one side has ended
+// its half of a connection, copyBoth ends that half at the other side, too.
+func copyBoth(ctx context.Context, from net.Conn, dial Dialer) error {
 	defer func() { _ = from.Close() }()
 	to, err := dial(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func pass(ctx context.Context, from net.Conn, dial Dialer) error {
 	half := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
 		if half, ok := to.(*net.TCPConn); ok {
-			_ = half.CloseWrite() // fails if the whole connection is closed
+			_ = half.CloseWrite() // this fails if the whole connection is closed already
 		}
 		ended <- err
 	}

@@ -37,21 +37,25 @@ var nodePackages = []string{
 	"socat",
 }
 
-// unneeded are patterns of files that are left out of packages.
-var unneeded = []string{"/usr/bin/containerd-shim", "/usr/bin/containerd-shim-runc-v1", "/usr/bin/containerd-stress"}
+// unneededFiles are patterns of files that are left out of packages.
+var unneededFiles = []string{
+	"/usr/bin/containerd-shim",
+	"/usr/bin/containerd-shim-runc-v1",
+	"/usr/bin/containerd-stress",
+}
 
 // debianRoot returns the recipe of a root folder.
 func debianRoot(variant string, packages []string) debian.Root {
-	return debian.Root{Suite: suite, Variant: variant, Packages: packages, Without: unneeded}
+	return debian.Root{Suite: suite, Variant: variant, Packages: packages, Without: unneededFiles}
 }
 
-// node has the files of the image: scripts and configuration.
+// nodeFolder has the files that this repository adds to the image of nodes: scripts and configuration.
 //
 //go:embed node
-var node embed.FS
+var nodeFolder embed.FS
 
-// workload is the folder of the program of both images of pods.
-const workload = "devstack/lab/incus/workload"
+// workloadFolder is the folder of the program of both images of pods.
+const workloadFolder = "devstack/lab/incus/workload"
 
 // nodeImage is a file that incusd can import, and the key that differs for each recipe of the image.
 type nodeImage struct{ path, key string }
@@ -101,7 +105,7 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	if err != nil {
 		return nodeImage{}, err
 	}
-	program, err := os.ReadFile(filepath.Join(o.Repo, workload, "main.go"))
+	program, err := os.ReadFile(filepath.Join(o.Repo, workloadFolder, "main.go"))
 	if err != nil {
 		return nodeImage{}, fmt.Errorf("read the workload: %w", err)
 	}
@@ -153,7 +157,7 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 		"go",
 		"build",
 		"-C",
-		filepath.Join(o.Repo, workload),
+		filepath.Join(o.Repo, workloadFolder),
 		"-trimpath",
 		"-ldflags",
 		"-s -w",
@@ -168,9 +172,9 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 		writeImage(filepath.Join(library, "images", "workload.tar"), WorkloadImage, binary, "/workload"),
 		os.Symlink("/usr/bin/busybox", filepath.Join(root, "usr", "sbin", "init")),
 		os.Symlink("/usr/lib/node/inittab", filepath.Join(root, "etc", "inittab")),
-		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // one for each node, made at its first boot
-		os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), nil, 0o644), // from DHCP, instead of this machine's
-		os.WriteFile(filepath.Join(work, "metadata.yaml"), []byte(metadata()), 0o644),
+		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // a node makes its ID at its first boot
+		os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), nil, 0o644), // a node gets its DNS servers by DHCP
+		os.WriteFile(filepath.Join(work, "metadata.yaml"), []byte(imageMetadata()), 0o644),
 	)
 	if err != nil {
 		return err
@@ -207,8 +211,8 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 	return os.RemoveAll(work)
 }
 
-// metadata is what Incus must know of the image. It calls the architecture by the kernel's name.
-func metadata() string {
+// imageMetadata returns the file metadata.yaml of the image for Incus. It has the kernel's name of the architecture.
+func imageMetadata() string {
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + suite +
 		" with containerd and kubelet\n"
@@ -216,13 +220,13 @@ func metadata() string {
 
 // nodeFiles returns the files of the image by name.
 func nodeFiles() (map[string]string, error) {
-	entries, err := fs.ReadDir(node, "node")
+	entries, err := fs.ReadDir(nodeFolder, "node")
 	if err != nil {
 		return nil, fmt.Errorf("read the files of nodes: %w", err)
 	}
 	files := map[string]string{}
 	for _, entry := range entries {
-		text, err := node.ReadFile("node/" + entry.Name())
+		text, err := nodeFolder.ReadFile("node/" + entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read the files of nodes: %w", err)
 		}
@@ -231,8 +235,8 @@ func nodeFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// digest returns the name of a blob in an OCI image.
-func digest(blob []byte) string {
+// blobDigest returns the name of a blob in an OCI image.
+func blobDigest(blob []byte) string {
 	sum := sha256.Sum256(blob)
 	return hex.EncodeToString(sum[:])
 }

@@ -8,8 +8,8 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// sweepCgroups removes the folders of other servers that were killed and not cleaned up after: those of networks that
-// nobody has locked. It waits for nothing: a group that is still in use belongs to a server with another cache folder,
+// sweepCgroups removes the cgroups of other servers that were killed: a network that no process has locked has no
+// server any more. It waits for nothing: a cgroup that is still in use belongs to a server with another cache folder,
 // and so with other locks.
 func sweepCgroups() error {
 	for _, network := range Networks() {
@@ -23,7 +23,7 @@ func sweepCgroups() error {
 		if err != nil {
 			return err
 		}
-		_ = cgroup.TryRemove(network.Name) // the next start tries again
+		_ = cgroup.TryRemove(network.Name) // the next start of a server tries again
 		if err := lock.Close(); err != nil {
 			return err
 		}

@@ -2,10 +2,10 @@
 // real kubelets, and makes the image of these machines. The local stack, the tests of provider/incus and the demo use
 // it.
 //
-// The server comes from Debian's packages, in a root folder of its own in the user's cache folder, so that the host
-// stays as it is. It runs in its own mount, PID and network namespaces: whatever it mounts, starts and connects
-// disappears with its first process, which ends with the process that called Start. It needs root on Linux with
-// Debian's package manager; see Supported.
+// The server comes from Debian's packages, in a root folder of its own in the user's cache folder: nothing is installed
+// on the host. The server runs in its own mount, PID and network namespaces. When the process that called Start ends,
+// process 1 of these namespaces ends, too, and with it all mounts, processes and network interfaces of the server. It
+// needs root on Linux with Debian's package manager; see Supported.
 package incus
 
 import (
@@ -35,14 +35,15 @@ const NetworkName = "machines"
 
 // Images that every node has: no registry can be reached.
 const (
-	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. Its flag --linger=10s makes it serve on
-	// for that long after SIGTERM.
+	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. Its flag --linger=10s makes it serve
+	// on for that long after SIGTERM.
 	WorkloadImage = "millwright.local/workload:1"
 	pauseImage    = "millwright.local/pause:1"
 )
 
-// port is that of the server's HTTPS API: the usual one of Incus. It is taken in the server's network namespace only.
-const port = 8443
+// apiPort is the port of the server's HTTPS API: the usual one of Incus. The server listens only in its own network
+// namespace.
+const apiPort = 8443
 
 // Options are the properties of a server.
 type Options struct {
@@ -50,14 +51,14 @@ type Options struct {
 	Repo string
 	// Output receives the progress of builds; nil means none.
 	Output io.Writer
-	// Network is the network of the machines, which the caller has locked. The zero value means a free one, which is
-	// locked until Stop.
+	// Network is the network of the machines, which the caller has locked. If it is the zero value, Start chooses a
+	// free network, and locks it until Stop.
 	Network Network
 }
 
 // Server is a running server. Its fields are written to <Dir>/server.json, so that other processes can use it (Open).
 type Server struct {
-	Dir string `json:"dir"` // as given to Start: instances, images, logs, certificates; kept by Stop
+	Dir string `json:"dir"` // folder with instances, images, logs and certificates, as given to Start; Stop keeps it
 
 	// Address is the URL of the API, on the machines' network. Clients show a certificate.
 	Address    string `json:"address"`
@@ -65,22 +66,22 @@ type Server struct {
 	ClientKey  string `json:"clientKey"`  // path of its key (PEM)
 	// path of the server's certificate (PEM), which is self-signed: compare it as a whole
 	ServerCert string `json:"serverCert"`
-	// Socket is the path of the API's Unix socket, where root needs no certificate. The kernel refuses paths of more than
-	// 107 bytes.
+	// Socket is the path of the API's Unix socket, where root needs no certificate. The kernel refuses paths of more
+	// than 107 bytes.
 	Socket string `json:"socket"`
 
 	Network Network `json:"network"`
-	PID     int     `json:"pid"` // process 1 of the server's namespaces, as seen from here
+	PID     int     `json:"pid"` // ID of process 1 of the server's namespaces, in the namespace of this process
 
-	process *isolated.Process // nil unless Start started it
-	lock    *os.File          // of a network that Start chose
+	process *isolated.Process // nil for a server that Open returned
+	lock    *os.File          // lock of the network, if Start chose one
 }
 
 // Supported returns why this machine cannot run a server, or nil.
 func Supported() error { return debian.Supported("real machines") }
 
 // Build makes the server's root folder and the nodes' image, unless the cache has them: some minutes, once. It installs
-// Debian's mmdebstrap if it is missing. Start does the same.
+// Debian's mmdebstrap if it is missing. Start builds both, too, if they are missing.
 func Build(ctx context.Context, o Options) error {
 	_, _, err := o.build(ctx)
 	return err
@@ -88,7 +89,7 @@ func Build(ctx context.Context, o Options) error {
 
 // Start starts a server whose data are in dir, and returns when it answers, trusts the client's certificate and has the
 // nodes' image, the network and the default profile: instances of that profile are nodes. Data of an earlier server in
-// dir are used again; its instances that ran start again. The server ends with this process, however that ends.
+// dir are used again; its instances that ran start again. When this process ends, even by a kill, the server ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	root, image, err := o.build(ctx)
 	if err != nil {
@@ -129,12 +130,13 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 			return nil, err
 		}
 	}
-	s.Address = "https://" + s.Network.Bridge + ":" + strconv.Itoa(port)
+	s.Address = "https://" + s.Network.Bridge + ":" + strconv.Itoa(apiPort)
 	return s, nil
 }
 
-// Open returns the server that runs in dir, started by this or another process. Only Run and the fields may be used. It
-// returns fs.ErrNotExist if no server was started or it was stopped, and no error for a server that was killed.
+// Open returns the server that runs in dir, started by this or another process. Only Run and the fields of the returned
+// Server may be used. Open returns fs.ErrNotExist if no server was started or it was stopped, and no error for a server
+// that was killed.
 func Open(dir string) (*Server, error) {
 	text, err := os.ReadFile(statePath(dir))
 	if err != nil {
@@ -149,15 +151,15 @@ func Open(dir string) (*Server, error) {
 
 func statePath(dir string) string { return filepath.Join(dir, "server.json") }
 
-// forget removes the server's state.
-func (s *Server) forget() error {
+// removeState removes the server's state.
+func (s *Server) removeState() error {
 	if err := os.Remove(statePath(s.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the server's state: %w", err)
 	}
 	return nil
 }
 
-func (s *Server) write() error {
+func (s *Server) writeState() error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the server's state: %w", err)
@@ -170,10 +172,10 @@ func (s *Server) write() error {
 
 // Run runs the command incus with these arguments beside the server and returns its output. The error has its messages.
 func (s *Server) Run(ctx context.Context, arguments ...string) ([]byte, error) {
-	return s.run(ctx, nil, arguments...)
+	return s.runIncus(ctx, nil, arguments...)
 }
 
-func (s *Server) run(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
+func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
 	command := isolated.Command(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + path}, "incus", arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
@@ -185,9 +187,8 @@ func (s *Server) run(ctx context.Context, input io.Reader, arguments ...string) 
 	return out, nil
 }
 
-// Clean removes what a server that was killed left: folders in the cgroup hierarchies and its state, nothing else,
-// since all else ended with it. It does nothing if no server was killed in dir. The caller makes sure that none runs
-// there.
+// Clean removes the two things that a killed server leaves: its folders in the cgroup hierarchies, and its state file.
+// It does nothing if no server was killed in dir. The caller makes sure that none runs there.
 func Clean(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +199,7 @@ func Clean(ctx context.Context, dir string) error {
 	}
 	lock, err := LockNetwork(s.Network)
 	if errors.Is(err, component.ErrLocked) { // another server has the network now, and cleaned up when it started
-		return s.forget()
+		return s.removeState()
 	}
 	if err != nil {
 		return fmt.Errorf("clean up after the server in %s: %w", dir, err)

@@ -19,22 +19,23 @@ import (
 // Network is the network of real machines: a bridge in a network namespace of its own, and a cable to this machine. The
 // zero value means that there is none.
 type Network struct {
-	Name string `json:"name"` // of the cable's end on this machine, and of the folders in the cgroup hierarchies
-	// Subnet is that of machines and pods, for instance 10.200.0.0/16. Machines get addresses of its lower half, pods of
-	// its upper half.
+	Name string `json:"name"` // name of the cable's end on this machine, and of the server's cgroups
+	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses of its lower half,
+	// pods of its upper half.
 	Subnet string `json:"subnet"`
 	Bridge string `json:"bridge"` // address of the bridge, and of incusd
-	Host   string `json:"host"`   // address of this machine; everything else of it listens on loopback
-	Pods   string `json:"pods"`   // the upper half; each node gets a /24 of it
+	Host   string `json:"host"`   // address of this machine in the network; only the API server is reached there
+	Pods   string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24 of it
 }
 
-// The networks are 10.200.0.0/16 and the following ones: rarely used, as their number is neither small nor special.
+// The networks are 10.200.0.0/16 and the following ones: rarely used, because their number is neither small nor
+// special.
 const (
 	firstNetwork = 200
 	networkCount = 32
 )
 
-func network(i int) Network {
+func numberedNetwork(i int) Network {
 	prefix := "10." + strconv.Itoa(firstNetwork+i)
 	return Network{
 		Name:   "mwnodes" + strconv.Itoa(i), // an interface's name has at most 15 bytes
@@ -52,11 +53,11 @@ func (n Network) APIServer() string { return "https://" + n.Entrance() }
 // Entrance returns the address at which machines reach the API server.
 func (n Network) Entrance() string { return net.JoinHostPort(n.Host, "6443") }
 
-// Networks returns all networks.
+// Networks returns all networks that servers of Incus may use.
 func Networks() []Network {
 	var all []Network
 	for i := range networkCount {
-		all = append(all, network(i))
+		all = append(all, numberedNetwork(i))
 	}
 	return all
 }
@@ -72,9 +73,9 @@ func NetworkNamed(name string) (Network, error) {
 }
 
 // FreeNetwork returns a network that no interface of this machine is in, and the lock that keeps other stacks from
-// using it. The caller closes the lock when the machines have ended, or passes it to the supervisor. For the same
-// folder it is the same network again, unless another stack has it: machines that start again know the API server by
-// its address.
+// using it. The caller closes the lock when the machines have ended, or passes it to the supervisor. A second call for
+// the same folder returns the same network, unless another stack has it: machines that start again know the API server
+// by its address in that network.
 func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))
@@ -82,7 +83,7 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 		if err := ctx.Err(); err != nil {
 			return Network{}, nil, err
 		}
-		n := network((int(sum.Sum32()%networkCount) + i) % networkCount)
+		n := numberedNetwork((int(sum.Sum32()%networkCount) + i) % networkCount)
 		held, err := LockNetwork(n)
 		if errors.Is(err, component.ErrLocked) {
 			continue
@@ -90,7 +91,7 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 		if err != nil {
 			return Network{}, nil, err
 		}
-		taken, err := n.taken()
+		taken, err := n.isTaken()
 		if err == nil && !taken {
 			return n, held, nil
 		}
@@ -98,7 +99,7 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 			return Network{}, nil, err
 		}
 	}
-	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", network(0).Subnet)
+	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", numberedNetwork(0).Subnet)
 }
 
 // LockNetwork locks a network against other stacks until the file is closed. It returns component.ErrLocked if another
@@ -115,8 +116,9 @@ func LockNetwork(n Network) (*os.File, error) {
 	return component.TryLock(filepath.Join(locks, n.Name+".lock"))
 }
 
-// taken reports whether an interface of this machine has an address in a network that overlaps with this one.
-func (n Network) taken() (bool, error) {
+// isTaken reports whether an interface of this machine already has an address in a network that overlaps with network
+// n.
+func (n Network) isTaken() (bool, error) {
 	subnet, err := netip.ParsePrefix(n.Subnet)
 	if err != nil {
 		return false, fmt.Errorf("parse subnet: %w", err)

@@ -16,15 +16,15 @@ func writeImage(archive, name, program, at string) error {
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
-	layer, err := tarOf(file{strings.TrimPrefix(at, "/"), text})
+	layer, err := tarArchive(tarFile{strings.TrimPrefix(at, "/"), text})
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
-	files, err := layout(name, at, layer)
+	files, err := ociLayout(name, at, layer)
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
-	whole, err := tarOf(files...)
+	whole, err := tarArchive(files...)
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
@@ -34,18 +34,18 @@ func writeImage(archive, name, program, at string) error {
 	return nil
 }
 
-// layout returns the files of an image's OCI layout.
-func layout(name, entrypoint string, layer []byte) ([]file, error) {
+// ociLayout returns the files of an image's OCI layout.
+func ociLayout(name, entrypoint string, layer []byte) ([]tarFile, error) {
 	const types = "application/vnd.oci.image."
-	var files []file
+	var files []tarFile
 	add := func(kind string, blob []byte) map[string]any {
-		files = append(files, file{"blobs/sha256/" + digest(blob), blob})
-		return map[string]any{"mediaType": types + kind, "digest": "sha256:" + digest(blob), "size": len(blob)}
+		files = append(files, tarFile{"blobs/sha256/" + blobDigest(blob), blob})
+		return map[string]any{"mediaType": types + kind, "digest": "sha256:" + blobDigest(blob), "size": len(blob)}
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"Entrypoint": []string{entrypoint}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer)}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + blobDigest(layer)}},
 	})
 	if err != nil {
 		return nil, err
@@ -66,15 +66,19 @@ func layout(name, entrypoint string, layer []byte) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(files, file{"index.json", index}, file{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)}), nil
+	return append(
+		files,
+		tarFile{"index.json", index},
+		tarFile{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+	), nil
 }
 
-type file struct {
+type tarFile struct {
 	name string
 	text []byte
 }
 
-func tarOf(files ...file) ([]byte, error) {
+func tarArchive(files ...tarFile) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
 	for _, f := range files {

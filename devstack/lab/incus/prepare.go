@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// preseed is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address of the
-// bridge, first and last address for instances, driver of the storage pool, name of the network.
+// preseedTemplate is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address
+// of the bridge, first and last address for instances, driver of the storage pool, name of the network.
 //
 // An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes
 // to proc, sys and the cgroup hierarchies.
-const preseed = `
+const preseedTemplate = `
 config:
   core.https_address: ":%[1]d"
 networks:
@@ -52,8 +52,16 @@ profiles:
 // prepare gives the server its configuration, a trusted client and the image.
 func (s *Server) prepare(ctx context.Context, image nodeImage) error {
 	prefix := strings.TrimSuffix(s.Network.Bridge, ".0.1")
-	seed := fmt.Sprintf(preseed, port, s.Network.Bridge, prefix+".0.10", prefix+".127.250", storageDriver(), NetworkName)
-	if _, err := s.run(ctx, strings.NewReader(seed), "admin", "init", "--preseed"); err != nil {
+	seed := fmt.Sprintf(
+		preseedTemplate,
+		apiPort,
+		s.Network.Bridge,
+		prefix+".0.10",
+		prefix+".127.250",
+		storageDriver(),
+		NetworkName,
+	)
+	if _, err := s.runIncus(ctx, strings.NewReader(seed), "admin", "init", "--preseed"); err != nil {
 		return fmt.Errorf("configure incusd: %w", err)
 	}
 	if err := s.trustClient(ctx); err != nil {
@@ -78,7 +86,7 @@ func storageDriver() string {
 // certificate exists.
 func (s *Server) trustClient(ctx context.Context) error {
 	if _, err := os.Stat(s.ClientCert); !errors.Is(err, fs.ErrNotExist) {
-		return err // it was trusted before
+		return err // the client was trusted before
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -88,7 +96,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "millwright"},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().AddDate(10, 0, 0), // longer than any local stack
+		NotAfter:     time.Now().AddDate(10, 0, 0), // ten years: longer than any local stack exists
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
@@ -101,7 +109,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		return fmt.Errorf("make the client's key: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	if _, err := s.run(
+	if _, err := s.runIncus(
 		ctx,
 		bytes.NewReader(text),
 		"config",
@@ -117,7 +125,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 	return errors.Join(os.WriteFile(s.ClientKey, keyText, 0o600), os.WriteFile(s.ClientCert, text, 0o600))
 }
 
-// importImage imports the nodes' image, unless the server has this very one. Its key is a property of the image.
+// importImage imports the image of nodes, unless the server has an image with the same key, which is a property of it.
 func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 	const property = "millwright"
 	has, err := s.Run(ctx, "image", "get-property", ImageAlias, property)
@@ -134,9 +142,9 @@ func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 		return fmt.Errorf("read the image of nodes: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	// As standard input, because the server's mount namespace does not have the file.
+	// The image is passed as standard input, because the server's mount namespace does not have the file.
 	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.key}
-	if _, err := s.run(ctx, file, arguments...); err != nil {
+	if _, err := s.runIncus(ctx, file, arguments...); err != nil {
 		return fmt.Errorf("import the image of nodes: %w", err)
 	}
 	return nil

@@ -19,19 +19,21 @@ import (
 var startScript string
 
 const (
-	path       = "/usr/libexec/incus:/usr/sbin:/usr/bin" // of programs in the server's root folder
+	path       = "/usr/libexec/incus:/usr/sbin:/usr/bin" // variable PATH of programs in the server's root folder
 	retryEvery = 50 * time.Millisecond
 	// answerWithin bounds the start of incusd, which takes a second on an idle machine.
 	answerWithin = 30 * time.Second
-	// endWithin is how long incusd may take to write its database after SIGTERM; instances end with it in any case.
+	// endWithin is how long incusd may take to write its database after SIGTERM. Instances end with incusd even if that
+	// takes longer.
 	endWithin = 2 * time.Second
-	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the background.
+	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the
+	// background.
 	cleanWithin = 30 * time.Second
 )
 
-// launch starts process 1 of new namespaces, which starts incusd, and waits until it answers.
+// launch creates new namespaces, whose process 1 starts incusd, and waits until incusd answers.
 func (s *Server) launch(ctx context.Context, root string) error {
-	if err := s.clean(ctx); err != nil { // of a server that was killed
+	if err := s.clean(ctx); err != nil { // removes what a killed server has left
 		return err
 	}
 	if err := sweepCgroups(); err != nil {
@@ -40,7 +42,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := allowWatches(); err != nil {
 		return err
 	}
-	if err := s.write(); err != nil { // from now on there is something to clean up
+	if err := s.writeState(); err != nil { // from now on there is something to clean up
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)
@@ -56,8 +58,9 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		Script: startScript, Dir: s.Dir, Groups: groups, Files: []*os.File{host}, Log: s.LogPath(),
 		Env: []string{
 			"PATH=" + path + ":/sbin:/bin",
-			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux 6.18):
-			// incusd then answers nobody until one of its timers fires, and an instance's start fails after 30 s.
+			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux
+			// 6.18): incusd then answers nobody until one of its timers fires, and an instance's start fails after 30
+			// s.
 			"UV_USE_IO_URING=0",
 			"ROOT=" + root,
 			"DATA=" + s.Dir,
@@ -69,7 +72,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		return err
 	}
 	s.PID = s.process.PID
-	if err := s.write(); err != nil {
+	if err := s.writeState(); err != nil {
 		return err
 	}
 	err = s.process.Await(ctx, answerWithin, func(ctx context.Context) error {
@@ -82,23 +85,23 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// watches is the lowest limit of inotify instances of one user with which a server starts. Kubelet and containerd of
-// one node have about ten, and those of all nodes of all servers count as root's. The kernel's default is 128. At the
-// limit containerd starts without its CRI plugin.
-const watches = 4096
+// inotifyLimit is the lowest limit of inotify instances of one user with which a server starts. Kubelet and containerd
+// of one node have about ten instances, and the instances of all nodes of all servers belong to root. The kernel's
+// default is 128. At the limit containerd starts without its CRI plugin.
+const inotifyLimit = 4096
 
-// allowWatches raises the kernel's limit to watches, and leaves it raised: other servers may need it.
+// allowWatches raises the kernel's limit to inotifyLimit, and leaves it raised: other servers may need it.
 func allowWatches() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
 	text, err := os.ReadFile(limit)
 	if err != nil {
 		return fmt.Errorf("read the limit of inotify instances: %w", err)
 	}
-	if now, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && now >= watches {
+	if now, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && now >= inotifyLimit {
 		return nil
 	}
-	if err := os.WriteFile(limit, []byte(strconv.Itoa(watches)), 0o644); err != nil {
-		return fmt.Errorf("raise fs.inotify.max_user_instances to %d: %w", watches, err)
+	if err := os.WriteFile(limit, []byte(strconv.Itoa(inotifyLimit)), 0o644); err != nil {
+		return fmt.Errorf("raise fs.inotify.max_user_instances to %d: %w", inotifyLimit, err)
 	}
 	return nil
 }
@@ -137,5 +140,5 @@ func (s *Server) clean(ctx context.Context) error {
 		case <-time.After(retryEvery):
 		}
 	}
-	return s.forget()
+	return s.removeState()
 }

@@ -13,13 +13,13 @@ var userDataText string
 // Cluster is what a machine must know of the cluster that it joins.
 type Cluster struct {
 	Server  string // URL of the API server, as machines reach it
-	CA      string // certificates that the API server's is signed by (PEM)
-	Project string // of Incus, in which the machines are; empty means "default"
+	CA      string // certificates of the authorities that have signed the API server's certificate (PEM)
+	Project string // project of Incus with the machines; empty means "default"
 }
 
 // UserData returns user data with which a machine of the nodes' image joins a cluster: a shell script. It still has the
 // placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker fills in (docs/provider.md, "User
-// data"). The name must also be that of the instance.
+// data"). The instance must have the name of the machine.
 func UserData(c Cluster) (string, error) {
 	if c.Project == "" {
 		c.Project = "default"

@@ -1,6 +1,7 @@
-// Package isolated runs servers in a root folder of their own and in namespaces of their own (mount, PID, network):
-// whatever such a server mounts, starts and connects disappears with its first process, which ends with the process
-// that started it. Only folders in the cgroup hierarchies stay; package cgroup removes them. It needs root on Linux.
+// Package isolated runs servers in a root folder of their own and in namespaces of their own (mount, PID, network).
+// When the process that started such a server ends, process 1 of the namespaces ends, too, and with it all mounts,
+// processes and network interfaces of the server. Only its cgroups stay; package cgroup removes them. It needs root on
+// Linux.
 package isolated
 
 import (
@@ -12,10 +13,10 @@ import (
 	"time"
 )
 
-// enter are shell functions for the scripts of the first processes.
+// enterFunctions has shell functions for the scripts that run as process 1 of new namespaces.
 //
 //go:embed enter.sh
-var enter string
+var enterFunctions string
 
 // Options are the properties of the first process.
 type Options struct {
@@ -24,17 +25,17 @@ type Options struct {
 	Script string
 	Dir    string     // folder of the server; it gets the script
 	Groups []string   // cgroup folders that the first process enters: see cgroup.Make
-	Env    []string   // for the script; nothing else is in its environment
+	Env    []string   // whole environment of the script
 	Files  []*os.File // open files: descriptor 3 and the following ones
 	Log    string     // path of the file that the output is appended to
 }
 
 // Process is the first process of the namespaces. Only one goroutine may call End.
 type Process struct {
-	PID int // as seen from here
+	PID int // process ID in the namespace of the calling process
 
 	command *exec.Cmd
-	ended   chan struct{} // closed when it has been waited for
+	ended   chan struct{} // closed when the process has been waited for
 }
 
 // Done is closed when the process and all others of its namespaces have ended.
@@ -48,5 +49,5 @@ func Command(ctx context.Context, pid int, environment []string, program string,
 	return exec.CommandContext(ctx, "nsenter", append(inside, arguments...)...)
 }
 
-// retryEvery is for waits that take much less than a second.
+// retryEvery is the time between two attempts, in waits that take much less than a second.
 const retryEvery = 50 * time.Millisecond

@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/attached"
 )
 
-// Start starts the first process. It is killed when this process ends, however that ends, and all others of its
-// namespaces with it.
+// Start starts the first process of new namespaces. When this process ends, even by a kill, the kernel kills the first
+// process and all others of the namespaces.
 func Start(o Options) (*Process, error) {
 	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -27,7 +27,7 @@ func Start(o Options) (*Process, error) {
 	}
 	defer func() { _ = log.Close() }()
 	script := filepath.Join(o.Dir, "start.sh")
-	if err := os.WriteFile(script, []byte("set -eu\n"+enter+"\n"+o.Script), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte("set -eu\n"+enterFunctions+"\n"+o.Script), 0o600); err != nil {
 		return nil, fmt.Errorf("write the start script: %w", err)
 	}
 	command := exec.Command("/bin/sh", script)
@@ -49,10 +49,10 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// End ends the server by SIGTERM, kills it if it has not ended after the given time, and returns when no process of its
-// namespaces runs. It may be called again.
+// End sends SIGTERM to the server, kills it if it has not ended after the given time, and returns when no process of
+// its namespaces runs. It may be called again.
 func (p *Process) End(within time.Duration) {
-	_ = p.command.Process.Signal(syscall.SIGTERM) // which process 1 passes to the server
+	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 passes the signal to the server
 	select {
 	case <-p.ended:
 	case <-time.After(within):

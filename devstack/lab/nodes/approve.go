@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	nodeUsers = "system:node:" // user names of kubelets begin with it
+	nodeUsers = "system:node:" // prefix of the user names of kubelets
 	nodeGroup = "system:nodes"
 
-	// askAgainEvery is the time after which a request is judged again that could not be approved, for instance because its
-	// Node did not exist yet.
+	// askAgainEvery is the time after which a request is judged again that could not be approved, for instance because
+	// its Node did not exist yet.
 	askAgainEvery = time.Second
 )
 
@@ -73,7 +73,7 @@ func (a approver) run(ctx context.Context) error {
 
 // approve approves a request, or returns why not.
 func (a approver) approve(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
-	name, err := claim(request)
+	name, err := claimedNode(request)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	if err != nil {
 		return fmt.Errorf("ask Incus for the addresses of %s: %w", name, err)
 	}
-	if err := owns(request, append(addresses, name)); err != nil {
+	if err := checkNames(request, append(addresses, name)); err != nil {
 		return err
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -105,13 +105,14 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	return nil
 }
 
-// claim returns the name of the node that asks for a certificate for itself, by the user name that the API server saw.
-func claim(request *certificatesv1.CertificateSigningRequest) (string, error) {
+// claimedNode returns the name of the node that asks for a certificate for itself, by the user name that the API server
+// saw.
+func claimedNode(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUsers)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {
 		return "", fmt.Errorf("%q is not a kubelet", request.Spec.Username)
 	}
-	parsed, err := parse(request)
+	parsed, err := parseRequest(request)
 	if err != nil {
 		return "", err
 	}
@@ -132,9 +133,9 @@ func claim(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	return name, nil
 }
 
-// owns returns an error if the certificate would be for more than these names and addresses.
-func owns(request *certificatesv1.CertificateSigningRequest, own []string) error {
-	parsed, err := parse(request)
+// checkNames returns an error if the certificate would be for more than these names and addresses.
+func checkNames(request *certificatesv1.CertificateSigningRequest, own []string) error {
+	parsed, err := parseRequest(request)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func owns(request *certificatesv1.CertificateSigningRequest, own []string) error
 	return nil
 }
 
-func parse(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+func parseRequest(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(request.Spec.Request)
 	if block == nil {
 		return nil, errors.New("its request is not in PEM form")

@@ -25,16 +25,16 @@ import (
 type Options struct {
 	Repo      string        // root of the clone
 	Dir       string        // data of Incus; other processes find the server there (incus.Open)
-	Network   incus.Network // locked by the supervisor
+	Network   incus.Network // network of the machines, which the supervisor has locked
 	APIServer string        // address of the API server on loopback; machines find it at Network.APIServer
 	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd, and so has only the
 	// rights of that user.
 	Kubeconfig string
-	Health     string // address for /readyz
+	Health     string // address at which /readyz is served
 }
 
-// user is the approver's at the API server: rbac/approver.yaml.
-const user = "incusd"
+// approverUser is the user of the approver at the API server. rbac/approver.yaml gives this user its rights.
+const approverUser = "incusd"
 
 // Run starts the server and serves machines until ctx ends; then it ends the server with all machines, and returns when
 // nothing of them is left.
@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("read kubeconfig: %w", err), entrance.Close(), health.Close())
 	}
-	config.Impersonate.UserName = user
+	config.Impersonate.UserName = approverUser
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return errors.Join(fmt.Errorf("make client: %w", err), entrance.Close(), health.Close())

@@ -1,6 +1,6 @@
 // Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs are
 // those of Debian's packages, unpacked into the cache of builds: an installed server would start by itself, and only
-// root may install. It starts no program.
+// root may install. This package starts no program.
 package observers
 
 import (
@@ -29,8 +29,8 @@ const (
 //go:embed run.sh
 var runScript string
 
-// packages have 30 MB to download and 140 MB unpacked.
-var packages = []string{"prometheus", "prometheus-alertmanager"}
+// debianPackages are the packages of Prometheus and Alertmanager: 30 MB to download, 140 MB unpacked.
+var debianPackages = []string{"prometheus", "prometheus-alertmanager"}
 
 // Program returns the path of a program. The first call downloads the packages: some seconds. It returns an error if
 // this machine has no Debian package manager, or the manager cannot download them.
@@ -39,18 +39,24 @@ func Program(ctx context.Context, name string, output io.Writer) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("this is no Debian: %w", err)
 	}
-	recipe := strings.Join(append(packages, string(release), runtime.GOARCH, runScript), "\n")
-	dir, err := build.Folder(ctx, "observers", recipe, output, func(dir string) error { return fill(ctx, dir, output) })
+	recipe := strings.Join(append(debianPackages, string(release), runtime.GOARCH, runScript), "\n")
+	dir, err := build.Folder(
+		ctx,
+		"observers",
+		recipe,
+		output,
+		func(dir string) error { return unpackPrograms(ctx, dir, output) },
+	)
 	if err != nil {
 		return "", fmt.Errorf("unpack Prometheus and Alertmanager: %w", err)
 	}
 	return filepath.Join(dir, "bin", name), nil
 }
 
-// fill unpacks the packages, and makes a folder with all programs by their names.
-func fill(ctx context.Context, dir string, output io.Writer) error {
-	_, _ = fmt.Fprintf(output, "unpacking Debian's %s: some seconds, once\n", strings.Join(packages, " and "))
-	if err := debian.Unpack(ctx, dir, output, packages...); err != nil {
+// unpackPrograms unpacks the packages, and makes a folder with all programs by their names.
+func unpackPrograms(ctx context.Context, dir string, output io.Writer) error {
+	_, _ = fmt.Fprintf(output, "unpacking Debian's %s: some seconds, once\n", strings.Join(debianPackages, " and "))
+	if err := debian.Unpack(ctx, dir, output, debianPackages...); err != nil {
 		return err
 	}
 	bin := filepath.Join(dir, "bin")

@@ -22,9 +22,9 @@ func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
 func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
 func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
 
-// writeCertificates writes what a stack with real machines needs, which the API server does not make for itself: a CA,
-// unless it exists, a certificate of the API server for its address on the machines' network, too, and one with which
-// it calls kubelets.
+// writeCertificates writes three things that a stack with real machines needs, and that the API server does not make
+// for itself: a CA, unless it exists; a certificate of the API server that is also valid for its address on the network
+// of the machines; and the certificate with which the API server calls kubelets.
 func writeCertificates(l component.Layout, network incus.Network) error {
 	ca, err := writeAuthority(l)
 	if err != nil {

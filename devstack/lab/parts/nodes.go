@@ -20,7 +20,7 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 	}
 	plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
 	// machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
-	prepend(plan, component.APIServer,
+	prependFlags(plan, component.APIServer,
 		"--enable-bootstrap-token-auth",
 		"--client-ca-file="+caPath(l),
 		"--enable-admission-plugins=NodeRestriction",
@@ -29,7 +29,7 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 		"--kubelet-client-key="+kubeletClientKeyPath(l),
 		"--kubelet-preferred-address-types=InternalIP",
 	)
-	prepend(plan, component.ControllerManager,
+	prependFlags(plan, component.ControllerManager,
 		"--controllers="+strings.Join(machineControllers(), ","),
 		"--cluster-signing-cert-file="+caPath(l),
 		"--cluster-signing-key-file="+caKeyPath(l),
@@ -37,16 +37,16 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 		"--cluster-cidr="+network.Pods,
 		"--node-cidr-mask-size=24",
 	)
-	prepend(plan, Incusd,
+	prependFlags(plan, Incusd,
 		"incusd",
 		"--repo", plan.Repo,
-		"--dir", plan.Dir, // as for the supervisor, so that lists of processes show whose it is
+		"--dir", plan.Dir, // lists of processes then show the stack of the process, like that of the supervisor
 		"--network", network.Name,
 		"--api-server", component.Address(plan.Ports[component.APIServer]),
 		"--kubeconfig", l.Kubeconfig(component.Admin),
 		"--health-address", component.Address(plan.Ports[Incusd]),
 	)
-	prepend(plan, IncusWorker, plan.ProcessFlags(IncusWorker, component.ProviderIdentity)...)
+	prependFlags(plan, IncusWorker, plan.ProcessFlags(IncusWorker, component.ProviderIdentity)...)
 	return nil
 }
 

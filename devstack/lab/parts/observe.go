@@ -11,7 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// scrapeEvery is short, so that a rate over a minute has enough samples soon after the start.
+// scrapeEvery is the time between two scrapes. It is short: a rate over a minute has enough samples soon after the
+// start.
 const scrapeEvery = "5s"
 
 func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }
@@ -25,14 +26,14 @@ func completeObservers(plan *component.Plan) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	prepend(plan, Alertmanager,
+	prependFlags(plan, Alertmanager,
 		"--config.file="+alertmanagerConfig(l),
 		"--storage.path="+l.Path(Alertmanager),
 		"--web.listen-address="+component.Address(plan.Ports[Alertmanager]),
-		"--cluster.listen-address=", // no cluster, and so no port that others reach
+		"--cluster.listen-address=", // Alertmanager forms no cluster, and opens no port for one
 		"--log.level=warn",
 	)
-	prepend(plan, Prometheus,
+	prependFlags(plan, Prometheus,
 		"--config.file="+prometheusConfig(l),
 		"--storage.tsdb.path="+l.Path(Prometheus),
 		"--web.listen-address="+component.Address(plan.Ports[Prometheus]),
@@ -41,8 +42,8 @@ func completeObservers(plan *component.Plan) error {
 	return writeObservers(*plan)
 }
 
-// scraped returns the components that serve /metrics of Millwright, if they are chosen.
-func scraped(p component.Plan) []string {
+// metricsComponents returns the components that serve /metrics of Millwright, if they are chosen.
+func metricsComponents(p component.Plan) []string {
 	ours := []string{
 		component.Worker,
 		component.Bridge,
@@ -57,7 +58,7 @@ func scraped(p component.Plan) []string {
 // writeObservers writes the configurations of Prometheus and Alertmanager. Alerts are shown, and sent to nobody.
 func writeObservers(p component.Plan) error {
 	jobs := []any{}
-	for _, name := range scraped(p) {
+	for _, name := range metricsComponents(p) {
 		jobs = append(jobs, map[string]any{
 			"job_name": name, "static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[name])}}},
 		})

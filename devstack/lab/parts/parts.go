@@ -25,7 +25,7 @@ const (
 	Prometheus   = observers.Prometheus   // scrapes our processes, and evaluates the rules of deploy/alerts
 )
 
-// extras describes the components, in starting order.
+// extras returns the descriptions of the lab's components, in starting order.
 func extras() []component.Extra {
 	return []component.Extra{
 		{Name: Incusd, Needs: []string{component.APIServer}, Ready: "/readyz"},
@@ -40,8 +40,8 @@ type Parts struct {
 	// Nodes is for machines with real kubelets, beside the simulated ones: a server of Incus, which needs root on Linux
 	// with Debian's packages (incus.Supported), and the worker of provider incus if the stack has our worker.
 	Nodes bool
-	// Observe is Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts, and
-	// Alertmanager. Both come from Debian's packages.
+	// Observe is Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts,
+	// and Alertmanager. Both come from Debian's packages.
 	Observe bool
 	// Lab is the path of the command lab, which has the component incusd. Empty means that it is built from the clone.
 	Lab string
@@ -103,7 +103,7 @@ func addObservers(ctx context.Context, o *stack.Options, programs map[string]str
 	return nil
 }
 
-// complete is stack.Options.Complete.
+// complete adds files and flags of the lab to a plan. It is the function for the field Complete of stack.Options.
 func (p Parts) complete(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
 	if p.Observe {
 		if err := completeObservers(plan); err != nil {
@@ -120,8 +120,8 @@ func (p Parts) complete(ctx context.Context, plan *component.Plan) ([]*os.File, 
 	return []*os.File{lock}, completeNodes(plan, network)
 }
 
-// prepend puts flags before those of the options, which come last.
-func prepend(plan *component.Plan, name string, flags ...string) {
+// prependFlags puts flags before those of the options, which come last.
+func prependFlags(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }
 

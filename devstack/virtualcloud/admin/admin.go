@@ -1,6 +1,6 @@
-// Package admin is the admin API of virtualcloud, by which a test or an operator makes it fail on demand and reads its
-// true state. Integration tests, the safety checker and people with curl use it. No provider may: a real cloud has no
-// such API.
+// Package admin has the types and the client of the admin API of virtualcloud. A test or an operator uses this API to
+// make the cloud fail on demand, and to read its true state. Integration tests, the safety checker and people with curl
+// use it. No provider may use it: a real cloud has no such API.
 //
 // The API is HTTP with JSON bodies on the cloud's own address:
 //
@@ -63,7 +63,7 @@ type HangPoint string
 
 // The points. A released call continues normally.
 const (
-	BeforeEffect HangPoint = "before" // no effect yet; if the client closes the connection, there is none
+	BeforeEffect HangPoint = "before" // the call has no effect yet; if the client closes the connection, it never has one
 	AfterEffect  HangPoint = "after"  // the effect has happened, only the answer is missing
 )
 
@@ -73,29 +73,29 @@ type Behaviour struct {
 	CreateLatency virtual.Duration `json:"createLatency"`
 	// from running to the Node's registration; default 0; overridable
 	BootLatency   virtual.Duration `json:"bootLatency"`
-	DeleteLatency virtual.Duration `json:"deleteLatency"` // from the delete call until gone; default 0; overridable
+	DeleteLatency virtual.Duration `json:"deleteLatency"` // from the delete call until the instance is gone; default 0; overridable
 
-	// AcceptLatency is how long an accepted create request has no record, so that even a fresh read cannot show it; the
-	// request takes effect even if its client closes the connection. Part of Limits.ConsistencyWindow. Default 0.
+	// AcceptLatency is how long an accepted create request has no record: even a fresh read cannot show its instance.
+	// The request takes effect even if its client closes the connection. Part of Limits.ConsistencyWindow. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
 	// Staleness is the age of the state that list and status show. Writes use the present state. Part of
 	// Limits.ConsistencyWindow. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
-	// NodeCleanup is how long after the end of its instance a remaining Node is deleted, as a cloud-controller-manager
-	// would do. Default 10 s; zero means at once.
+	// NodeCleanup is the time from the end of an instance until the cloud deletes its Node, if that still exists. A
+	// cloud-controller-manager does the same. Default 10 s; zero means at once.
 	NodeCleanup virtual.Duration `json:"nodeCleanup"`
 
 	ClientTokens bool `json:"clientTokens"` // default true; false: each create request creates another instance
 
-	// OwnNodeNames makes the cloud choose the name of each Node. It is known when the instance has booted. Default false:
-	// a Node has the name of its instance.
+	// OwnNodeNames makes the cloud choose the name of each Node. The name is known when the instance has booted.
+	// Default false: a Node has the name of its instance.
 	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
 
 	// NodeInit is how long after its registration a Node gets its provider ID and loses the taint
-	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows the
-	// provider ID, and there is no taint.
+	// node.cloudprovider.kubernetes.io/uninitialized, as by a cloud-controller-manager. Default 0: the kubelet knows
+	// the provider ID, and there is no taint.
 	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
 
 	// instances in a page of list and status; default 0: one page has all
@@ -107,7 +107,7 @@ type Behaviour struct {
 	// false.
 	QuoteCredentials bool `json:"quoteCredentials,omitempty"`
 
-	Tokens []string `json:"tokens,omitempty"` // accepted credentials; empty, the default, means any that is not empty
+	Tokens []string `json:"tokens,omitempty"` // accepted credentials; none, the default: any that are not empty
 
 	// Quotas limits the instances that exist at the same time. Keys: "total", a zone, an instance type, or
 	// "zone/instanceType".
@@ -129,8 +129,8 @@ func DefaultBehaviour() Behaviour {
 // RateLimit is a token bucket. A call that finds it empty is refused, with the time after which to retry.
 type RateLimit struct {
 	PerSecond float64 `json:"perSecond"`      // must be above zero
-	Burst     int     `json:"burst"`          // at least one
-	Code      string  `json:"code,omitempty"` // of the refusal; empty means Unavailable
+	Burst     int     `json:"burst"`          // number of calls at once; at least one
+	Code      string  `json:"code,omitempty"` // code of the refusal; empty means Unavailable
 }
 
 // Fault makes calls of one operation fail. Faults are checked in the order in which they were added; the first that
@@ -149,8 +149,8 @@ type Fault struct {
 	Count       int              `json:"count,omitempty"`
 	For         virtual.Duration `json:"for,omitempty"`         // how long the fault lasts; zero means no limit
 	Every       int              `json:"every,omitempty"`       // only every Nth matching call; zero means each
-	Probability float64          `json:"probability,omitempty"` // of a matching call to fail; zero means 1
-	Seed        uint64           `json:"seed,omitempty"`        // of the random numbers for Probability
+	Probability float64          `json:"probability,omitempty"` // probability that a matching call fails; zero means 1
+	Seed        uint64           `json:"seed,omitempty"`        // seed of the random numbers for Probability
 }
 
 // Vanish names an instance by one of its IDs. By default the Node stays, and becomes NotReady because its kubelet is
@@ -158,7 +158,7 @@ type Fault struct {
 type Vanish struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`
-	DeleteNode bool   `json:"deleteNode,omitempty"` // after NodeCleanup, as a cloud-controller-manager would
+	DeleteNode bool   `json:"deleteNode,omitempty"` // delete the Node, too, after NodeCleanup
 }
 
 // Instance is the true state of an instance.
@@ -167,7 +167,7 @@ type Instance struct {
 	Zone         string    `json:"zone"`
 	InstanceType string    `json:"instanceType"`
 	ClientToken  string    `json:"clientToken,omitempty"`
-	Registered   time.Time `json:"registered,omitzero"` // when its Node was created; zero before
+	Registered   time.Time `json:"registered,omitzero"` // time at which its Node was created; zero: not yet
 }
 
 // Stats counts since the cloud was first started or reset.

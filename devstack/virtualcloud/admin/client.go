@@ -29,12 +29,12 @@ func NewClient(address string) *Client {
 
 // Behaviour returns how the cloud behaves.
 func (c *Client) Behaviour(ctx context.Context) (Behaviour, error) {
-	return ask[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
+	return requestAnswer[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
 }
 
 // SetBehaviour replaces how the cloud behaves.
 func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
-	return c.do(ctx, http.MethodPut, PathBehaviour, b, nil)
+	return c.sendRequest(ctx, http.MethodPut, PathBehaviour, b, nil)
 }
 
 // Change reads the behaviour, calls change with it and writes it back. Two concurrent calls may undo each other.
@@ -49,65 +49,65 @@ func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
 
 // AddFault makes calls fail.
 func (c *Client) AddFault(ctx context.Context, f Fault) error {
-	return c.do(ctx, http.MethodPost, PathFaults, f, nil)
+	return c.sendRequest(ctx, http.MethodPost, PathFaults, f, nil)
 }
 
 // Faults returns the faults that are not used up.
 func (c *Client) Faults(ctx context.Context) ([]Fault, error) {
-	return ask[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
+	return requestAnswer[[]Fault](ctx, c, http.MethodGet, PathFaults, nil)
 }
 
 // ClearFaults removes every fault.
 func (c *Client) ClearFaults(ctx context.Context) error {
-	return c.do(ctx, http.MethodDelete, PathFaults, nil, nil)
+	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// Vanish makes an instance vanish. It fails if there is none, or several with that machine name.
+// Vanish makes an instance vanish. It fails if no instance or several instances have that machine name.
 func (c *Client) Vanish(ctx context.Context, v Vanish) error {
-	return c.do(ctx, http.MethodPost, PathVanish, v, nil)
+	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
 // Rejoin registers the Node of each live instance again if it is absent, and ends the Nodes of instances that are gone:
 // for an API server that was restored to an older state. Kubelets that are restarted and a cloud-controller-manager do
 // the same.
 func (c *Client) Rejoin(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, PathRejoin, nil, nil)
+	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
 }
 
 // CreateByHand creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a
 // duplicate.
 func (c *Client) CreateByHand(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
-	return ask[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
+	return requestAnswer[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
 }
 
 // Instances returns every live instance, sorted by number.
 func (c *Client) Instances(ctx context.Context) ([]Instance, error) {
-	return ask[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
+	return requestAnswer[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
 }
 
 // UserData returns the bytes that the instance was started with.
 func (c *Client) UserData(ctx context.Context, id string) ([]byte, error) {
-	return ask[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
+	return requestAnswer[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
 }
 
 // Stats returns the counters.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	return ask[Stats](ctx, c, http.MethodGet, PathStats, nil)
+	return requestAnswer[Stats](ctx, c, http.MethodGet, PathStats, nil)
 }
 
 // Reset returns the cloud to its initial state.
 func (c *Client) Reset(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, PathReset, nil, nil)
+	return c.sendRequest(ctx, http.MethodPost, PathReset, nil, nil)
 }
 
-// ask sends a request whose answer is a T.
-func ask[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+// requestAnswer sends a request whose answer is a T.
+func requestAnswer[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
-	err := c.do(ctx, method, path, in, &out)
+	err := c.sendRequest(ctx, method, path, in, &out)
 	return out, err
 }
 
-func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) sendRequest(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		encoded, err := json.Marshal(in)

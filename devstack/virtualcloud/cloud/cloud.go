@@ -35,14 +35,14 @@ type Cloud struct {
 	ctx      context.Context // ends with Stop or Close
 	stop     context.CancelFunc
 	work     sync.WaitGroup // creations in flight
-	registry *nodeRegistry  // nil without Nodes
+	registry *nodeRegistry  // nil if no Nodes are registered
 
 	mu        sync.Mutex
 	store     *store
 	world     *world
 	behaviour admin.Behaviour
 	changed   chan struct{} // closed and replaced when the behaviour changes
-	gate      gate
+	gate      callGate
 	epoch     int // incremented by each reset, so that creations from before it are dropped
 	stats     admin.Stats
 }
@@ -68,7 +68,7 @@ func Open(options Options) (*Cloud, error) {
 	if options.Nodes != nil {
 		c.registry = newNodeRegistry(c, options.Nodes)
 		for _, number := range w.order {
-			c.registry.look(number, 0)
+			c.registry.scheduleLook(number, 0)
 		}
 		c.registry.start()
 	}
@@ -84,7 +84,7 @@ func (c *Cloud) Close() error {
 	c.Stop()
 	c.work.Wait()
 	if c.registry != nil {
-		c.registry.wait()
+		c.registry.awaitWorkers()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +92,8 @@ func (c *Cloud) Close() error {
 }
 
 // commit makes a change: on disk first, then in memory. The lock is held.
-func (c *Cloud) commit(what kind, r record, userData []byte) error {
-	e := entry{Kind: what, Record: &r, UserData: userData}
+func (c *Cloud) commit(what entryKind, r record, userData []byte) error {
+	e := logEntry{Kind: what, Record: &r, UserData: userData}
 	if err := c.store.append(e); err != nil {
 		c.log.Error("write instance", "instance", r.id(), "error", err)
 		return provider.Errorf(provider.Internal, "the cloud could not write its records")
@@ -122,11 +122,11 @@ func (c *Cloud) loadBehaviour() error {
 func (c *Cloud) Behaviour() admin.Behaviour {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return clone(c.behaviour)
+	return cloneBehaviour(c.behaviour)
 }
 
-// clone copies a behaviour with its maps, so that changes of others do not affect it.
-func clone(b admin.Behaviour) admin.Behaviour {
+// cloneBehaviour copies a behaviour with its lists and maps: later changes of the original do not change the copy.
+func cloneBehaviour(b admin.Behaviour) admin.Behaviour {
 	b.Tokens = slices.Clone(b.Tokens)
 	b.Quotas, b.RateLimits, b.Hangs = maps.Clone(b.Quotas), maps.Clone(b.RateLimits), maps.Clone(b.Hangs)
 	return b
@@ -139,7 +139,7 @@ func (c *Cloud) SetBehaviour(b admin.Behaviour) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.setBehaviour(clone(b))
+	return c.setBehaviour(cloneBehaviour(b))
 }
 
 func (c *Cloud) setBehaviour(b admin.Behaviour) error {
@@ -167,8 +167,8 @@ func (c *Cloud) Limits() virtual.Limits {
 	}
 }
 
-// sleep waits until a time; the error says that the cloud stopped.
-func (c *Cloud) sleep(until time.Time) error {
+// sleepUntil waits until a time; the error says that the cloud stopped.
+func (c *Cloud) sleepUntil(until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {

@@ -12,17 +12,17 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errExpired is the Cause of the error that refuses a create request after the request's NotAfter. The answer then has
-// virtual.ReasonExpired.
+// errExpired is the cause of a refusal: the create request came after the time in its field NotAfter. The answer then
+// has the reason virtual.ReasonExpired.
 var errExpired = errors.New("expired")
 
-// creation is one create request in flight.
-type creation struct {
+// pendingCreate is one accepted create request that is not answered yet.
+type pendingCreate struct {
 	request virtual.CreateRequest
 	epoch   int
-	accept  time.Time     // when it gets its record
-	runs    time.Time     // when it is answered
-	grace   time.Duration // how much later than the request's NotAfter accept may be
+	accept  time.Time     // time at which the instance gets its record
+	runs    time.Time     // time at which the instance runs and the request is answered
+	grace   time.Duration // how much later than the request's NotAfter the record may be stored
 }
 
 // create creates an instance. An accepted request takes effect even if the client closes the connection, as in a real
@@ -32,30 +32,30 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 		return virtual.Instance{}, err
 	}
 	now := time.Now()
-	if err := c.expired(request, now, 0); err != nil {
+	if err := c.checkExpired(request, now, 0); err != nil {
 		return virtual.Instance{}, err
 	}
 	c.mu.Lock()
 	b := c.behaviour
-	way := creation{request: request, epoch: c.epoch, grace: time.Duration(b.AcceptLatency)}
+	way := pendingCreate{request: request, epoch: c.epoch, grace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
 	way.accept = now.Add(way.grace)
-	way.runs = now.Add(time.Duration(either(request.Spec.CreateLatency, b.CreateLatency)) + spread(request))
+	way.runs = now.Add(time.Duration(classValueOr(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request))
 	if way.runs.Before(way.accept) {
 		way.runs = way.accept
 	}
 	if !way.runs.After(now) {
-		return c.accept(way)
+		return c.acceptCreate(way)
 	}
 	type result struct {
 		instance virtual.Instance
 		err      error
 	}
 	done := make(chan result, 1)
-	c.creating(1)
+	c.countCreating(1)
 	c.work.Go(func() {
 		instance, err := c.carryOut(way)
-		c.creating(-1) // before the answer, so that a caller with an answer no longer finds it in Stats.Creating
+		c.countCreating(-1) // before the answer: a caller that has its answer must not be in Stats.Creating any more
 		done <- result{instance, err}
 	})
 	select {
@@ -66,9 +66,9 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	}
 }
 
-// spread returns by how much the create latency of an instance differs from that of its class: from -createSpread to
-// +createSpread, always the same for the same name.
-func spread(request virtual.CreateRequest) time.Duration {
+// latencySpread returns by how much the create latency of an instance differs from that of its class: from
+// -createSpread to +createSpread, always the same for the same name.
+func latencySpread(request virtual.CreateRequest) time.Duration {
 	if request.Spec.CreateSpread == nil {
 		return 0
 	}
@@ -78,24 +78,24 @@ func spread(request virtual.CreateRequest) time.Duration {
 	return time.Duration(part * float64(*request.Spec.CreateSpread))
 }
 
-// carryOut gives the instance its record in time and returns when it runs.
-func (c *Cloud) carryOut(way creation) (virtual.Instance, error) {
-	if err := c.sleep(way.accept); err != nil {
+// carryOut stores the record of the instance when that is due, and returns when the instance runs.
+func (c *Cloud) carryOut(way pendingCreate) (virtual.Instance, error) {
+	if err := c.sleepUntil(way.accept); err != nil {
 		return virtual.Instance{}, err
 	}
-	instance, err := c.accept(way)
+	instance, err := c.acceptCreate(way)
 	if err != nil || instance.State == virtual.StateRunning {
 		return instance, err
 	}
-	if err := c.sleep(way.runs); err != nil {
+	if err := c.sleepUntil(way.runs); err != nil {
 		return virtual.Instance{}, err
 	}
 	instance.State = virtual.StateRunning
 	return instance, nil
 }
 
-// accept gives the instance its record, or returns the one of its client token.
-func (c *Cloud) accept(way creation) (virtual.Instance, error) {
+// acceptCreate stores the record of the instance, or returns the earlier instance of the request's client token.
+func (c *Cloud) acceptCreate(way pendingCreate) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -103,29 +103,29 @@ func (c *Cloud) accept(way creation) (virtual.Instance, error) {
 	if way.epoch != c.epoch {
 		return virtual.Instance{}, provider.Errorf(provider.Aborted, "the cloud was reset")
 	}
-	if err := c.expiredLocked(request, now, way.grace); err != nil {
+	if err := c.checkExpiredLocked(request, now, way.grace); err != nil {
 		return virtual.Instance{}, err
 	}
 	if earlier := c.world.records[c.world.byToken[request.ClientToken]]; c.behaviour.ClientTokens &&
-		request.ClientToken != "" && earlier != nil && earlier.live(now) {
+		request.ClientToken != "" && earlier != nil && earlier.existsAt(now) {
 		c.stats.TokenReplays++
-		return earlier.at(now), nil
+		return earlier.instanceAt(now), nil
 	}
 	if err := c.checkQuota(request, now); err != nil {
 		return virtual.Instance{}, err
 	}
-	return c.record(request, now, way.runs)
+	return c.createRecord(request, now, way.runs)
 }
 
-// record creates the record of the instance. The lock is held.
-func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virtual.Instance, error) {
+// createRecord creates the record of the instance. The lock is held.
+func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time) (virtual.Instance, error) {
 	if runs.Before(now) {
 		runs = now
 	}
 	r := record{
 		Number: c.world.next, Name: request.Name, Tags: request.Tags, Spec: request.Spec, ClientToken: request.ClientToken,
 		Accepted: now, Runs: runs,
-		Boots: runs.Add(time.Duration(either(request.Spec.BootLatency, c.behaviour.BootLatency))),
+		Boots: runs.Add(time.Duration(classValueOr(request.Spec.BootLatency, c.behaviour.BootLatency))),
 	}
 	if r.NodeInit = time.Duration(c.behaviour.NodeInit); c.behaviour.OwnNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
@@ -134,8 +134,8 @@ func (c *Cloud) record(request virtual.CreateRequest, now, runs time.Time) (virt
 		return virtual.Instance{}, err
 	}
 	c.log.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
-	c.registry.look(r.Number, time.Until(r.Boots))
-	return r.at(now), nil
+	c.registry.scheduleLook(r.Number, time.Until(r.Boots))
+	return r.instanceAt(now), nil
 }
 
 // checkQuota refuses an instance above a quota. The lock is held.
@@ -148,7 +148,7 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 		return []string{"total", s.Zone, s.InstanceType, s.Zone + "/" + s.InstanceType}
 	}
 	used, ofClass := map[string]int{}, 0
-	for _, r := range c.world.live(now) {
+	for _, r := range c.world.liveAt(now) {
 		for _, key := range keys(r.Spec) {
 			used[key]++
 		}
@@ -172,14 +172,14 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	return nil
 }
 
-// expired refuses a request that came, or would get its record, too late.
-func (c *Cloud) expired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+// checkExpired returns an error for a request that arrived too late, or whose record would be stored too late.
+func (c *Cloud) checkExpired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.expiredLocked(request, now, grace)
+	return c.checkExpiredLocked(request, now, grace)
 }
 
-func (c *Cloud) expiredLocked(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
+func (c *Cloud) checkExpiredLocked(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	if request.NotAfter.IsZero() || !now.After(request.NotAfter.Add(grace)) {
 		return nil
 	}
@@ -199,17 +199,17 @@ func (c *Cloud) CreateByHand(request virtual.CreateRequest) (virtual.Instance, e
 	defer c.mu.Unlock()
 	request.ClientToken = ""
 	now := time.Now()
-	return c.record(request, now, now)
+	return c.createRecord(request, now, now)
 }
 
-func (c *Cloud) creating(change int) {
+func (c *Cloud) countCreating(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Creating += change
 }
 
-// either returns the class's value, or else the cloud's.
-func either(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
+// classValueOr returns the class's value, or else the cloud's.
+func classValueOr(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
 	if class != nil {
 		return *class
 	}

@@ -10,33 +10,33 @@ import (
 	"millwright/provider"
 )
 
-// subject is what faults can match in a call.
-type subject struct{ machine, class string }
+// faultSubject has the names of machine and class that a call is about. Faults can match them.
+type faultSubject struct{ machine, class string }
 
-// gate decides which calls are refused: rate limits, then faults.
-type gate struct {
-	buckets map[admin.Operation]*bucket
-	faults  []*fault
+// callGate decides which calls are refused: rate limits, then faults.
+type callGate struct {
+	buckets map[admin.Operation]*tokenBucket
+	faults  []*activeFault
 }
 
-// fault is a Fault in use.
-type fault struct {
+// activeFault is a Fault that is set, with its end, the number of its calls so far, and its random numbers.
+type activeFault struct {
 	admin.Fault
-	until time.Time // zero means without end
-	seen  int       // matching calls
+	until time.Time // end of the fault; zero: it has no end
+	seen  int       // number of matching calls so far
 	dice  *rand.Rand
 }
 
-func newFault(f admin.Fault, now time.Time) *fault {
-	use := &fault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} // random numbers that a test can repeat
+func newFault(f admin.Fault, now time.Time) *activeFault {
+	use := &activeFault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} // a test can repeat these random numbers
 	if f.For > 0 {
 		use.until = now.Add(time.Duration(f.For))
 	}
 	return use
 }
 
-// strikes reports whether the fault applies to this call, and counts the call.
-func (f *fault) strikes(op admin.Operation, about subject) bool {
+// appliesTo reports whether the fault applies to this call, and counts the call.
+func (f *activeFault) appliesTo(op admin.Operation, about faultSubject) bool {
 	if f.Operation != op || (f.Machine != "" && f.Machine != about.machine) || (f.Class != "" && f.Class != about.class) {
 		return false
 	}
@@ -47,7 +47,7 @@ func (f *fault) strikes(op admin.Operation, about subject) bool {
 	return f.Probability == 0 || f.dice.Float64() < f.Probability
 }
 
-func (f *fault) refusal() *provider.Error {
+func (f *activeFault) refusal() *provider.Error {
 	message := f.Message
 	if message == "" {
 		message = "a fault was asked for"
@@ -55,11 +55,11 @@ func (f *fault) refusal() *provider.Error {
 	return &provider.Error{Code: provider.ParseCode(f.Code), Message: message, RetryAfter: time.Duration(f.RetryAfter)}
 }
 
-// strike returns the fault that applies to this call, nil for none.
-func (g *gate) strike(op admin.Operation, about subject, now time.Time) *fault {
-	g.faults = slices.DeleteFunc(g.faults, func(f *fault) bool { return happened(f.until, now) })
+// matchingFault returns the fault that applies to this call, nil for none.
+func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now time.Time) *activeFault {
+	g.faults = slices.DeleteFunc(g.faults, func(f *activeFault) bool { return isPast(f.until, now) })
 	for i, f := range g.faults {
-		if !f.strikes(op, about) {
+		if !f.appliesTo(op, about) {
 			continue
 		}
 		if f.Count > 0 {
@@ -72,19 +72,20 @@ func (g *gate) strike(op admin.Operation, about subject, now time.Time) *fault {
 	return nil
 }
 
-// bucket is a token bucket.
-type bucket struct {
+// tokenBucket is a token bucket.
+type tokenBucket struct {
 	tokens float64
 	filled time.Time
 }
 
-// take takes a token, or refuses the call and says when there will be one.
-func (g *gate) take(op admin.Operation, limit admin.RateLimit, now time.Time) error {
+// takeToken takes a token of the operation's bucket. If there is none, it refuses the call, and says when there will be
+// one.
+func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time.Time) error {
 	b := g.buckets[op]
 	if b == nil {
-		b = &bucket{tokens: float64(limit.Burst), filled: now}
+		b = &tokenBucket{tokens: float64(limit.Burst), filled: now}
 		if g.buckets == nil {
-			g.buckets = map[admin.Operation]*bucket{}
+			g.buckets = map[admin.Operation]*tokenBucket{}
 		}
 		g.buckets[op] = b
 	}
@@ -107,7 +108,7 @@ func (g *gate) take(op admin.Operation, limit admin.RateLimit, now time.Time) er
 
 // admit counts a call, waits while calls of that operation hang, and returns an error if the call is refused. The fault
 // that it returns applies after the call has taken effect.
-func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*fault, error) {
+func (c *Cloud) admit(ctx context.Context, op admin.Operation, about faultSubject) (*activeFault, error) {
 	c.mu.Lock()
 	now := time.Now()
 	if c.stats.Calls == nil {
@@ -115,22 +116,22 @@ func (c *Cloud) admit(ctx context.Context, op admin.Operation, about subject) (*
 	}
 	c.stats.Calls[op]++
 	if limit, limited := c.behaviour.RateLimits[op]; limited {
-		if err := c.gate.take(op, limit, now); err != nil {
+		if err := c.gate.takeToken(op, limit, now); err != nil {
 			c.mu.Unlock()
 			return nil, err
 		}
 	}
-	struck := c.gate.strike(op, about, now)
+	struck := c.gate.matchingFault(op, about, now)
 	c.mu.Unlock()
 	if struck != nil && !struck.After {
 		return nil, struck.refusal()
 	}
-	return struck, c.hang(ctx, op, admin.BeforeEffect)
+	return struck, c.waitWhileHanging(ctx, op, admin.BeforeEffect)
 }
 
-// hang waits while calls of that operation hang at that point. The error says that the client is gone or that the cloud
-// stops.
-func (c *Cloud) hang(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
+// waitWhileHanging waits while calls of that operation hang at that point. The error says that the client is gone or
+// that the cloud stops.
+func (c *Cloud) waitWhileHanging(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
 	for {
 		c.mu.Lock()
 		hangs, changed := c.behaviour.Hangs[op] == point, c.changed
@@ -165,7 +166,7 @@ func (c *Cloud) Faults() []admin.Fault {
 	defer c.mu.Unlock()
 	faults := []admin.Fault{}
 	for _, f := range c.gate.faults {
-		if !happened(f.until, time.Now()) {
+		if !isPast(f.until, time.Now()) {
 			faults = append(faults, f.Fault)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // codes admits a number of create calls and returns their codes.
-func codes(t *testing.T, c *Cloud, calls int, about subject) []provider.Code {
+func codes(t *testing.T, c *Cloud, calls int, about faultSubject) []provider.Code {
 	t.Helper()
 	got := []provider.Code{}
 	for range calls {
@@ -30,19 +30,19 @@ func TestFaults(t *testing.T) {
 	const bad = provider.Internal
 	for name, row := range map[string]struct {
 		fault admin.Fault
-		about subject
+		about faultSubject
 		want  []provider.Code
 	}{
-		"for ever":         {admin.Fault{}, subject{}, []provider.Code{bad, bad, bad, bad}},
-		"twice":            {admin.Fault{Count: 2}, subject{}, []provider.Code{bad, bad, 0, 0}},
-		"every other":      {admin.Fault{Every: 2}, subject{}, []provider.Code{0, bad, 0, bad}},
-		"once of every 2":  {admin.Fault{Every: 2, Count: 1}, subject{}, []provider.Code{0, bad, 0, 0}},
-		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, subject{}, nil},
-		"another machine":  {admin.Fault{Machine: "b"}, subject{machine: "a"}, []provider.Code{0, 0}},
-		"this machine":     {admin.Fault{Machine: "a"}, subject{machine: "a"}, []provider.Code{bad, bad}},
-		"another class":    {admin.Fault{Class: "x/y"}, subject{class: "x/z"}, []provider.Code{0}},
-		"another call":     {admin.Fault{Operation: admin.Delete}, subject{}, []provider.Code{0}},
-		"after the effect": {admin.Fault{After: true}, subject{}, []provider.Code{0}},
+		"for ever":         {admin.Fault{}, faultSubject{}, []provider.Code{bad, bad, bad, bad}},
+		"twice":            {admin.Fault{Count: 2}, faultSubject{}, []provider.Code{bad, bad, 0, 0}},
+		"every other":      {admin.Fault{Every: 2}, faultSubject{}, []provider.Code{0, bad, 0, bad}},
+		"once of every 2":  {admin.Fault{Every: 2, Count: 1}, faultSubject{}, []provider.Code{0, bad, 0, 0}},
+		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, faultSubject{}, nil},
+		"another machine":  {admin.Fault{Machine: "b"}, faultSubject{machine: "a"}, []provider.Code{0, 0}},
+		"this machine":     {admin.Fault{Machine: "a"}, faultSubject{machine: "a"}, []provider.Code{bad, bad}},
+		"another class":    {admin.Fault{Class: "x/y"}, faultSubject{class: "x/z"}, []provider.Code{0}},
+		"another call":     {admin.Fault{Operation: admin.Delete}, faultSubject{}, []provider.Code{0}},
+		"after the effect": {admin.Fault{After: true}, faultSubject{}, []provider.Code{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *Cloud) {
@@ -73,11 +73,11 @@ func TestFaultEndsAfterItsTime(t *testing.T) {
 			Operation: admin.Create, Code: "ResourceExhausted", For: virtual.Duration(2 * time.Minute),
 		}))
 		time.Sleep(2*time.Minute - time.Nanosecond)
-		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codes(t, c, 1, subject{}))
+		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codes(t, c, 1, faultSubject{}))
 		assert.Len(t, c.Faults(), 1)
 		time.Sleep(time.Nanosecond)
 		assert.Empty(t, c.Faults())
-		assert.Equal(t, []provider.Code{provider.OK}, codes(t, c, 1, subject{}))
+		assert.Equal(t, []provider.Code{provider.OK}, codes(t, c, 1, faultSubject{}))
 	})
 }
 
@@ -86,15 +86,15 @@ func TestRateLimitSaysWhenToComeBack(t *testing.T) {
 		behave(t, c, func(b *admin.Behaviour) {
 			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.Create: {PerSecond: 2, Burst: 3, Code: "ResourceExhausted"}}
 		})
-		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codes(t, c, 4, subject{}))
-		_, err := c.admit(t.Context(), admin.Create, subject{})
+		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codes(t, c, 4, faultSubject{}))
+		_, err := c.admit(t.Context(), admin.Create, faultSubject{})
 		refusal, ok := errors.AsType[*provider.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 500*time.Millisecond, refusal.RetryAfter)
-		_, err = c.admit(t.Context(), admin.Delete, subject{})
+		_, err = c.admit(t.Context(), admin.Delete, faultSubject{})
 		require.NoError(t, err, "other calls are not limited")
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codes(t, c, 2, subject{}))
+		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codes(t, c, 2, faultSubject{}))
 	})
 }
 
@@ -106,13 +106,13 @@ func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.admit(ctx, admin.Create, subject{})
+		_, err := c.admit(ctx, admin.Create, faultSubject{})
 		assert.Equal(t, provider.Canceled, provider.CodeOf(err))
 		assert.Equal(t, time.Minute, time.Since(begun))
 
 		released := make(chan error)
 		go func() {
-			_, err := c.admit(t.Context(), admin.Create, subject{})
+			_, err := c.admit(t.Context(), admin.Create, faultSubject{})
 			released <- err
 		}()
 		synctest.Wait()

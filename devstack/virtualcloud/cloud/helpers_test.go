@@ -28,7 +28,7 @@ func crash(t *testing.T, c *Cloud) {
 	c.stop()
 	c.work.Wait()
 	if c.registry != nil {
-		c.registry.wait()
+		c.registry.awaitWorkers()
 	}
 	require.NoError(t, c.store.close())
 }

@@ -55,7 +55,7 @@ func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec
 	node := nodeOf(instance, spec)
 	if bare {
 		node.Spec.ProviderID = ""
-		node.Spec.Taints = append(node.Spec.Taints, uninitialized)
+		node.Spec.Taints = append(node.Spec.Taints, uninitializedTaint)
 	}
 	_, err := k.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -64,8 +64,8 @@ func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec
 	return nil
 }
 
-// uninitialized is the taint with which a kubelet registers that expects a cloud-controller-manager.
-var uninitialized = corev1.Taint{
+// uninitializedTaint is the taint with which a kubelet registers that expects a cloud-controller-manager.
+var uninitializedTaint = corev1.Taint{
 	Key:    "node.cloudprovider.kubernetes.io/uninitialized",
 	Value:  "true",
 	Effect: corev1.TaintEffectNoSchedule,
@@ -73,12 +73,15 @@ var uninitialized = corev1.Taint{
 
 // Initialize implements Nodes.
 func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.own(ctx, instance)
+	node, err := k.ownNode(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
 	node.Spec.ProviderID = instance.ProviderID
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized.Key })
+	node.Spec.Taints = slices.DeleteFunc(
+		node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == uninitializedTaint.Key },
+	)
 	_, err = k.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("initialize node %s: %w", node.Name, err)
@@ -88,7 +91,7 @@ func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) er
 
 // Remove implements Nodes.
 func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool, error) {
-	node, err := k.own(ctx, instance)
+	node, err := k.ownNode(ctx, instance)
 	if err != nil || node == nil {
 		return false, err
 	}
@@ -101,7 +104,7 @@ func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool,
 
 // Silence implements Nodes.
 func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.own(ctx, instance)
+	node, err := k.ownNode(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
@@ -118,9 +121,9 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// own returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not initialized
-// belongs to the instance of its name.
-func (k kubeNodes) own(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
+// ownNode returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not
+// initialized belongs to the instance of its name.
+func (k kubeNodes) ownNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -19,8 +19,8 @@ func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
 	nodes := kubeNodes{client}
 	r := record{Number: 300, Name: "m", Spec: request("m").Spec}
 	r.Spec.Capacity = virtual.Capacity{"cpu": "8", "memory": "32Gi"}
-	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec, false))
-	require.NoError(t, nodes.Register(t.Context(), r.at(r.Runs), r.Spec, false), "again")
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false))
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false), "again")
 
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
 	assert.Equal(t, "32Gi", node.Status.Allocatable.Memory().String())
 	assert.Equal(t, "10.0.1.44", node.Status.Addresses[0].Address)
 
-	assert.Equal(t, "110", nodeOf(r.at(r.Runs), request("m").Spec).Status.Capacity.Pods().String(), "the default")
+	assert.Equal(t, "110", nodeOf(r.instanceAt(r.Runs), request("m").Spec).Status.Capacity.Pods().String(), "the default")
 }
 
 func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
@@ -51,13 +51,13 @@ func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
 			})
 			nodes := kubeNodes{client}
 			r := record{Number: 1, Name: "m", Spec: request("m").Spec}
-			require.NoError(t, nodes.Silence(t.Context(), r.at(r.Runs)))
+			require.NoError(t, nodes.Silence(t.Context(), r.instanceAt(r.Runs)))
 			node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Equal(t, name == "another", node.Labels["type"] == "kwok")
 			assert.Equal(t, "me", node.Labels["keep"])
 
-			removed, err := nodes.Remove(t.Context(), r.at(r.Runs))
+			removed, err := nodes.Remove(t.Context(), r.instanceAt(r.Runs))
 			require.NoError(t, err)
 			assert.Equal(t, name == "own", removed)
 			_, err = client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
@@ -75,7 +75,7 @@ func TestABareNodeIsInitializedLater(t *testing.T) {
 	nodes := kubeNodes{client}
 	r := record{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: request("m").Spec}
 	r.Boots = r.Runs.Add(time.Second)
-	booted := r.at(r.Boots)
+	booted := r.instanceAt(r.Boots)
 	require.NoError(t, nodes.Register(t.Context(), booted, r.Spec, true))
 	read := func() *corev1.Node {
 		node, err := client.CoreV1().Nodes().Get(t.Context(), "ip-10-0-0-1", metav1.GetOptions{})

@@ -258,7 +258,7 @@ func TestPages(t *testing.T) {
 	pages := func() (sizes []int) {
 		from := ""
 		for {
-			page := c.page(c.list("c1", "shop/pool"), from)
+			page := c.cutPage(c.list("c1", "shop/pool"), from)
 			sizes = append(sizes, len(page.Items))
 			if from = page.Next; from == "" {
 				return sizes

@@ -12,8 +12,9 @@ import (
 
 // Nodes is the cluster in which instances register. Each method may be called again.
 type Nodes interface {
-	// Register creates the Node of an instance. An existing Node of that name is not changed, as with a kubelet. A bare
-	// Node has no provider ID, and the taint with which a kubelet asks a cloud-controller-manager for it.
+	// Register creates the Node of an instance. Like a kubelet, it does not change an existing Node of that name. A
+	// bare Node has no provider ID. It has the taint with which a kubelet asks a cloud-controller-manager for the
+	// provider ID.
 	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error
 
 	// Initialize gives a bare Node its provider ID and removes the taint.
@@ -39,12 +40,13 @@ const (
 	nodeTimeout = 10 * time.Second
 )
 
-// nodeRegistry creates the Nodes of running instances and ends them with the instances. Whatever has changed, it
-// processes the instance from its record; one worker at a time processes an instance. The nil registry does nothing.
+// nodeRegistry creates the Nodes of running instances, and removes them after the instances have ended. It decides from
+// the instance's record alone what is to be done; one worker at a time processes an instance. The nil registry does
+// nothing.
 type nodeRegistry struct {
 	cloud *Cloud
 	nodes Nodes
-	queue workqueue.TypedRateLimitingInterface[int] // numbers of instances
+	queue workqueue.TypedRateLimitingInterface[int] // numbers of the instances to process
 	work  sync.WaitGroup
 }
 
@@ -53,8 +55,8 @@ func newNodeRegistry(c *Cloud, nodes Nodes) *nodeRegistry {
 	return &nodeRegistry{cloud: c, nodes: nodes, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// look makes the registry process an instance after this time, at once if it is not above zero.
-func (n *nodeRegistry) look(number int, after time.Duration) {
+// scheduleLook makes the registry process an instance after this time, at once if it is not above zero.
+func (n *nodeRegistry) scheduleLook(number int, after time.Duration) {
 	if n != nil {
 		n.queue.AddAfter(number, after)
 	}
@@ -63,7 +65,7 @@ func (n *nodeRegistry) look(number int, after time.Duration) {
 func (n *nodeRegistry) start() {
 	for range nodeWorkers {
 		n.work.Go(func() {
-			for n.next() {
+			for n.processNext() {
 			}
 		})
 	}
@@ -73,9 +75,9 @@ func (n *nodeRegistry) start() {
 	})
 }
 
-func (n *nodeRegistry) wait() { n.work.Wait() }
+func (n *nodeRegistry) awaitWorkers() { n.work.Wait() }
 
-func (n *nodeRegistry) next() bool {
+func (n *nodeRegistry) processNext() bool {
 	number, shutdown := n.queue.Get()
 	if shutdown {
 		return false
@@ -83,7 +85,7 @@ func (n *nodeRegistry) next() bool {
 	defer n.queue.Done(number)
 	ctx, cancel := context.WithTimeout(n.cloud.ctx, nodeTimeout)
 	defer cancel()
-	again, err := n.sync(ctx, number)
+	again, err := n.syncNode(ctx, number)
 	if err != nil {
 		if n.cloud.ctx.Err() == nil {
 			n.cloud.log.Warn("sync node", "instance", number, "retries", n.queue.NumRequeues(number), "error", err)
@@ -98,29 +100,29 @@ func (n *nodeRegistry) next() bool {
 	return true
 }
 
-// sync does what an instance's record requires, and returns the time until the next call; zero means none.
-func (n *nodeRegistry) sync(ctx context.Context, number int) (time.Duration, error) {
-	r, cleanup, ok := n.cloud.snapshot(number)
+// syncNode does what an instance's record requires, and returns the time until the next call; zero means none.
+func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration, error) {
+	r, cleanup, ok := n.cloud.recordOf(number)
 	now := time.Now()
 	switch {
 	case !ok || r.NodeEnded:
 		return 0, nil
-	case happened(r.Gone, now):
-		return n.end(ctx, r, now, cleanup)
+	case isPast(r.Gone, now):
+		return n.endNode(ctx, r, now, cleanup)
 	case !r.Registered.IsZero() && !r.NodeInited && r.NodeInit > 0:
 		return n.initialize(ctx, r, now)
 	case !r.Registered.IsZero():
-		return untilEnd(r, now), nil
-	case r.Spec.NeverBoots, happened(r.Deleted, now), r.Spec.Initialize && r.Initialized.IsZero():
-		return untilEnd(r, now), nil
+		return timeUntilEnd(r, now), nil
+	case r.Spec.NeverBoots, isPast(r.Deleted, now), r.Spec.Initialize && r.Initialized.IsZero():
+		return timeUntilEnd(r, now), nil
 	case r.Boots.After(now):
 		return r.Boots.Sub(now), nil
 	}
-	if err := n.nodes.Register(ctx, r.at(now), r.Spec, r.NodeInit > 0); err != nil {
+	if err := n.nodes.Register(ctx, r.instanceAt(now), r.Spec, r.NodeInit > 0); err != nil {
 		return 0, err
 	}
-	// Again at once: the instance may have ended while its Node was created.
-	return time.Nanosecond, n.cloud.mark(number, registered, func(r *record) { r.Registered = now })
+	// Process the instance again at once: it may have ended while its Node was created.
+	return time.Nanosecond, n.cloud.updateRecord(number, registered, func(r *record) { r.Registered = now })
 }
 
 // initialize does what a cloud-controller-manager does with a Node, when it is due.
@@ -128,25 +130,31 @@ func (n *nodeRegistry) initialize(ctx context.Context, r record, now time.Time) 
 	if due := r.Registered.Add(r.NodeInit); due.After(now) {
 		return due.Sub(now), nil
 	}
-	if err := n.nodes.Initialize(ctx, r.at(now)); err != nil {
+	if err := n.nodes.Initialize(ctx, r.instanceAt(now)); err != nil {
 		return 0, err
 	}
-	return time.Nanosecond, n.cloud.mark(r.Number, nodeInited, func(r *record) { r.NodeInited = true })
+	return time.Nanosecond, n.cloud.updateRecord(r.Number, nodeInited, func(r *record) { r.NodeInited = true })
 }
 
-// untilEnd returns the time until a terminating instance is gone; zero for one that is not terminating.
-func untilEnd(r record, now time.Time) time.Duration {
+// timeUntilEnd returns the time until a terminating instance is gone; zero for one that is not terminating.
+func timeUntilEnd(r record, now time.Time) time.Duration {
 	if r.Gone.IsZero() {
 		return 0
 	}
 	return r.Gone.Sub(now)
 }
 
-// end removes or silences the Node of an instance that is gone.
-func (n *nodeRegistry) end(ctx context.Context, r record, now time.Time, cleanup time.Duration) (time.Duration, error) {
+// endNode removes the Node of an instance that is gone. If the instance has vanished, it first ends the heartbeats of
+// the Node.
+func (n *nodeRegistry) endNode(
+	ctx context.Context,
+	r record,
+	now time.Time,
+	cleanup time.Duration,
+) (time.Duration, error) {
 	if !r.Registered.IsZero() {
 		if r.Vanished {
-			if err := n.nodes.Silence(ctx, r.at(now)); err != nil {
+			if err := n.nodes.Silence(ctx, r.instanceAt(now)); err != nil {
 				return 0, err
 			}
 		}
@@ -154,18 +162,18 @@ func (n *nodeRegistry) end(ctx context.Context, r record, now time.Time, cleanup
 			if due := r.Gone.Add(cleanup); due.After(now) {
 				return due.Sub(now), nil
 			}
-			removed, err := n.nodes.Remove(ctx, r.at(now))
+			removed, err := n.nodes.Remove(ctx, r.instanceAt(now))
 			if err != nil {
 				return 0, err
 			}
-			n.cloud.countCleaned(removed)
+			n.cloud.countCleanup(removed)
 		}
 	}
-	return 0, n.cloud.mark(r.Number, nodeEnded, func(r *record) { r.NodeEnded = true })
+	return 0, n.cloud.updateRecord(r.Number, nodeEnded, func(r *record) { r.NodeEnded = true })
 }
 
-// snapshot returns a record and the delay of Node clean-ups.
-func (c *Cloud) snapshot(number int) (record, time.Duration, bool) {
+// recordOf returns a record and the delay of Node clean-ups.
+func (c *Cloud) recordOf(number int) (record, time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.world.records[number]
@@ -175,8 +183,8 @@ func (c *Cloud) snapshot(number int) (record, time.Duration, bool) {
 	return *r, time.Duration(c.behaviour.NodeCleanup), true
 }
 
-// mark writes the registry's result into the present record.
-func (c *Cloud) mark(number int, what kind, change func(*record)) error {
+// updateRecord writes a result of the registry into the present record of an instance.
+func (c *Cloud) updateRecord(number int, what entryKind, change func(*record)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	current := c.world.records[number]
@@ -200,18 +208,18 @@ func (c *Cloud) Rejoin() error {
 	for _, number := range c.world.order {
 		r := *c.world.records[number]
 		r.NodeEnded = false
-		if r.live(now) {
+		if r.existsAt(now) {
 			r.Registered, r.NodeInited = time.Time{}, false
 		}
 		if err := c.commit(rejoined, r, nil); err != nil {
 			return err
 		}
-		c.registry.look(number, 0)
+		c.registry.scheduleLook(number, 0)
 	}
 	return nil
 }
 
-func (c *Cloud) countCleaned(removed bool) {
+func (c *Cloud) countCleanup(removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if removed {

@@ -9,9 +9,9 @@ import (
 	"millwright/provider/virtual"
 )
 
-// find returns the live instance of that ID, or a NotFound error. The lock is held.
-func (c *Cloud) find(id string, now time.Time) (record, error) {
-	if r := c.world.records[parseID(id)]; r != nil && r.live(now) {
+// findLive returns the live instance of that ID, or a NotFound error. The lock is held.
+func (c *Cloud) findLive(id string, now time.Time) (record, error) {
+	if r := c.world.records[parseID(id)]; r != nil && r.existsAt(now) {
 		return *r, nil
 	}
 	return record{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
@@ -22,7 +22,7 @@ func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	r, err := c.find(id, now)
+	r, err := c.findLive(id, now)
 	switch {
 	case err != nil:
 		return virtual.Instance{}, err
@@ -32,16 +32,16 @@ func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 			"instances of class %s are not initialized",
 			r.Tags.Class,
 		)
-	case happened(r.Deleted, now):
+	case isPast(r.Deleted, now):
 		return virtual.Instance{}, provider.Errorf(provider.FailedPrecondition, "instance %s is being terminated", id)
 	case r.Initialized.IsZero():
 		r.Initialized = now
 		if err := c.commit(initialized, r, nil); err != nil {
 			return virtual.Instance{}, err
 		}
-		c.registry.look(r.Number, time.Until(r.Boots))
+		c.registry.scheduleLook(r.Number, time.Until(r.Boots))
 	}
-	return r.at(now), nil
+	return r.instanceAt(now), nil
 }
 
 // terminate accepts the deletion of an instance of that cluster; further calls succeed until it is gone.
@@ -49,29 +49,29 @@ func (c *Cloud) terminate(id, cluster string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	r, err := c.find(id, now)
+	r, err := c.findLive(id, now)
 	switch {
 	case err != nil:
 		return err
 	case r.Tags.Cluster != cluster:
 		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", id)
-	case happened(r.Deleted, now):
+	case isPast(r.Deleted, now):
 		return nil
 	}
 	r.Deleted = now
-	r.Gone = now.Add(time.Duration(either(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
+	r.Gone = now.Add(time.Duration(classValueOr(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
 	if err := c.commit(deleted, r, nil); err != nil {
 		return err
 	}
 	c.log.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
-	c.registry.look(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
+	c.registry.scheduleLook(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
 	return nil
 }
 
 // list shows the instances of a cluster and class, with the staleness of the cloud's reads. An empty class means all.
 func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
-	return c.read(func(w *world, then time.Time) []virtual.Instance {
-		return w.visible(w.order, then, func(r *record) bool {
+	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
+		return w.visibleAt(w.order, then, func(r *record) bool {
 			return r.Tags.Cluster == cluster && (class == "" || r.Tags.Class == class)
 		})
 	})
@@ -80,8 +80,8 @@ func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
 // lookupUID shows the instances of a cluster with a machine's UID. If there is none and a machine is named, it shows
 // the instances of the class that have the machine's name and no UID.
 func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
-	return c.read(func(w *world, then time.Time) []virtual.Instance {
-		tagged := w.visible(
+	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
+		tagged := w.visibleAt(
 			w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
 			then,
 			func(*record) bool { return true },
@@ -89,7 +89,7 @@ func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswe
 		if len(tagged) > 0 || machine == "" {
 			return tagged
 		}
-		return w.visible(w.byUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *record) bool {
+		return w.visibleAt(w.byUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *record) bool {
 			return r.Tags.Machine == machine && r.Tags.Class == class
 		})
 	})
@@ -97,14 +97,14 @@ func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswe
 
 // lookupID shows the instance of a cluster with that ID.
 func (c *Cloud) lookupID(cluster, id string) virtual.ReadAnswer {
-	return c.read(func(w *world, then time.Time) []virtual.Instance {
-		return w.visible([]int{parseID(id)}, then, func(r *record) bool {
+	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
+		return w.visibleAt([]int{parseID(id)}, then, func(r *record) bool {
 			return cluster == "" || r.Tags.Cluster == cluster
 		})
 	})
 }
 
-func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
+func (c *Cloud) staleRead(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -112,9 +112,9 @@ func (c *Cloud) read(show func(w *world, then time.Time) []virtual.Instance) vir
 	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
-// page cuts an answer to one page. Pages are cut by the numbers of the instances, so that one that appears or goes in
-// between hides no other.
-func (c *Cloud) page(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
+// cutPage cuts an answer to one page. The next page begins at the number of an instance, not at a position: an instance
+// that appears or goes meanwhile hides no other instance.
+func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
 	c.mu.Lock()
 	size := c.behaviour.PageSize
 	c.mu.Unlock()
@@ -131,8 +131,8 @@ func (c *Cloud) Vanish(v admin.Vanish) error {
 	defer c.mu.Unlock()
 	now := time.Now()
 	var found []*record
-	for _, r := range c.world.live(now) {
-		if (v.ID != "" && r.is(v.ID)) || (v.ID == "" && r.Tags.Machine == v.Machine) {
+	for _, r := range c.world.liveAt(now) {
+		if (v.ID != "" && r.hasID(v.ID)) || (v.ID == "" && r.Tags.Machine == v.Machine) {
 			found = append(found, r)
 		}
 	}
@@ -148,7 +148,7 @@ func (c *Cloud) Vanish(v admin.Vanish) error {
 	if err := c.commit(vanished, r, nil); err != nil {
 		return err
 	}
-	c.registry.look(r.Number, 0)
+	c.registry.scheduleLook(r.Number, 0)
 	return nil
 }
 
@@ -158,8 +158,8 @@ func (c *Cloud) Instances() []admin.Instance {
 	defer c.mu.Unlock()
 	now := time.Now()
 	instances := []admin.Instance{}
-	for _, r := range c.world.live(now) {
-		instances = append(instances, r.truth(now))
+	for _, r := range c.world.liveAt(now) {
+		instances = append(instances, r.adminInstance(now))
 	}
 	return instances
 }
@@ -168,7 +168,7 @@ func (c *Cloud) Instances() []admin.Instance {
 func (c *Cloud) UserData(id string) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, err := c.find(id, time.Now())
+	r, err := c.findLive(id, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -180,20 +180,20 @@ func (c *Cloud) Reset() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	for _, r := range c.world.live(now) {
+	for _, r := range c.world.liveAt(now) {
 		ended := *r
 		ended.Deleted, ended.Gone = now, now
 		if err := c.commit(deleted, ended, nil); err != nil {
 			return err
 		}
-		c.registry.look(ended.Number, time.Duration(admin.DefaultNodeCleanup))
+		c.registry.scheduleLook(ended.Number, time.Duration(admin.DefaultNodeCleanup))
 	}
 	c.epoch++
-	c.gate = gate{}
-	c.world.counters = counters{}
+	c.gate = callGate{}
+	c.world.counters = savedCounters{}
 	c.stats = admin.Stats{Creating: c.stats.Creating}
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
 		return err
 	}
-	return c.store.compact(c.world, now) // writes the counters
+	return c.store.compact(c.world, now) // the compaction writes the counters
 }

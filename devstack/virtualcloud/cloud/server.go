@@ -37,19 +37,19 @@ func (c *Cloud) Handler() http.Handler {
 
 func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 	var request virtual.CreateRequest
-	if err := decode(r, &request); err != nil {
-		c.refuse(w, r, err)
+	if err := readBody(r, &request); err != nil {
+		c.writeRefusal(w, r, err)
 		return
 	}
-	about := subject{machine: request.Tags.Machine, class: request.Tags.Class}
+	about := faultSubject{machine: request.Tags.Machine, class: request.Tags.Class}
 	c.serve(w, r, admin.Create, about, func(ctx context.Context) (any, error) { return c.create(ctx, request) })
 }
 
 func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	class := query.Get("class")
-	c.serve(w, r, admin.List, subject{class: class}, func(context.Context) (any, error) {
-		return c.page(c.list(query.Get("cluster"), class), query.Get("page")), nil
+	c.serve(w, r, admin.List, faultSubject{class: class}, func(context.Context) (any, error) {
+		return c.cutPage(c.list(query.Get("cluster"), class), query.Get("page")), nil
 	})
 }
 
@@ -60,45 +60,45 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 		w,
 		r,
 		admin.Status,
-		c.about(func(r *record) bool { return r.is(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+		c.subjectOf(func(r *record) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
-				return c.page(c.lookupID(cluster, id), query.Get("page")), nil
+				return c.cutPage(c.lookupID(cluster, id), query.Get("page")), nil
 			}
-			return c.page(c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
+			return c.cutPage(c.lookupUID(cluster, uid, query.Get("machine"), query.Get("class")), query.Get("page")), nil
 		},
 	)
 }
 
 func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
-	c.serve(w, r, admin.Limits, subject{}, func(context.Context) (any, error) { return c.Limits(), nil })
+	c.serve(w, r, admin.Limits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
 }
 
 func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	c.serve(w, r, admin.Initialize, c.about(func(r *record) bool { return r.is(id) }),
+	c.serve(w, r, admin.Initialize, c.subjectOf(func(r *record) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return c.initialize(id) })
 }
 
 func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
-	c.serve(w, r, admin.Delete, c.about(func(r *record) bool { return r.is(id) }),
+	c.serve(w, r, admin.Delete, c.subjectOf(func(r *record) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return struct{}{}, c.terminate(id, cluster) })
 }
 
-// about returns what faults can match in a call on an existing instance.
-func (c *Cloud) about(fits func(*record) bool) subject {
+// subjectOf returns machine and class of the existing instance that a call is about, for faults to match.
+func (c *Cloud) subjectOf(fits func(*record) bool) faultSubject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.gate.faults) == 0 {
-		return subject{}
+		return faultSubject{}
 	}
-	for _, r := range c.world.live(time.Now()) {
+	for _, r := range c.world.liveAt(time.Now()) {
 		if fits(r) {
-			return subject{machine: r.Tags.Machine, class: r.Tags.Class}
+			return faultSubject{machine: r.Tags.Machine, class: r.Tags.Class}
 		}
 	}
-	return subject{}
+	return faultSubject{}
 }
 
 // serve handles one call: credentials, limits, faults, hangs, effect, answer.
@@ -106,30 +106,30 @@ func (c *Cloud) serve(
 	w http.ResponseWriter,
 	r *http.Request,
 	op admin.Operation,
-	about subject,
+	about faultSubject,
 	effect func(context.Context) (any, error),
 ) {
 	if err := c.authenticate(r); err != nil {
-		c.refuse(w, r, err)
+		c.writeRefusal(w, r, err)
 		return
 	}
 	struck, err := c.admit(r.Context(), op, about)
 	if err != nil {
-		c.refuse(w, r, err)
+		c.writeRefusal(w, r, err)
 		return
 	}
 	answer, err := effect(r.Context())
 	if err == nil {
-		err = c.hang(r.Context(), op, admin.AfterEffect)
+		err = c.waitWhileHanging(r.Context(), op, admin.AfterEffect)
 	}
 	if err == nil && struck != nil {
 		err = struck.refusal()
 	}
 	if err != nil {
-		c.refuse(w, r, err)
+		c.writeRefusal(w, r, err)
 		return
 	}
-	respond(w, http.StatusOK, answer)
+	writeAnswer(w, http.StatusOK, answer)
 }
 
 // authenticate checks the credentials. The cloud never logs them, and returns them only if QuoteCredentials is set.
@@ -151,15 +151,15 @@ func (c *Cloud) authenticate(r *http.Request) error {
 	return nil
 }
 
-// refuse answers with an error.
-func (c *Cloud) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// writeRefusal answers with an error.
+func (c *Cloud) writeRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	code := provider.CodeOf(err)
-	c.refused(code)
+	c.countRefusal(code)
 	told := virtual.ErrorAnswer{Code: code.String(), Message: "the cloud failed"}
 	if typed, ok := errors.AsType[*provider.Error](err); ok {
 		told.Message, told.RetryAfter = typed.Message, virtual.Duration(typed.RetryAfter)
 	}
-	told.Message += c.quote(r)
+	told.Message += c.quotedCredentials(r)
 	if errors.Is(err, errExpired) {
 		told.Reason = virtual.ReasonExpired
 	}
@@ -167,11 +167,11 @@ func (c *Cloud) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // the header has whole seconds only
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
-	respond(w, virtual.HTTPStatus(code), told)
+	writeAnswer(w, virtual.HTTPStatus(code), told)
 }
 
-// quote returns what a refusal says of the credentials: nothing, unless the cloud is to quote them.
-func (c *Cloud) quote(r *http.Request) string {
+// quotedCredentials returns the text about the credentials in a refusal; empty, unless QuoteCredentials is set.
+func (c *Cloud) quotedCredentials(r *http.Request) string {
 	c.mu.Lock()
 	quotes := c.behaviour.QuoteCredentials
 	c.mu.Unlock()
@@ -190,14 +190,14 @@ func (c *Cloud) quote(r *http.Request) string {
 	)
 }
 
-func respond(w http.ResponseWriter, status int, answer any) {
+func writeAnswer(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer) // if it fails, the client is gone
 }
 
-// decode reads a request's body, strictly.
-func decode(r *http.Request, into any) error {
+// readBody reads the body of a request as JSON. An unknown field is an error.
+func readBody(r *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {

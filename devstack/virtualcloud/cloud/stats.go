@@ -17,15 +17,15 @@ func (c *Cloud) Stats() admin.Stats {
 	kept := c.world.counters
 	s.Creates, s.Deletes, s.Vanished = kept.Creates, kept.Deletes, kept.Vanished
 	s.MaxLive, s.DuplicateCreates = kept.MaxLive, kept.DuplicateCreates
-	live := c.world.live(time.Now())
+	live := c.world.liveAt(time.Now())
 	s.Live = len(live)
-	s.LiveDuplicateUIDs = duplicates(live, func(r *record) string { return uidKey(r.Tags) })
-	s.LiveDuplicateNames = duplicates(live, func(r *record) string { return r.Tags.Cluster + "/" + r.Name })
+	s.LiveDuplicateUIDs = countDuplicates(live, func(r *record) string { return uidKey(r.Tags) })
+	s.LiveDuplicateNames = countDuplicates(live, func(r *record) string { return r.Tags.Cluster + "/" + r.Name })
 	return s
 }
 
-// duplicates counts the keys that more than one record has.
-func duplicates(records []*record, key func(*record) string) int {
+// countDuplicates counts the keys that more than one record has.
+func countDuplicates(records []*record, key func(*record) string) int {
 	seen := map[string]int{}
 	count := 0
 	for _, r := range records {
@@ -36,8 +36,8 @@ func duplicates(records []*record, key func(*record) string) int {
 	return count
 }
 
-// refused counts a refusal.
-func (c *Cloud) refused(code provider.Code) {
+// countRefusal counts a refusal.
+func (c *Cloud) countRefusal(code provider.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stats.Errors == nil {

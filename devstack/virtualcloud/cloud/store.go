@@ -26,13 +26,13 @@ const compactAbove = 32 << 20
 // forgetAfter is how long a compaction keeps an instance that is gone: longer than any useful staleness.
 const forgetAfter = 10 * time.Minute
 
-// store keeps the world on disk as a log of JSON lines. Each change is one write, so that a killed process leaves
-// complete lines and at most one torn one at the end, which counts as not written: its caller got no answer. There is
-// no fsync: the log must survive the end of the process, not that of the machine.
+// store keeps the world on disk as a log of JSON lines. Each change is one write. A killed process leaves complete
+// lines, and at most one incomplete line at the end. That line counts as not written: its caller got no answer. There
+// is no fsync: the log must survive the end of the process, and need not survive the end of the machine.
 type store struct {
 	dir  string
 	file *os.File
-	size int64 // of the complete lines
+	size int64 // size of the complete lines in bytes
 	next int64 // size at which the log is compacted again
 	lock *os.File
 }
@@ -78,12 +78,12 @@ func (s *store) load() (*world, error) {
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return w, nil // the rest has no line break: it was torn
+			return w, nil // the last line has no line break: it was not written to its end
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read log: %w", err)
 		}
-		var e entry
+		var e logEntry
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("read line %d of log: %w", number, err)
 		}
@@ -97,16 +97,16 @@ func (s *store) load() (*world, error) {
 // compact writes the world as a new log, replaces the old one in one step, and opens the new one for appending.
 // Instances that have been gone for forgetAfter are dropped from the world and the log.
 func (s *store) compact(w *world, now time.Time) error {
-	w.forget(func(r *record) bool {
-		return happened(r.Gone, now.Add(-forgetAfter)) && (r.NodeEnded || r.Registered.IsZero())
+	w.forgetRecords(func(r *record) bool {
+		return isPast(r.Gone, now.Add(-forgetAfter)) && (r.NodeEnded || r.Registered.IsZero())
 	})
 	var content bytes.Buffer
-	encoder := json.NewEncoder(&content) // ends each value with a line break
-	if err := encoder.Encode(entry{Kind: summary, Counters: &w.counters, Next: w.next}); err != nil {
+	encoder := json.NewEncoder(&content) // the encoder ends each value with a line break
+	if err := encoder.Encode(logEntry{Kind: summary, Counters: &w.counters, Next: w.next}); err != nil {
 		return fmt.Errorf("encode summary: %w", err)
 	}
 	for _, number := range w.order {
-		if err := encoder.Encode(entry{Kind: kept, Record: w.records[number], UserData: w.userData[number]}); err != nil {
+		if err := encoder.Encode(logEntry{Kind: kept, Record: w.records[number], UserData: w.userData[number]}); err != nil {
 			return fmt.Errorf("encode instance: %w", err)
 		}
 	}
@@ -133,7 +133,7 @@ func (s *store) compact(w *world, now time.Time) error {
 }
 
 // append adds one entry to the log. After an error the log is unchanged.
-func (s *store) append(e entry) error {
+func (s *store) append(e logEntry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode entry: %w", err)

@@ -98,7 +98,7 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 		require.Equal(t, want.order, w.order, "cut at byte %d", cut)
 		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
 		r := record{Number: w.next, Name: "after", Accepted: time.Now()}
-		require.NoError(t, st.append(entry{Kind: created, Record: &r}))
+		require.NoError(t, st.append(logEntry{Kind: created, Record: &r}))
 		require.NoError(t, st.close())
 		again, err := (&store{dir: torn}).load()
 		require.NoError(t, err, "cut at byte %d", cut)

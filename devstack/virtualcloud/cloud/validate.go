@@ -88,7 +88,8 @@ func validateOperation(op admin.Operation) error {
 	return nil
 }
 
-// isCode reports whether a name is that of a code; Unknown is one, and also the result of ParseCode for any other text.
+// isCode reports whether a text is the name of a code. Unknown is a code, and also the result of ParseCode for any text
+// that is no name of a code.
 func isCode(name string) bool {
 	return provider.ParseCode(name) != provider.Unknown || name == provider.Unknown.String()
 }

@@ -7,21 +7,21 @@ import (
 	"millwright/provider/virtual"
 )
 
-// world is every instance, and their counters. Only apply changes it, with entries that are on disk.
+// world has the records of all instances, and the counters. Only apply changes it, with entries that are on disk.
 type world struct {
-	next     int
-	counters counters
-	records  map[int]*record
-	userData map[int][]byte
-	order    []int // numbers in records, ascending
-	living   []int // those that may still be live; live() removes others
-	byUID    map[string][]int
-	byToken  map[string]int // the latest instance of each client token
-	linger   time.Duration  // how long visible shows an instance that is gone
+	next        int
+	counters    savedCounters
+	records     map[int]*record
+	userData    map[int][]byte
+	order       []int // numbers of all records, ascending
+	perhapsLive []int // numbers of instances that may still be live; liveAt removes the others
+	byUID       map[string][]int
+	byToken     map[string]int // the latest instance of each client token
+	linger      time.Duration  // how long visibleAt shows an instance that is gone
 }
 
-// counters are those that survive a restart.
-type counters struct {
+// savedCounters are the counters that survive a restart of the cloud.
+type savedCounters struct {
 	Creates          int `json:"creates"`
 	Deletes          int `json:"deletes"`
 	Vanished         int `json:"vanished"`
@@ -36,40 +36,40 @@ func newWorld() *world {
 	}
 }
 
-// entry is one line on disk: the new content of a record, or the counters that a compaction kept.
-type entry struct {
-	Kind     kind      `json:"kind"`
-	Record   *record   `json:"record,omitempty"`
-	UserData []byte    `json:"userData,omitempty"` // with kinds created and kept
-	Counters *counters `json:"counters,omitempty"` // with kind summary
-	Next     int       `json:"next,omitempty"`     // with kind summary
+// logEntry is one line on disk: the new content of a record, or the counters that a compaction kept.
+type logEntry struct {
+	Kind     entryKind      `json:"kind"`
+	Record   *record        `json:"record,omitempty"`
+	UserData []byte         `json:"userData,omitempty"` // only in entries of the kinds created and kept
+	Counters *savedCounters `json:"counters,omitempty"` // only in a summary
+	Next     int            `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
-// kind says what happened to the record of an entry.
-type kind string
+// entryKind says what happened to the record of an entry.
+type entryKind string
 
 const (
-	summary     kind = "summary" // of all that was compacted; if present, the first line of a log
-	kept        kind = "kept"    // counted in the summary
-	created     kind = "created"
-	initialized kind = "initialized"
-	deleted     kind = "deleted"
-	vanished    kind = "vanished"
-	registered  kind = "registered"
-	nodeInited  kind = "nodeInited"
-	nodeEnded   kind = "nodeEnded"
-	rejoined    kind = "rejoined" // its Node is processed from the start
+	summary     entryKind = "summary" // first line of a compacted log: the counters at its compaction
+	kept        entryKind = "kept"    // record that the compaction kept; the summary has counted it
+	created     entryKind = "created"
+	initialized entryKind = "initialized"
+	deleted     entryKind = "deleted"
+	vanished    entryKind = "vanished"
+	registered  entryKind = "registered"
+	nodeInited  entryKind = "nodeInited"
+	nodeEnded   entryKind = "nodeEnded"
+	rejoined    entryKind = "rejoined" // its Node is processed from the start
 )
 
 // apply applies an entry.
-func (w *world) apply(e entry) {
+func (w *world) apply(e logEntry) {
 	if e.Kind == summary {
 		w.counters, w.next = *e.Counters, e.Next
 		return
 	}
 	r := e.Record
 	if e.Kind == created {
-		w.count(r)
+		w.countCreation(r)
 	}
 	switch e.Kind { //nolint:exhaustive // the others are not counted
 	case deleted:
@@ -79,7 +79,7 @@ func (w *world) apply(e entry) {
 	}
 	if _, known := w.records[r.Number]; !known {
 		w.order = append(w.order, r.Number)
-		w.living = append(w.living, r.Number)
+		w.perhapsLive = append(w.perhapsLive, r.Number)
 		w.byUID[uidKey(r.Tags)] = append(w.byUID[uidKey(r.Tags)], r.Number)
 		w.userData[r.Number] = e.UserData
 		if r.ClientToken != "" {
@@ -90,26 +90,26 @@ func (w *world) apply(e entry) {
 	w.records[r.Number] = r
 }
 
-// count counts a creation by its own time, so that replaying the log gives the same result.
-func (w *world) count(r *record) {
+// countCreation counts a creation by its own time, so that replaying the log gives the same result.
+func (w *world) countCreation(r *record) {
 	w.counters.Creates++
 	for _, number := range w.byUID[uidKey(r.Tags)] {
-		if r.Tags.MachineUID != "" && w.records[number].live(r.Accepted) {
+		if r.Tags.MachineUID != "" && w.records[number].existsAt(r.Accepted) {
 			w.counters.DuplicateCreates++
 			break
 		}
 	}
-	w.counters.MaxLive = max(w.counters.MaxLive, len(w.live(r.Accepted))+1)
+	w.counters.MaxLive = max(w.counters.MaxLive, len(w.liveAt(r.Accepted))+1)
 }
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// live returns the instances that exist at t, sorted by number. t must not be before the t of an earlier call.
-func (w *world) live(t time.Time) []*record {
+// liveAt returns the instances that exist at t, sorted by number. t must not be before the t of an earlier call.
+func (w *world) liveAt(t time.Time) []*record {
 	var records []*record
-	w.living = slices.DeleteFunc(w.living, func(number int) bool {
+	w.perhapsLive = slices.DeleteFunc(w.perhapsLive, func(number int) bool {
 		r := w.records[number]
-		if r.live(t) {
+		if r.existsAt(t) {
 			records = append(records, r)
 			return false
 		}
@@ -118,25 +118,25 @@ func (w *world) live(t time.Time) []*record {
 	return records
 }
 
-// visible returns those of the numbers that a read at t shows.
-func (w *world) visible(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
+// visibleAt returns the instances with these numbers that a read at t shows.
+func (w *world) visibleAt(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
 		r := w.records[number]
-		if r != nil && !r.Accepted.After(t) && !happened(r.Gone, t.Add(-w.linger)) && wanted(r) {
-			items = append(items, r.at(t))
+		if r != nil && !r.Accepted.After(t) && !isPast(r.Gone, t.Add(-w.linger)) && wanted(r) {
+			items = append(items, r.instanceAt(t))
 		}
 	}
 	return items
 }
 
-// forget removes records.
-func (w *world) forget(unwanted func(*record) bool) {
+// forgetRecords removes records.
+func (w *world) forgetRecords(unwanted func(*record) bool) {
 	fresh := newWorld()
 	fresh.next, fresh.counters = w.next, w.counters
 	for _, number := range w.order {
 		if r := w.records[number]; !unwanted(r) {
-			fresh.apply(entry{Kind: kept, Record: r, UserData: w.userData[number]})
+			fresh.apply(logEntry{Kind: kept, Record: r, UserData: w.userData[number]})
 		}
 	}
 	*w = *fresh

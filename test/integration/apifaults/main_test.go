@@ -56,7 +56,7 @@ func stats(t *testing.T) admin.Stats {
 	return s
 }
 
-// made checks how many instances were made since then, none of them twice.
+// made checks that the cloud has made n instances since the statistics before, and none of them twice.
 func made(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := stats(t)
@@ -74,14 +74,14 @@ func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 	return all
 }
 
-// told says which faults worker and bridge met, and fails the test if one of those was not.
+// told logs which faults worker and bridge met, and fails the test if they did not meet each fault in names.
 func told(t *testing.T, names ...string) {
 	t.Helper()
 	met(t, "worker", r.Proxies.Worker.Counts(), names)
 	met(t, "bridge", r.Proxies.Bridge.Counts(), names)
 }
 
-// met says which faults a process met, and fails the test if one of those was not.
+// met logs which faults a process met, and fails the test if it did not meet each fault in names.
 func met(t *testing.T, who string, counts map[string]int, names []string) {
 	t.Helper()
 	t.Logf("faults of the %s so far: %v", who, counts)

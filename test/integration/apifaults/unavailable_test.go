@@ -67,7 +67,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// sicken makes the kubelets of nodes report that they are not ready, or ready again.
+// sicken makes the kubelets of nodes report that they are not ready if sick is true, and otherwise that they are ready.
 func sicken(t *testing.T, nodes []string, sick bool) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"

@@ -18,8 +18,9 @@ import (
 
 const deadWebhook = "dead.example.com"
 
-// breaks makes the API server ask a webhook that is down about a verb on a resource of objects whose namespace, or name
-// without a namespace, begins with prefix. The returned function removes the webhook.
+// breaks makes the API server call a webhook that is down for requests with a verb and a resource. The webhook concerns
+// objects whose namespace begins with prefix; an object without a namespace needs a name that begins with it. The
+// returned function removes the webhook.
 func breaks(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
 	t.Helper()
 	webhooks := r.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()

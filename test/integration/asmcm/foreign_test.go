@@ -58,7 +58,7 @@ func renewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop 
 	}
 }
 
-// told waits for the event that says who is at work in a namespace.
+// told waits for the event AnotherController, which says who is at work in a namespace.
 func told(t *testing.T, namespace string) {
 	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {

@@ -124,8 +124,7 @@ func events(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalm waits until nothing is left to do for any machine: what follows is not measured together with what came
-// before.
+// awaitCalm waits until no machine has work left. The next measurement then does not contain work of the load before.
 func awaitCalm(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
@@ -134,7 +133,7 @@ func awaitCalm(t *testing.T, pool *rig.Pool) {
 	})
 }
 
-// auditSize is how long the audit log is.
+// auditSize returns the size of the audit log in bytes.
 func auditSize(t *testing.T) int64 {
 	t.Helper()
 	info, err := os.Stat(r.Stack.AuditLog())
@@ -142,7 +141,7 @@ func auditSize(t *testing.T) int64 {
 	return info.Size()
 }
 
-// requests counts what our processes asked of the API server, from a place in the audit log on.
+// requests counts the requests of worker and bridge to the API server, from an offset in the audit log on.
 func requests(t *testing.T, from int64) map[string]int {
 	t.Helper()
 	time.Sleep(2 * time.Second) // the log is written in batches

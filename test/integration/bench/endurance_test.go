@@ -135,7 +135,7 @@ func rollAmong(t *testing.T, pool *rig.Pool, edition, among string, size int, me
 	return load
 }
 
-// crowd makes a deployment and waits until all of its machines are available.
+// crowd makes a deployment of n machines and waits until all of them are available.
 func crowd(t *testing.T, name string, there, n int) *rig.Pool {
 	t.Helper()
 	pool := r.Pool(t, crowded, name, 0, func(d *v1alpha1.MachineDeployment) {

@@ -174,7 +174,7 @@ func (f fleet) ideal(t *testing.T) time.Duration {
 	return all[draws/2]
 }
 
-// before is the fleet as it stands when its template changes.
+// before returns the facts of the fleet at the moment at which its template changes.
 func (f fleet) before() rollout.Observed {
 	o := rollout.Observed{
 		Settings: rollout.Settings{
@@ -315,7 +315,7 @@ func (h *hops) machine(now time.Time, kind watch.EventType, m *v1alpha1.Machine)
 	}
 }
 
-// since measures from when something happened last.
+// since adds the time that has passed since an earlier event happened last to the durations of a hop.
 func (h *hops) since(hop, what string, now time.Time) {
 	if at, happened := h.last[what]; happened {
 		h.add(hop, now.Sub(at))

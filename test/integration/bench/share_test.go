@@ -31,7 +31,7 @@ func share(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// logShare logs what was used of the share since before. A request in execution has a seat.
+// logShare logs how many seats of the share were used since the figures before. A request has a seat while it runs.
 func logShare(t *testing.T, before map[string]float64, seconds float64) {
 	t.Helper()
 	now := share(t)

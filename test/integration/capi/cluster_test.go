@@ -113,7 +113,7 @@ func forbidden(a rig.Audited) bool {
 		a.ResponseStatus.Code == http.StatusForbidden
 }
 
-// reached returns the versions that the control plane of a space reports.
+// reached returns the versions of Kubernetes that the control plane of a space reports.
 func reached(t *testing.T, s space) (versions []string) {
 	t.Helper()
 	status, _ := s.get(t, controlPlanes, s.name).Object["status"].(map[string]any)

@@ -68,13 +68,13 @@ func (s space) template(t *testing.T, name string, valueAndPath ...string) {
 	require.NoError(t, err)
 }
 
-// change makes another infrastructure template the one of the deployment.
+// change makes the deployment refer to another infrastructure template.
 func (f fleet) change(t *testing.T, name string) {
 	t.Helper()
 	f.patch(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
 }
 
-// made counts the machines by the template that their infrastructure machine is made from.
+// made returns the number of machines for each template from which their infrastructure machines are made.
 func (f fleet) made(t *testing.T) map[string]int {
 	t.Helper()
 	list, err := f.of(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
@@ -101,7 +101,7 @@ func (f fleet) awaitMade(t *testing.T, template string, n int) {
 	f.awaitCounts(t, n)
 }
 
-// says returns the conditions of the deployment that are not in order, for people.
+// says returns conditions of the deployment, one a line, for the message of a failed test.
 func (f fleet) says(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, kind := range []string{"Available", "RollingOut", "ScalingUp", "ScalingDown", "Paused", "Blocked", "Progressing"} {
@@ -126,7 +126,7 @@ func (f fleet) revision(t *testing.T) string {
 	return f.get(t, machineDeployments, f.set).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
 }
 
-// ref names the set or deployment for its workflows.
+// ref returns the reference to the set or deployment that its workflows have.
 func (p pool) ref(t *testing.T) kube.Ref {
 	t.Helper()
 	return kube.Ref{Namespace: p.name, Name: p.set, UID: string(p.get(t, p.kind, p.set).GetUID())}

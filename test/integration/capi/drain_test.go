@@ -83,8 +83,8 @@ func (s space) connect(t *testing.T, kubeconfig []byte) {
 	require.NoError(t, err)
 }
 
-// joined waits until so many machines name their nodes, and returns the machines. Cluster API writes the conditions of a
-// machine first and the rest of the status in another request: a machine can be Ready before it names its node.
+// joined waits until so many machines name their nodes, and returns the machines. Cluster API writes the conditions of
+// a machine first and the rest of the status in another request: a machine can be Ready before it names its node.
 func (p pool) joined(t *testing.T, n int) (all []unstructured.Unstructured) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines name their nodes", n), func() (bool, any) {
@@ -147,7 +147,7 @@ func (s space) told(t *testing.T, name string) {
 	require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }
 
-// stays asserts that a pod is not told to go.
+// stays asserts that the deletion of a pod is not requested.
 func (s space) stays(t *testing.T, name string) {
 	t.Helper()
 	pod, err := r.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})

@@ -132,7 +132,7 @@ func (p pool) awaitCounts(t *testing.T, n int) {
 	})
 }
 
-// has asserts that the set has this many machines now, and as many clones of each template.
+// has asserts that the set has n machines now, and n clones of each template.
 func (p pool) has(t *testing.T, n int) {
 	t.Helper()
 	counts, err := p.counts(t.Context())
@@ -401,7 +401,7 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	p.awaitStatus(t, 2)
 }
 
-// exactly waits for n machines with their clones, and asserts that so many were made since the beginning.
+// exactly waits until the set has n machines with their clones, and asserts that made machines were ever created.
 func (p pool) exactly(t *testing.T, n, made int) {
 	t.Helper()
 	p.awaitCounts(t, n)

@@ -40,7 +40,7 @@ const size = 50
 // slowly is a class whose creations take three seconds, so that many are in flight when a process dies.
 const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
 
-// weather is how the cloud behaves during a kill.
+// weather has the behaviour of the cloud during a kill.
 type weather struct {
 	name        string
 	tokens      bool
@@ -71,7 +71,7 @@ func stats(t *testing.T, r *rig.Rig) admin.Stats {
 	return s
 }
 
-// midway returns when creations are in flight and some are done.
+// midway waits until five creations are in progress, or ten are complete.
 func midway(t *testing.T, r *rig.Rig, before admin.Stats) {
 	t.Helper()
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {

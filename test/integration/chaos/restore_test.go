@@ -25,8 +25,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// revive starts processes again that end because the API server was restored, until the test ends. A process need not
-// end: the API server may break all of its watches in such a way that it lists everything anew.
+// revive starts processes again that end because the API server was restored, until the test ends. Not each process
+// ends: if the API server breaks all watches of a process, the process may list everything again and go on.
 func revive(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
@@ -120,7 +120,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// excuse waits for so many instances without a Machine, and takes note that a restore orphaned them.
+// excuse waits until the wanted number of instances have no Machine, and excuses them: a restore has orphaned them.
 func excuse(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {

@@ -24,7 +24,7 @@ import (
 // ends in "in NAMESPACE". Resources of our own group are written without it.
 const namespace = "shop"
 
-// account is what somebody must be able to do for Millwright to work, and what nobody gets by a wrong binding.
+// account has the requests that a user must be allowed for Millwright to work, and requests that must be forbidden.
 type account struct {
 	user   string
 	may    []string
@@ -83,7 +83,7 @@ func workerAccount(user string) account {
 	}
 }
 
-// bridgeAccount is that of a bridge whose lease lies in the given namespace.
+// bridgeAccount returns the account of a bridge whose Lease is in the namespace home.
 func bridgeAccount(user, home string) account {
 	return account{
 		user: user,
@@ -112,7 +112,7 @@ func bridgeAccount(user, home string) account {
 	}
 }
 
-// installedAccounts are those of deploy/overlays/example, and of what the overlays incus and mcm add to it.
+// installedAccounts returns the accounts of deploy/overlays/example, and those that the overlays incus and mcm add.
 func installedAccounts() []account {
 	const serviceAccounts = "system:serviceaccount:millwright:"
 	core := workerAccount(serviceAccounts + "millwright-worker")

@@ -21,7 +21,7 @@ type request struct {
 	Code int
 }
 
-// asked returns what our worker asked of the pods of a namespace, in order.
+// asked returns the worker's requests about the pods of a namespace, in their order.
 func asked(t *testing.T, namespace string) []request {
 	t.Helper()
 	var found []request
@@ -59,7 +59,7 @@ func evictedOnce(t *testing.T, namespace string) int {
 	return len(accepted)
 }
 
-// released returns the names of what our worker deleted of a resource without namespaces.
+// released returns the names of the objects of a resource without namespaces that the worker has deleted.
 func released(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string

@@ -74,7 +74,7 @@ func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 	require.Nil(t, now.DeletionTimestamp)
 }
 
-// askedOf returns what our worker asked of the pods whose names begin like that.
+// askedOf returns the worker's requests about the pods whose names begin with prefix.
 func askedOf(t *testing.T, namespace, prefix string) []request {
 	t.Helper()
 	return slices.DeleteFunc(asked(t, namespace), func(q request) bool { return !strings.HasPrefix(q.Pod, prefix) })

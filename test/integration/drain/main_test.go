@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package drain shows how machines go: their pods by the budgets, their volumes one after the other, and by the
-// deadline what does not go by itself.
+// Package drain shows how the nodes of machines are emptied: pods leave as their budgets allow, pods with volumes one
+// after the other, and the deadline removes the rest.
 package drain
 
 import (
@@ -68,7 +68,7 @@ func awaitGone(t *testing.T, m v1alpha1.Machine) {
 	})
 }
 
-// drained returns what the machine says of its drain.
+// drained returns the condition Drained of a machine.
 func drained(m *v1alpha1.Machine) corev1.NodeCondition {
 	for _, c := range m.Status.Conditions {
 		if c.Type == v1alpha1.MachineDrained {

@@ -22,7 +22,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// inQueue is what a machine says that waits for its turn. How many wait may have changed since it was told.
+// inQueue matches the message of a machine that waits for its turn. Its numbers may be older than the queue.
 var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, most))
 
 // 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come
@@ -86,7 +86,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitGone(t)
 }
 
-// freed is how many places become free together. Fewer than wait, so that the order of the queue shows.
+// freed is how many places become free at the same time. More machines wait than that: so the test sees the order.
 const freed = 25
 
 // takesAllPlaces ends drains of the crowd together, by deleting their pods, and checks that the first of the queue take

@@ -40,7 +40,7 @@ func refOf(m v1alpha1.Machine) kube.Ref {
 	return kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 }
 
-// hear waits for the answer to an update, and returns it, or why it was refused.
+// hear waits for the answer to an update. It returns the answer, or the reason of a refusal.
 func hear(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
 	t.Helper()
 	if err == nil {
@@ -144,8 +144,8 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		return len(asked(t, p.Namespace)) > before, asked(t, p.Namespace)
 	})
 
-	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw, and
-	// begins another.
+	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw,
+	// and begins another.
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {

@@ -112,8 +112,8 @@ func silence(t *testing.T, node string) {
 	})
 }
 
-// longAgo makes a silent node one that has not been ready for more than five minutes. It lists the volumes of the pods
-// as in use, as the node's kubelet would.
+// longAgo changes the status of a silent node: it has been not ready for more than five minutes. It lists the volumes
+// of the pods as in use, as the node's kubelet would.
 func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))

@@ -100,7 +100,7 @@ func drainOf(m v1alpha1.Machine) string {
 	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 }
 
-// picture asks a machine's drain what it sees. One that cannot tell yet sees nothing.
+// picture returns the answer of a machine's drain to the query for its pods; empty if the drain cannot answer yet.
 func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainOf(m), "", workflows.QueryPods)

@@ -204,8 +204,8 @@ func label(t *testing.T, node, change string) {
 	require.NoError(t, err)
 }
 
-// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or no longer. Kubernetes detaches
-// none that is in use.
+// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or as not in use. Kubernetes detaches
+// no volume that is in use.
 func hold(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}

@@ -70,7 +70,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	calls(scale.MaxBatch, 0)
 }
 
-// call makes n calls, one each time.
+// call makes n calls, one in each interval of the length every.
 func call(ctx workflow.Context, n int, every time.Duration) error {
 	ctx = workflow.WithActivityOptions(
 		ctx,

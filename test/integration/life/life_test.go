@@ -75,7 +75,7 @@ func sicken(t *testing.T, node string, sick bool) {
 	sickenAll(t, sick, node)
 }
 
-// sickenAll does it to several nodes in one call, so that they are at it at the same time.
+// sickenAll does the same as sicken for several nodes in one request: they change at the same time.
 func sickenAll(t *testing.T, sick bool, nodes ...string) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"

@@ -119,7 +119,7 @@ func pods(t *testing.T, namespace string) []corev1.Pod {
 	return list.Items
 }
 
-// drained returns what the machine says of its drain.
+// drained returns the condition Drained of a machine.
 func drained(m v1alpha1.Machine) corev1.NodeCondition {
 	for _, c := range m.Status.Conditions {
 		if c.Type == v1alpha1.MachineDrained {
@@ -145,7 +145,7 @@ func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	return message
 }
 
-// asked returns what our worker asked of the pods of a namespace, from the audit log, sorted.
+// asked returns the worker's requests about the pods of a namespace, from the audit log, sorted.
 func asked(t *testing.T, namespace string) []string {
 	t.Helper()
 	var found []string

@@ -14,8 +14,8 @@ import (
 // A history is added under a new name, with its digest. One that exists stays as it is.
 func TestHistoriesAreOnlyAdded(t *testing.T) {
 	root := t.TempDir()
-	require.NoError(t, add(root, "v0.1", "rollout/paused", []byte("one")))
-	require.NoError(t, add(root, "v0.1", "drain/blocked", []byte("two")))
+	require.NoError(t, addHistory(root, "v0.1", "rollout/paused", []byte("one")))
+	require.NoError(t, addHistory(root, "v0.1", "drain/blocked", []byte("two")))
 	file := filepath.Join(root, "v0.1", "rollout", "paused.json.gz")
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestHistoriesAreOnlyAdded(t *testing.T) {
 
 	require.ErrorContains(
 		t,
-		add(root, "v0.1", "rollout/paused", []byte("three")),
+		addHistory(root, "v0.1", "rollout/paused", []byte("three")),
 		"v0.1/rollout/paused.json.gz is recorded already",
 	)
 	after, err := os.ReadFile(file)
@@ -34,7 +34,7 @@ func TestHistoriesAreOnlyAdded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(listed), string(still))
 
-	require.NoError(t, add(root, "2027-01-01", "rollout/paused", []byte("three")), "another folder")
+	require.NoError(t, addHistory(root, "2027-01-01", "rollout/paused", []byte("three")), "another folder")
 	for _, list := range []string{"v0.1.sum", "2027-01-01.sum"} {
 		check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", list)
 		check.Dir = root

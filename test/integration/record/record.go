@@ -88,7 +88,7 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 			stored, _ := lengths.Load(w.Execution.RunId)
-			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !began(h, a) })
+			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !hasBegun(h, a) })
 			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
 				longest, id = h, w.Execution.RunId
 			}
@@ -103,12 +103,12 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	writing.Lock()
 	defer writing.Unlock()
 	// A failure here does not stop the recording of the next situation.
-	assert.NoError(t, add(filepath.Join(repo, "workflows", "testdata", "replay"), *folder, name, text))
+	assert.NoError(t, addHistory(filepath.Join(repo, "workflows", "testdata", "replay"), *folder, name, text))
 	t.Logf("%s: %d events", name, len(longest.Events))
 }
 
-// began reports whether a run has begun an activity, as a regular or as a local one.
-func began(h *historypb.History, activity string) bool {
+// hasBegun reports whether a run has begun an activity, as a regular or as a local one.
+func hasBegun(h *historypb.History, activity string) bool {
 	return slices.ContainsFunc(h.Events, func(e *historypb.HistoryEvent) bool {
 		if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity {
 			return true
@@ -122,15 +122,15 @@ func began(h *historypb.History, activity string) bool {
 	})
 }
 
-// add writes a history into a folder of root, and its digest into the folder's list, which has the form of sha256sum.
-// It changes no existing file except this list.
-func add(root, folder, name string, text []byte) error {
+// addHistory writes a history into a folder of root, and its digest into the folder's list, which has the form of
+// sha256sum. It changes no existing file except this list.
+func addHistory(root, folder, name string, text []byte) error {
 	file := filepath.ToSlash(filepath.Join(folder, name)) + ".json.gz"
 	path := filepath.Join(root, filepath.FromSlash(file))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the folder of the history: %w", err)
 	}
-	zipped, err := compress(text)
+	zipped, err := compressHistory(text)
 	if err != nil {
 		return err
 	}
@@ -149,10 +149,10 @@ func add(root, folder, name string, text []byte) error {
 		return fmt.Errorf("write the history: %w", err)
 	}
 	sum := sha256.Sum256(zipped)
-	return enlist(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
+	return addToList(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
 }
 
-func compress(text []byte) ([]byte, error) {
+func compressHistory(text []byte) ([]byte, error) {
 	var zipped bytes.Buffer
 	w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	if err != nil {
@@ -165,8 +165,8 @@ func compress(text []byte) ([]byte, error) {
 	return zipped.Bytes(), nil
 }
 
-// enlist adds a line to a list of digests. The list is sorted by the names of the files.
-func enlist(path, line string) error {
+// addToList adds a line to a list of digests. The list is sorted by the names of the files.
+func addToList(path, line string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the list of histories: %w", err)

@@ -28,7 +28,7 @@ func idOf(k run.Kind, o metav1.Object, revision ...int64) string {
 		revision...)
 }
 
-// ask makes a request of a workflow by an update, as soon as the workflow is open.
+// ask sends a request to a workflow by an update, as soon as the workflow is open.
 func ask(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
@@ -44,7 +44,7 @@ func ask(t *testing.T, id string, command request.Command) {
 	})
 }
 
-// say makes a request of a workflow by a signal.
+// say sends a request to a workflow by a signal.
 func say(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "bob", Reason: "a recording"}

@@ -34,7 +34,7 @@ const namespace = "remote"
 
 var r *rig.Rig
 
-// rate is how many calls both of the provider's workers together begin in a second, at most.
+// rate is the maximum number of calls that both workers of the provider together begin in a second.
 const rate = 4
 
 func TestMain(m *testing.M) {
@@ -166,8 +166,8 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	slices.SortFunc(made, time.Time.Compare)
 	took := made[many-1].Sub(made[0])
 	t.Logf("%d instances were made within %s", many, took)
-	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may be
-	// late, which makes it less.
+	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may
+	// be late, which makes it less.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
 	p.AwaitGone(t)

@@ -69,7 +69,7 @@ func newAPIProxy(identity string) *APIProxy {
 	}
 	p.proxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
-	p.server.EnableHTTP2 = true // like the API server
+	p.server.EnableHTTP2 = true // the API server has HTTP/2, too
 	p.server.StartTLS()
 	return p
 }
@@ -95,7 +95,11 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 		ModifyResponse: func(response *http.Response) error {
 			if isWatch(response.Request) && response.StatusCode == http.StatusOK {
 				resource := path.Base(response.Request.URL.Path)
-				response.Body = late(response.Request.Context(), response.Body, func() time.Duration { return p.delay(resource) })
+				response.Body = delayedReader(
+					response.Request.Context(),
+					response.Body,
+					func() time.Duration { return p.delay(resource) },
+				)
 			}
 			return nil
 		},
@@ -122,8 +126,8 @@ func (p *APIProxy) CutWatches(refuse time.Duration) {
 	}
 }
 
-// watching returns how many watches are open, and how many the last cut broke.
-func (p *APIProxy) watching() (open, broken int) {
+// countWatches returns how many watches are open, and how many the last cut broke.
+func (p *APIProxy) countWatches() (open, broken int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.watches), p.broken
@@ -146,8 +150,8 @@ func (p *APIProxy) delay(resource string) time.Duration {
 	return p.faults.WatchDelay
 }
 
-// fate chooses the fault of a request, and counts it; empty: no fault.
-func (p *APIProxy) fate(r *http.Request) (name string) {
+// chooseFault chooses the fault of a request, and counts it; empty: no fault.
+func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	watch, f := isWatch(r), p.faults
@@ -178,36 +182,51 @@ func (p *APIProxy) fate(r *http.Request) (name string) {
 
 // ServeHTTP implements http.Handler.
 func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch p.fate(r) {
+	switch p.chooseFault(r) {
 	case "unavailable":
-		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "a fault of the test: unavailable")
+		writeAPIError(
+			w,
+			http.StatusServiceUnavailable,
+			metav1.StatusReasonServiceUnavailable,
+			"a fault of the test: unavailable",
+		)
 		return
 	case "busy":
 		w.Header().Set("Retry-After", "1")
-		answer(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "a fault of the test: too many requests")
+		writeAPIError(
+			w,
+			http.StatusTooManyRequests,
+			metav1.StatusReasonTooManyRequests,
+			"a fault of the test: too many requests",
+		)
 		return
 	case "conflict":
-		answer(w, http.StatusConflict, metav1.StatusReasonConflict, "a fault of the test: the object has been modified")
+		writeAPIError(
+			w,
+			http.StatusConflict,
+			metav1.StatusReasonConflict,
+			"a fault of the test: the object has been modified",
+		)
 		return
 	case "lost":
-		w = &deaf{header: http.Header{}}
+		w = &discardingWriter{header: http.Header{}}
 		defer panic(http.ErrAbortHandler) // the server breaks the connection or the stream
 	}
 	proxy, err := p.proxy()
 	if err != nil {
-		answer(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		writeAPIError(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
 	if isWatch(r) {
 		ctx, end := context.WithCancel(r.Context())
-		defer p.open(end)()
+		defer p.recordWatch(end)()
 		r = r.WithContext(ctx)
 	}
 	proxy.ServeHTTP(w, r)
 }
 
-// open records a watch until done is called. CutWatches ends the watch by end.
-func (p *APIProxy) open(end context.CancelFunc) (done func()) {
+// recordWatch records an open watch until done is called. CutWatches breaks the watch: it calls end.
+func (p *APIProxy) recordWatch(end context.CancelFunc) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened++
@@ -226,8 +245,8 @@ func isWatch(r *http.Request) bool {
 	return watch == "true" || watch == "1"
 }
 
-// answer writes an error as the API server does.
-func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+// writeAPIError writes an error as the API server does.
+func writeAPIError(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
@@ -236,16 +255,16 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-// deaf is a ResponseWriter that discards the answer.
-type deaf struct{ header http.Header }
+// discardingWriter is a ResponseWriter that discards the answer.
+type discardingWriter struct{ header http.Header }
 
-func (d *deaf) Header() http.Header         { return d.header }
-func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
-func (d *deaf) WriteHeader(int)             {}
+func (d *discardingWriter) Header() http.Header         { return d.header }
+func (d *discardingWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discardingWriter) WriteHeader(int)             {}
 
-// late returns a reader that delivers the pieces of body in order. Each piece has the delay that was set at its
-// arrival. The reader fails when ctx ends.
-func late(ctx context.Context, body io.ReadCloser, delay func() time.Duration) io.ReadCloser {
+// delayedReader returns a reader that delivers the pieces of body in order. A piece is delivered after the delay that
+// was set when the piece arrived. The reader fails when ctx ends.
+func delayedReader(ctx context.Context, body io.ReadCloser, delay func() time.Duration) io.ReadCloser {
 	type piece struct {
 		at   time.Time
 		data []byte
@@ -317,18 +336,18 @@ func (p *Proxies) CutWatches(refuse time.Duration) {
 
 // AwaitWatches waits until as many watches are open as the last cut broke. Without it, Millwright may not see a change
 // of the test: after each failure of a watch, a client waits longer, up to 60 s (client-go's reflector: 30 s and up to
-// 30 s jitter). It begins with a short wait again if its watches did not fail for 2 min.
+// 30 s jitter). The client begins with a short wait again if its watches did not fail for 2 min.
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
 		Eventually(t, "the watches of the "+name+" are open again", func() (bool, any) {
-			open, broken := proxy.watching()
+			open, broken := proxy.countWatches()
 			return open >= broken, fmt.Sprintf("%d of %d", open, broken)
 		})
 	}
 }
 
-// UpBehindProxies is Up for a stack whose workers and bridges reach the API server through the rig's proxies.
+// UpBehindProxies starts a stack as Up does. Its workers and bridges reach the API server through the rig's proxies.
 func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	layout := component.Layout(dir)
 	folder := layout.Path("proxies")

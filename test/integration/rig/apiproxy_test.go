@@ -132,7 +132,7 @@ func TestALateWatchTellsAllInOrder(t *testing.T) {
 		ctx, cut := context.WithCancel(t.Context())
 		body, api := io.Pipe()
 		delay := time.Duration(0)
-		lines := bufio.NewScanner(late(ctx, body, func() time.Duration { return delay }))
+		lines := bufio.NewScanner(delayedReader(ctx, body, func() time.Duration { return delay }))
 		tell := func(line string, after time.Duration) {
 			delay = after
 			_, err := io.WriteString(api, line+"\n")

@@ -27,7 +27,7 @@ import (
 func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
-		forms = append(forms, disguises(secret)...)
+		forms = append(forms, encodedForms(secret)...)
 	}
 	look := func(where string, text []byte) {
 		for _, form := range forms {
@@ -91,9 +91,9 @@ func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []by
 	return len(runs), nil
 }
 
-// isOurs reports whether a component is a process of Millwright: worker or bridge, or a process of some stacks whose
-// name begins with one of these and a hyphen (worker-2, worker-provider).
-func isOurs(name string) bool {
+// isMillwrightProcess reports whether a component is a process of Millwright: worker or bridge, or a process of some
+// stacks whose name begins with one of these and a hyphen (worker-2, worker-provider).
+func isMillwrightProcess(name string) bool {
 	kind, _, _ := strings.Cut(name, "-")
 	return kind == component.Worker || kind == component.Bridge
 }
@@ -105,7 +105,7 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 		return fmt.Errorf("read metrics: %w", err)
 	}
 	for _, c := range components {
-		if c.State != stack.StateReady || !isOurs(c.Name) {
+		if c.State != stack.StateReady || !isMillwrightProcess(c.Name) {
 			continue
 		}
 		text, err := r.metrics(ctx, c.Name)
@@ -150,7 +150,7 @@ func (r *Rig) eachLog(look func(where string, text []byte)) error {
 		return fmt.Errorf("read log: %w", err)
 	}
 	for _, name := range state.Plan.Components {
-		if !isOurs(name) && name != component.Temporal && name != component.VirtualCloud {
+		if !isMillwrightProcess(name) && name != component.Temporal && name != component.VirtualCloud {
 			continue
 		}
 		text, err := os.ReadFile(r.Stack.LogPath(name))
@@ -162,12 +162,12 @@ func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	return nil
 }
 
-// disguises returns the forms of a secret in a text: plain, and in base64 at each of the three offsets.
-func disguises(secret string) [][]byte {
+// encodedForms returns the forms of a secret in a text: plain, and in base64 at each of the three offsets.
+func encodedForms(secret string) [][]byte {
 	forms := [][]byte{[]byte(secret)}
 	for offset := range 3 {
 		encoded := base64.StdEncoding.EncodeToString(append(make([]byte, offset), secret...))
-		forms = append(forms, []byte(encoded[4:len(encoded)-4])) // the ends depend on what stands beside
+		forms = append(forms, []byte(encoded[4:len(encoded)-4])) // the ends depend on the text around the secret
 	}
 	return forms
 }

@@ -19,14 +19,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// CreateByHand creates an instance of a namespace's class for a machine that never existed. Another instance must exist, from
-// which CreateByHand takes the cluster's name.
+// CreateByHand creates an instance of a namespace's class for a machine that never existed. Another instance must
+// exist, from which CreateByHand takes the cluster's name.
 func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// CreateByHandTagged is CreateByHand with another UID. An empty UID makes an instance without a UID, as another controller would.
+// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in its tags. An empty UID makes an
+// instance without a UID, as another controller would.
 func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
@@ -68,10 +69,10 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 	return handle
 }
 
-// FaultyCloud makes the cloud as difficult as a real cloud may be. It names the nodes itself when they boot. A node gets its
-// provider ID one second after it registers, and has a taint until then. Lists have pages of two instances, and show
-// instances for a minute after they are gone. Refusals quote the credentials. FaultyCloud does not change stale reads and
-// client tokens.
+// FaultyCloud makes the cloud as difficult as a real cloud may be. It names the nodes itself when they boot. A node
+// gets its provider ID one second after it registers, and has a taint until then. Lists have pages of two instances,
+// and show instances for a minute after they are gone. Refusals quote the credentials. FaultyCloud does not change
+// stale reads and client tokens.
 func FaultyCloud(b *admin.Behaviour) {
 	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
 	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true

@@ -21,8 +21,8 @@ import (
 
 // LookAgain makes Millwright decide again about an object, and returns when the decision is carried out and the run
 // waits or has ended. A test that must see that nothing happens calls LookAgain and checks the object afterwards.
-// LookAgain signals the object's workflow as the bridge does, even if the object is calm, and an open rollout of a
-// deployment, too.
+// LookAgain signals the object's workflow as the bridge does, even if the object is calm. If a deployment has an open
+// rollout, it also signals the rollout.
 func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {

@@ -49,9 +49,9 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	return largest
 }
 
-// payloadsOf is LargestPayloads for one run.
+// payloadsOf returns the sizes that LargestPayloads returns, but of one run only.
 func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
-	sizes, names := map[string]int{}, map[int64]string{} // names by ID of the event that scheduled an activity
+	sizes, names := map[string]int{}, map[int64]string{} // names of activities, by ID of the event that scheduled them
 	events := r.Temporal.GetWorkflowHistory(
 		t.Context(),
 		run.WorkflowId,
@@ -64,7 +64,7 @@ func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowEx
 		if err != nil {
 			return nil, err
 		}
-		name := nameOf(event, names)
+		name := eventName(event, names)
 		if name == "" {
 			name = workflow
 		}
@@ -76,9 +76,9 @@ func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowEx
 	return sizes, nil
 }
 
-// nameOf returns the name of the activity, signal, update or marker of an event; empty for an event of the workflow
+// eventName returns the name of the activity, signal, update or marker of an event; empty for an event of the workflow
 // itself.
-func nameOf(event *historypb.HistoryEvent, activities map[int64]string) string {
+func eventName(event *historypb.HistoryEvent, activities map[int64]string) string {
 	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
 		activities[event.EventId] = scheduled.ActivityType.GetName()
 		return activities[event.EventId]

@@ -18,8 +18,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// LabelNodes gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an annotation
-// that lets the stack attach volumes to them.
+// LabelNodes gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an
+// annotation that lets the stack attach volumes to them.
 func LabelNodes(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
@@ -113,8 +113,8 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	})
 }
 
-// RelaxBudget sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise the
-// API server would evict no pod if minAvailable is 0 and no pod is ready.
+// RelaxBudget sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise
+// the API server would evict no pod if minAvailable is 0 and no pod is ready.
 func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
@@ -124,8 +124,8 @@ func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
-// RelaxBudgetAndWatch is RelaxBudget. It waits until the budget allows evictions, and returns since when, by the clock of the
-// controller that counts the budget's pods.
+// RelaxBudgetAndWatch changes a disruption budget as RelaxBudget does, and waits until the budget allows evictions. It
+// returns the time from which on it allows them, by the clock of the controller that counts the budget's pods.
 func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
@@ -133,7 +133,7 @@ func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Ti
 	require.NoError(t, err)
 	defer w.Stop()
 	p.RelaxBudget(t, app, keep)
-	for late := time.After(giveUp); ; {
+	for late := time.After(longestWait); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of budget %s has ended", app)

@@ -52,7 +52,8 @@ type Pool struct {
 	Name      string
 }
 
-// Pool creates a MachineDeployment, after changes to it. Its machines use the namespace's class "small".
+// Pool creates a MachineDeployment, to which it first applies the changes. Its machines use the namespace's class
+// "small".
 func (r *Rig) Pool(
 	t *testing.T,
 	namespace, name string,
@@ -222,8 +223,8 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeen waits until a condition was true for a machine after the version m, even if only for a moment, and returns
-// that version of the machine. Is names the condition in the failure message.
+// AwaitSeen waits until a condition was true for a later version of the machine m, even if only for a moment, and
+// returns that version. Is names the condition in the failure message.
 func (p *Pool) AwaitSeen(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -252,7 +253,7 @@ func (p *Pool) awaitEvent(
 	})
 	require.NoError(t, err)
 	defer w.Stop()
-	for late := time.After(giveUp); ; {
+	for late := time.After(longestWait); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of machine %s has ended", m.Name)
@@ -262,7 +263,7 @@ func (p *Pool) awaitEvent(
 				return now
 			}
 		case <-late:
-			require.Failf(t, "it did not happen", "machine %s %s: not within %s", m.Name, is, giveUp)
+			require.Failf(t, "it did not happen", "machine %s %s: not within %s", m.Name, is, longestWait)
 		}
 	}
 }
@@ -324,7 +325,7 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	})
 }
 
-// Permit ends Refuse.
+// Permit deletes the policy that Refuse has created.
 func (r *Rig) Permit(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

@@ -20,14 +20,14 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	if err := r.Stack.Stop(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
 	}
-	if err := os.CopyFS(to, os.DirFS(r.store())); err != nil {
+	if err := os.CopyFS(to, os.DirFS(r.etcdFolder())); err != nil {
 		return fmt.Errorf("copy the store: %w", err)
 	}
 	return r.Stack.Start(ctx, component.Etcd)
 }
 
 // RestoreStore restores the API server's store from a copy, as an administrator would: no API server runs meanwhile,
-// and Kubernetes' own clients with caches are restarted afterwards. Otherwise their watches would continue from a
+// and Kubernetes' own clients with caches are restarted afterwards. Without that, their watches would continue from a
 // version that the API server has not reached again, and get no events until then. The caller must restart the kubelets
 // (see Rejoin of the cloud's client), and the workers and bridges, which notice the restore and end.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
@@ -36,7 +36,7 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 			return fmt.Errorf("kill %s: %w", name, err)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join(r.store(), "*"))
+	files, err := filepath.Glob(filepath.Join(r.etcdFolder(), "*"))
 	if err != nil {
 		return fmt.Errorf("list the store: %w", err)
 	}
@@ -45,7 +45,7 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 			return fmt.Errorf("empty the store: %w", err)
 		}
 	}
-	if err := os.CopyFS(r.store(), os.DirFS(from)); err != nil {
+	if err := os.CopyFS(r.etcdFolder(), os.DirFS(from)); err != nil {
 		return fmt.Errorf("copy the store back: %w", err)
 	}
 	for _, name := range []string{component.Etcd, component.APIServer} {
@@ -61,8 +61,8 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	return nil
 }
 
-// store is the folder of etcd's data.
-func (r *Rig) store() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
+// etcdFolder is the folder of etcd's data.
+func (r *Rig) etcdFolder() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
 
 // WipeTemporal gives Temporal an empty database and bootstraps it, as after the loss of a database without a backup.
 // All other components keep running.

@@ -36,7 +36,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// Installation is the name of the stack's Millwright.
+// Installation is the name of the installation of Millwright on the stack.
 const Installation run.Installation = component.ClusterName
 
 // Rig is a running stack with clients.
@@ -93,12 +93,13 @@ func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
 	return onStack(m, options, Up, use)
 }
 
-// MainBehindProxies is Main on a stack whose workers and bridges reach the API server through the rig's proxies.
+// MainBehindProxies runs the tests of a package as Main does, on a stack whose workers and bridges reach the API server
+// through the rig's proxies.
 func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int {
 	return onStack(m, options, UpBehindProxies, use)
 }
 
-// onStack is Main with the function up, which starts the stack.
+// onStack runs the tests of a package as Main does. The function up starts the stack.
 func onStack(
 	m *testing.M,
 	options stack.Options,
@@ -166,14 +167,14 @@ func (r *Rig) checkCanary() int {
 	return min(len(places), 1)
 }
 
-// giveUp is the maximum wait of a test for something that must happen. It only ends a test that would otherwise wait
-// for ever. It does not measure the product: the longest wait of all tests is two minutes on a computer with two idle
-// processors.
-const giveUp = 10 * time.Minute
+// longestWait is the maximum wait of a test for something that must happen. It only ends a test that would otherwise
+// wait for ever. It does not measure the product: the longest wait of all tests is two minutes on a computer with two
+// idle processors.
+const longestWait = 10 * time.Minute
 
-// Eventually calls the condition every 100 ms until it returns true, for at most giveUp. The failure has what the
-// condition saw last. To test how long something takes, compare the times that the API server, Temporal and Millwright
-// have written.
+// Eventually calls the condition every 100 ms until it returns true, for at most 10 minutes. The failure message has
+// what the condition saw last. To test how long something takes, compare the times that the API server, Temporal and
+// Millwright have written.
 func Eventually(t *testing.T, what string, condition func() (done bool, saw any)) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -181,8 +182,8 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 		if done {
 			return
 		}
-		if time.Since(began) > giveUp {
-			require.Failf(t, "it did not happen", "%s: not within %s; saw: %v", what, giveUp, saw)
+		if time.Since(began) > longestWait {
+			require.Failf(t, "it did not happen", "%s: not within %s; saw: %v", what, longestWait, saw)
 		}
 	}
 }
@@ -222,7 +223,8 @@ func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 }
 
-// DeleteClassAndSecret deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold both.
+// DeleteClassAndSecret deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold
+// both.
 func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
@@ -235,8 +237,8 @@ func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	})
 }
 
-// Millwright runs the command millwright, which must succeed, and returns the lines that it prints. It builds millwright
-// unless the build cache has it.
+// Millwright runs the command millwright, which must succeed, and returns the lines that it prints. It builds
+// millwright unless the build cache has it.
 func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	out, err := r.TryMillwright(t, arguments...)
@@ -244,7 +246,7 @@ func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// TryMillwright is Starter for a command that may fail: the error has the output of the command.
+// TryMillwright runs the command millwright, which may fail: the error then has the output of the command.
 func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")

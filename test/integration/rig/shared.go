@@ -26,10 +26,12 @@ import (
 // sharedFolder is the environment variable with the folder of the shared stack.
 const sharedFolder = "MILLWRIGHT_TEST_STACK"
 
-// common are the options of the shared stack. It has fewer drains at a time than by default, so that a test sees a
-// queue of drains; at most 20 s between two calls after a quota error, so that a test waits less; and a longer wait for
-// volumes, so that the wait does not end before a slow test ends it.
-func common() stack.Options {
+// sharedOptions returns the options of the shared stack. Three options differ from the defaults:
+//
+//   - Fewer nodes are drained at a time: a test can see a queue of drains.
+//   - At most 20 s are between two calls after a quota error: a test waits less.
+//   - A deletion waits longer for volumes: the wait does not end before a slow test ends it.
+func sharedOptions() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
 		fmt.Sprintf(
 			"--max-drains=%d",
@@ -46,12 +48,13 @@ const DetachTimeout = 30 * time.Minute
 // MaxDrains is how many nodes are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared is Main on the stack that the environment names. Packages use this stack one after the other, and each
-// package leaves it without machines. If the environment names no stack, MainShared starts one with the same options.
+// MainShared runs tests as Main does, on the stack that the environment names. Packages use this stack one by one, and
+// each package leaves it without machines. If the environment names no stack, MainShared starts one with the same
+// options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolder)
 	if dir == "" {
-		return Main(m, common(), use)
+		return Main(m, sharedOptions(), use)
 	}
 	s, err := stack.Open(dir)
 	if err != nil {
@@ -68,7 +71,7 @@ func MainShared(m *testing.M, use func(*Rig)) int {
 	if code != 0 {
 		r.printLogs(false)
 	}
-	if err := r.clear(context.Background()); err != nil {
+	if err := r.clearStack(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "clear the shared stack:", err)
 		return 1
 	}
@@ -87,7 +90,7 @@ func Share(ctx context.Context) (*Shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := Up(ctx, dir, common())
+	r, err := Up(ctx, dir, sharedOptions())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the shared stack: %w", err), os.RemoveAll(dir))
 	}
@@ -107,10 +110,10 @@ func (s *Shared) End(ctx context.Context) error {
 	return errors.Join(err, s.rig.Stack.Down(context.WithoutCancel(ctx)), os.RemoveAll(s.dir))
 }
 
-// clear removes what a package has left on the stack: it starts killed components, ends the faults of the cloud, and
-// deletes all namespaces of tests. After half a minute it also releases machines that a test holds, for example by a
-// hook or a preservation.
-func (r *Rig) clear(ctx context.Context) error {
+// clearStack removes what a package has left on the stack: it starts killed components, ends the faults of the cloud,
+// and deletes all namespaces of tests. After half a minute it also releases machines that a test holds, for example by
+// a hook or a preservation.
+func (r *Rig) clearStack(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.Start(ctx, name); err != nil {
 			return err
@@ -128,23 +131,29 @@ func (r *Rig) clear(ctx context.Context) error {
 	}
 	began := time.Now()
 	var left []string
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, giveUp, true, func(ctx context.Context) (bool, error) {
-		namespaces, err := r.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		left = nil
-		for _, n := range namespaces.Items {
-			if slices.Contains(own, n.Name) {
-				continue
-			}
-			left = append(left, n.Name)
-			if err := r.empty(ctx, n, time.Since(began) > 30*time.Second); err != nil && !apierrors.IsNotFound(err) {
+	err := wait.PollUntilContextTimeout(
+		ctx,
+		200*time.Millisecond,
+		longestWait,
+		true,
+		func(ctx context.Context) (bool, error) {
+			namespaces, err := r.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			if err != nil {
 				return false, err
 			}
-		}
-		return len(left) == 0, nil
-	})
+			left = nil
+			for _, n := range namespaces.Items {
+				if slices.Contains(own, n.Name) {
+					continue
+				}
+				left = append(left, n.Name)
+				if err := r.emptyNamespace(ctx, n, time.Since(began) > 30*time.Second); err != nil && !apierrors.IsNotFound(err) {
+					return false, err
+				}
+			}
+			return len(left) == 0, nil
+		},
+	)
 	if err != nil {
 		return fmt.Errorf("delete the namespaces %s: %w", strings.Join(left, ", "), err)
 	}
@@ -154,9 +163,10 @@ func (r *Rig) clear(ctx context.Context) error {
 	)
 }
 
-// empty deletes a namespace. In a namespace that is being deleted, it also deletes the pods at once, in spite of their
-// finalizers and grace periods. With release, it ends the deletion of machines without a drain; their instances stay.
-func (r *Rig) empty(ctx context.Context, namespace corev1.Namespace, release bool) error {
+// emptyNamespace deletes a namespace. In a namespace that is being deleted, it also deletes the pods at once, in spite
+// of their finalizers and grace periods. With release, it ends the deletion of machines without a drain; their
+// instances stay.
+func (r *Rig) emptyNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// right is one verb on one resource, by one role: what a rule says, taken apart.
+// right is the permission of one role for one verb on one resource. A rule of a role grants several of them.
 type right struct {
 	Role     string // NAMESPACE/NAME of a Role, or the name of a ClusterRole
 	Verb     string
@@ -167,7 +167,7 @@ func withoutReason(granted map[right]bool) (names []string) {
 	return names
 }
 
-// role is one that a user has.
+// role is a role that a user has by a binding.
 type role struct {
 	name      string
 	namespace string // in which it holds; empty: everywhere

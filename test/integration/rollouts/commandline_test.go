@@ -74,7 +74,7 @@ func (f fleet) file(t *testing.T, edition string) string {
 	return path
 }
 
-// revisions are those that the sets say they have, by name of the set.
+// revisions returns the revision of each set in its annotation, by name of the set.
 func (f fleet) revisions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -84,7 +84,7 @@ func (f fleet) revisions(t *testing.T) map[string]string {
 	return all
 }
 
-// listed are the revisions of a table of history, by name of the set.
+// listed returns the revisions in a table of millwright rollout history, by name of the set.
 func listed(table []string) map[string]string {
 	all := map[string]string{}
 	for _, row := range table[1:] {

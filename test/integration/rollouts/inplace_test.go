@@ -48,7 +48,7 @@ func (f fleet) agents(t *testing.T) {
 	}
 }
 
-// reason is how far the in-place update of a node is; empty: it has none.
+// reason returns the reason of a node's condition InPlaceUpdate; empty if the node has no such condition.
 func reason(n corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeInPlaceUpdate {
@@ -96,7 +96,7 @@ func (f fleet) awaitUpdated(t *testing.T, want int) {
 	})
 }
 
-// kept are the names of those machines that were there before.
+// kept returns the names of the machines that are among the former ones.
 func (f fleet) kept(t *testing.T, former []string) []string {
 	t.Helper()
 	return slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })

@@ -52,7 +52,7 @@ func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alph
 	return newFleetOf(t, name, latencies, replicas, changes...)
 }
 
-// newFleetOf is newFleet with instances of these latencies.
+// newFleetOf makes a pool as newFleet does, with instances of these latencies.
 func newFleetOf(
 	t *testing.T,
 	name, latencies string,
@@ -137,7 +137,7 @@ func (f fleet) keep(t *testing.T) (release func()) {
 	return func() { annotate(hook + "-") }
 }
 
-// names are those of the machines, sorted.
+// names returns the names of the fleet's machines, sorted.
 func (f fleet) names(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -42,7 +42,7 @@ const auditDelay = 35 * time.Second
 // slowly is a class whose instances take a second to make and half of one to delete.
 const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
-// arena is where one seed runs.
+// arena has what the run of one seed needs: its plan, its namespace, its pools and the checker.
 type arena struct {
 	t         *testing.T
 	plan      plan
@@ -93,7 +93,12 @@ func (a *arena) run() (violations []checker.Violation) {
 	a.watcher = checker.Watch(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		a.namespace,
-		checker.Bounds{Leaving: a.plan.leaving(), Nodes: a.plan.nodes(), Forced: a.plan.forced, Alone: a.plan.leaves()},
+		checker.Bounds{
+			Leaving: a.plan.judgesLeaving(),
+			Nodes:   a.plan.judgesNodes(),
+			Forced:  a.plan.drainsForced,
+			Alone:   a.plan.judgesAlone(),
+		},
 	)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -106,13 +111,13 @@ func (a *arena) run() (violations []checker.Violation) {
 	}
 
 	a.steps(ctx)
-	if a.plan.early == 0 {
+	if a.plan.deletedEarly == 0 {
 		violations = append(violations, a.calm(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
 		a.watcher.AllIsDeleted()
 	}
 	violations = append(violations, a.unevicted()...)
-	if a.plan.early == 0 {
+	if a.plan.deletedEarly == 0 {
 		a.persist("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
 	}
 	remains, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
@@ -143,11 +148,11 @@ func (a *arena) makePools() {
 				func(d *v1alpha1.MachineDeployment) {
 					rig.LabelNodes(d)
 					configuration := &v1alpha1.MachineConfiguration{}
-					if a.plan.hasty {
+					if a.plan.shortTimeouts {
 						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
 						configuration.MachineHealthTimeout = &metav1.Duration{Duration: 15 * time.Second}
 					}
-					if a.plan.forced {
+					if a.plan.drainsForced {
 						configuration.MachineDrainTimeout = &metav1.Duration{Duration: 15 * time.Second}
 					}
 					d.Spec.Template.Spec.MachineConfiguration = configuration
@@ -208,9 +213,9 @@ func (a *arena) steps(ctx context.Context) {
 			a.fault(ctx, s)
 		})
 	}
-	if a.plan.early > 0 {
+	if a.plan.deletedEarly > 0 {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(a.plan.early)))
+			time.Sleep(time.Until(begun.Add(a.plan.deletedEarly)))
 			a.watcher.AllIsDeleted()
 			a.ending.Store(true)
 			a.persist("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
@@ -308,7 +313,7 @@ func (a *arena) unevicted() (violations []checker.Violation) {
 	return violations
 }
 
-// persist does something again until it works: the API server may be away. Its failure is that of the suite.
+// persist calls do again until it succeeds, because the API server may be away. A failure is a failure of the suite.
 func (a *arena) persist(what string, do func(context.Context) error) {
 	begun := time.Now()
 	for {
@@ -327,7 +332,7 @@ func (a *arena) persist(what string, do func(context.Context) error) {
 	}
 }
 
-// held are the components that a fault keeps down, and those that only one fault at a time may touch.
+// held has the components that a fault keeps down, and the locks of components that only one fault at a time may touch.
 var held = struct {
 	sync.Mutex
 	names map[string]*sync.Mutex
@@ -402,7 +407,7 @@ func (a *arena) report(begun time.Time, snapshots int, violations []checker.Viol
 		return
 	}
 	line := Report{
-		Seed: a.plan.seed, Loads: kinds(a.plan.loads), Faults: kinds(a.plan.faults), Early: a.plan.early > 0,
+		Seed: a.plan.seed, Loads: stepKinds(a.plan.loads), Faults: stepKinds(a.plan.faults), Early: a.plan.deletedEarly > 0,
 		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
 	}
 	if clock != 0 {

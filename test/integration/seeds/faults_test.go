@@ -27,7 +27,7 @@ import (
 )
 
 // fault does one fault and takes it back. It waits until no other fault holds the same part.
-func (a *arena) fault(ctx context.Context, s step) {
+func (a *arena) fault(ctx context.Context, s planStep) {
 	part := s.On
 	switch s.What {
 	case faultWipe:
@@ -95,7 +95,7 @@ func (a *arena) start(name string) {
 }
 
 // takeRole makes the API server refuse all that an identity asks.
-func (a *arena) takeRole(s step) {
+func (a *arena) takeRole(s planStep) {
 	var rights rig.Rights
 	a.persist("read the rights of "+s.On, func(ctx context.Context) (err error) {
 		rights, err = r.RightsOf(ctx, s.On)
@@ -108,7 +108,7 @@ func (a *arena) takeRole(s step) {
 
 // refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to
 // nodes.
-func (a *arena) refuse(s step) {
+func (a *arena) refuse(s planStep) {
 	name := a.namespace + "-" + strings.ReplaceAll(s.On, "/", "-")
 	groups := []string{v1alpha1.SchemeGroupVersion.Group}
 	if s.On == "nodes" {
@@ -153,7 +153,7 @@ func (a *arena) refuse(s step) {
 }
 
 // exhaust uses up a quota of machines. The stack has no controller of quotas, so the test writes its status.
-func (a *arena) exhaust(s step) {
+func (a *arena) exhaust(s planStep) {
 	quotas := r.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
 	a.persist("make a quota", func(ctx context.Context) error {
@@ -179,7 +179,7 @@ func (a *arena) exhaust(s step) {
 	)
 }
 
-// made makes nothing of an object that is there already.
+// made returns the error of a creation, or nil if the object existed already.
 func made(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil
@@ -188,7 +188,7 @@ func made(err error) error {
 }
 
 // disturbCloud changes how the cloud behaves, for a time.
-func (a *arena) disturbCloud(s step) {
+func (a *arena) disturbCloud(s planStep) {
 	change := func(do func(*admin.Behaviour)) {
 		a.persist("change the cloud", func(ctx context.Context) error { return r.Cloud.Change(ctx, do) })
 	}
@@ -246,7 +246,7 @@ func (a *arena) writeToken(token string) {
 
 // restore takes a copy of the API server's store and puts it back after a while. It excuses the instances whose Machine
 // does not exist any more then.
-func (a *arena) restore(s step) {
+func (a *arena) restore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
 	a.changing.Lock() // in the middle of a hand-over there is no deployment, and none would come back
@@ -284,7 +284,7 @@ func (a *arena) excuseOrphans(ctx context.Context) {
 }
 
 // disturbAPI disturbs the way of an identity to the API server, for a time. The stack has to be behind proxies.
-func (a *arena) disturbAPI(s step) {
+func (a *arena) disturbAPI(s planStep) {
 	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.On]
 	if p == nil {
 		a.t.Errorf("no proxy for %q", s.On)

@@ -20,7 +20,7 @@ import (
 )
 
 // load does one load.
-func (a *arena) load(s step) {
+func (a *arena) load(s planStep) {
 	p := a.pools[s.Pool]
 	switch s.What {
 	case loadScale:
@@ -45,8 +45,8 @@ func (a *arena) load(s step) {
 			if err != nil {
 				return err
 			}
-			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends that, after
-			// 20 minutes.
+			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends
+			// that, after 20 minutes.
 			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
 				return errors.New("its machine does not know its node yet")
 			}
@@ -158,7 +158,7 @@ func (a *arena) load(s step) {
 }
 
 // orphan deletes a machine and takes the finalizers of machine and node, as a person without patience would.
-func (a *arena) orphan(s step) {
+func (a *arena) orphan(s planStep) {
 	bare, node := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`), ""
 	a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 		instances, err := r.Cloud.Instances(ctx)
@@ -184,7 +184,7 @@ func (a *arena) orphan(s step) {
 	})
 }
 
-// known makes nothing of an object that is gone.
+// known returns the error of a request, or nil if the object is gone.
 func known(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -211,7 +211,7 @@ func (a *arena) patchMachine(ctx context.Context, name, patch string) error {
 }
 
 // onMachine does something to one machine of a pool; nothing if there is none.
-func (a *arena) onMachine(s step, do func(context.Context, v1alpha1.Machine) error) {
+func (a *arena) onMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
 	a.persist(s.What, func(ctx context.Context) error {
 		list, err := r.Machines.MachineV1alpha1().
 			Machines(a.namespace).

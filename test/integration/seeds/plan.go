@@ -1,7 +1,7 @@
 // Tier: test-all. Loads and faults are random.
 
-// Package seeds runs random loads and faults on one stack, while package checker watches it. The whole plan follows
-// from a seed, so that each run can be repeated.
+// Package seeds runs random loads and faults on one stack, while package checker watches it. The whole plan of a run
+// follows from a seed: a run with the same seed has the same plan.
 package seeds
 
 import (
@@ -65,17 +65,17 @@ const (
 	faultSlow  = "api-slow-watches" // watches are late, and break
 )
 
-// step is one load or one fault.
-type step struct {
-	At   time.Duration // when it begins, counted from the time at which the pools run
+// planStep is one load or one fault.
+type planStep struct {
+	At   time.Duration // time of its begin, counted from the time at which all pools run
 	For  time.Duration // how long it lasts
 	What string
 	On   string // component, identity, or operation of the cloud that a fault hits; empty for loads
-	N    int    // number of a load: replicas, or the index of a machine
+	N    int    // argument of a load: replicas, or the index of a machine
 	Pool int
 }
 
-func (s step) String() string {
+func (s planStep) String() string {
 	text := fmt.Sprintf("%.0fs %s", s.At.Seconds(), s.What)
 	if s.On != "" {
 		text += " " + s.On
@@ -93,20 +93,20 @@ type pool struct{ replicas, surge, unavailable int32 }
 type plan struct {
 	seed          uint64
 	pools         []pool
-	loads, faults []step
-	strangers     *step // the load loadStrangers; nil: none
+	loads, faults []planStep
+	strangers     *planStep // the load loadStrangers; nil: none
 
-	// How the cloud is while the seed runs.
+	// Properties of the cloud while the seed runs.
 	tokens            bool
 	staleness, accept time.Duration
 	faultyCloud       bool // rig.FaultyCloud
 
-	byNamespace bool          // at the end the namespace is deleted, otherwise each object
-	early       time.Duration // when the namespace is deleted in the middle of the work; zero: when all is calm
+	byNamespace  bool          // the seed ends with the deletion of the namespace, not of each object
+	deletedEarly time.Duration // time at which the namespace is deleted in the middle of the work; zero: when all is calm
 	// the disruption budget of pods on the first pool, one of budgets(); empty: there are no pods
-	pods   string
-	hasty  bool // short timeouts of creation and health, so that machines fail
-	forced bool // the budget allows no eviction, and each drain soon reaches its short deadline
+	pods          string
+	shortTimeouts bool // creation and health have short timeouts, and machines fail
+	drainsForced  bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
 // budgets are disruption budgets that allow the eviction of one of four pods: the field of the budget and its value.
@@ -114,90 +114,102 @@ func budgets() []string {
 	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
 
-// lengths are the limits of a plan.
-type lengths struct {
-	loads, faults int           // maximum numbers
-	time          time.Duration // time in which all of them begin
+// planLimits are the limits of a plan.
+type planLimits struct {
+	loads, faults int           // maximum numbers of loads and of faults
+	time          time.Duration // time in which all loads and faults begin
 	long          bool          // faults may last a minute or two
 }
 
-// maker makes the plan of one seed from its dice.
-type maker struct {
-	dice *rand.Rand
-	l    lengths
-	p    plan
+// planMaker makes the plan of one seed. Its dice are a random generator that the seed determines.
+type planMaker struct {
+	dice   *rand.Rand
+	limits planLimits
+	plan   plan
 }
 
 // newPlan makes the plan of a seed.
-func newPlan(seed uint64, l lengths) plan {
-	m := maker{dice: rand.New(rand.NewPCG(seed, 7)), l: l, p: plan{seed: seed}}
-	p := &m.p
-	p.tokens, p.byNamespace, p.hasty = m.dice.IntN(3) > 0, m.oneOf(3), m.oneOf(3)
-	p.staleness, p.accept = m.seconds(0, 2), m.seconds(0, 1)
-	if p.byNamespace && m.oneOf(3) {
-		p.early = m.seconds(5, max(5, int(l.time.Seconds())))
+func newPlan(seed uint64, l planLimits) plan {
+	m := planMaker{dice: rand.New(rand.NewPCG(seed, 7)), limits: l, plan: plan{seed: seed}}
+	p := &m.plan
+	p.tokens, p.byNamespace, p.shortTimeouts = m.dice.IntN(3) > 0, m.withChanceOneIn(3), m.withChanceOneIn(3)
+	p.staleness, p.accept = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
+	if p.byNamespace && m.withChanceOneIn(3) {
+		p.deletedEarly = m.randomSeconds(5, max(5, int(l.time.Seconds())))
 	}
-	for range m.between(1, 2) {
+	for range m.randomBetween(1, 2) {
 		p.pools = append(
 			p.pools,
-			pool{replicas: int32(m.between(2, 5)), surge: int32(m.between(1, 2)), unavailable: int32(m.between(0, 1))},
+			pool{
+				replicas:    int32(m.randomBetween(2, 5)),
+				surge:       int32(m.randomBetween(1, 2)),
+				unavailable: int32(m.randomBetween(0, 1)),
+			},
 		)
 	}
-	if l.long && p.early == 0 && m.oneOf(10) {
+	if l.long && p.deletedEarly == 0 && m.withChanceOneIn(10) {
 		p.faults = append(
 			p.faults,
-			step{At: m.moment() / 2, For: m.seconds(125, 140), What: faultRestore, On: component.Etcd},
+			planStep{At: m.randomMoment() / 2, For: m.randomSeconds(125, 140), What: faultRestore, On: component.Etcd},
 		)
-		p.hasty = true // a restored machine may wait for the node of an instance that is gone
+		p.shortTimeouts = true // a restored machine may wait for the node of an instance that is gone
 	}
 	m.addLoads()
 	m.addFaults()
-	if budget := m.pick(budgets()); m.oneOf(2) && !p.hurtsNodes() {
+	if budget := m.pickOne(budgets()); m.withChanceOneIn(2) && !p.hurtsNodes() {
 		p.pods = budget
-		if p.forced = m.oneOf(3); p.forced {
+		if p.drainsForced = m.withChanceOneIn(3); p.drainsForced {
 			p.pods = "maxUnavailable 0"
 		}
 	}
-	for _, steps := range [][]step{p.loads, p.faults} {
-		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
+	for _, steps := range [][]planStep{p.loads, p.faults} {
+		slices.SortStableFunc(steps, func(a, b planStep) int { return cmp.Compare(a.At, b.At) })
 	}
 	// with its own dice, so that the rest of the plan stays as in earlier versions
 	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.dice = rand.New(rand.NewPCG(seed, 9))
-	if m.oneOf(2) {
-		p.strangers = &step{What: loadStrangers, At: m.moment(), For: m.seconds(5, 20), Pool: m.dice.IntN(len(p.pools))}
+	if m.withChanceOneIn(2) {
+		p.strangers = &planStep{
+			What: loadStrangers,
+			At:   m.randomMoment(),
+			For:  m.randomSeconds(5, 20),
+			Pool: m.dice.IntN(len(p.pools)),
+		}
 	}
 	return *p
 }
 
-func (m *maker) between(low, high int) int { return low + m.dice.IntN(high-low+1) }
-func (m *maker) oneOf(n int) bool          { return m.dice.IntN(n) == 0 }
-func (m *maker) pick(from []string) string { return from[m.dice.IntN(len(from))] }
-func (m *maker) moment() time.Duration     { return time.Duration(m.dice.Int64N(int64(m.l.time))) }
-func (m *maker) seconds(low, high int) time.Duration {
-	return time.Duration(m.between(low, high)) * time.Second
+func (m *planMaker) randomBetween(low, high int) int { return low + m.dice.IntN(high-low+1) }
+func (m *planMaker) withChanceOneIn(n int) bool      { return m.dice.IntN(n) == 0 }
+func (m *planMaker) pickOne(from []string) string    { return from[m.dice.IntN(len(from))] }
+func (m *planMaker) randomMoment() time.Duration {
+	return time.Duration(m.dice.Int64N(int64(m.limits.time)))
 }
 
-// possible returns the kinds of loads that fit the rest of the plan.
-func (m *maker) possible(kinds ...string) []string {
+func (m *planMaker) randomSeconds(low, high int) time.Duration {
+	return time.Duration(m.randomBetween(low, high)) * time.Second
+}
+
+// possibleLoads returns the kinds of loads that fit the rest of the plan.
+func (m *planMaker) possibleLoads(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
 		case loadOrphan, loadFinalizer:
 			// the class is gone before the orphan is found; a restored machine is no orphan
-			return m.p.early > 0 || m.p.restores()
+			return m.plan.deletedEarly > 0 || m.plan.restores()
 		case loadSecret, faultCredentials:
-			return m.p.early > 0 || m.p.restores() // without credentials nothing can be deleted
+			return m.plan.deletedEarly > 0 || m.plan.restores() // without credentials nothing can be deleted
 		case loadLabel, loadPause, loadGate, loadPreserve, faultRole, faultPolicy, faultQuota:
-			return m.p.restores() // a restore could undo the end of this load
+			return m.plan.restores() // after the load has ended, a restore could bring its effect back
 		case faultNoBoot:
-			return !m.p.hasty // each of these machines would wait for 20 minutes
+			return !m.plan.shortTimeouts // each of these machines would wait for 20 minutes
 		default:
 			return false
 		}
 	})
 }
 
-func (m *maker) addLoads() {
+func (m *planMaker) addLoads() {
 	themes := [][]string{
 		{loadRoll, loadRoll, loadGate, loadHandOver},
 		{loadScale, loadFlap, loadRoll, loadPause, loadGate, loadHandOver, loadOwnerOfSet},
@@ -217,18 +229,23 @@ func (m *maker) addLoads() {
 			loadPreserve,
 		},
 	}
-	theme := m.possible(themes[m.dice.IntN(len(themes))]...)
-	for range m.between(2, m.l.loads) {
-		s := step{At: m.moment(), What: m.pick(theme), N: m.between(1, 7), Pool: m.dice.IntN(len(m.p.pools))}
-		if slices.Contains([]string{loadSecret, loadLabel, loadPause, loadGate, loadPreserve}, s.What) {
-			s.For = m.seconds(5, 15)
+	theme := m.possibleLoads(themes[m.dice.IntN(len(themes))]...)
+	for range m.randomBetween(2, m.limits.loads) {
+		s := planStep{
+			At:   m.randomMoment(),
+			What: m.pickOne(theme),
+			N:    m.randomBetween(1, 7),
+			Pool: m.dice.IntN(len(m.plan.pools)),
 		}
-		m.p.loads = append(m.p.loads, s)
+		if slices.Contains([]string{loadSecret, loadLabel, loadPause, loadGate, loadPreserve}, s.What) {
+			s.For = m.randomSeconds(5, 15)
+		}
+		m.plan.loads = append(m.plan.loads, s)
 	}
 }
 
-func (m *maker) addFaults() {
-	kinds := m.possible(
+func (m *planMaker) addFaults() {
+	kinds := m.possibleLoads(
 		faultKill,
 		faultKill,
 		faultKill,
@@ -250,49 +267,49 @@ func (m *maker) addFaults() {
 		faultStorm,
 		faultSlow,
 	)
-	for range m.between(1, m.l.faults) {
-		s := step{At: m.moment(), What: m.pick(kinds)}
-		m.fill(&s)
-		m.p.faults = append(m.p.faults, s)
+	for range m.randomBetween(1, m.limits.faults) {
+		s := planStep{At: m.randomMoment(), What: m.pickOne(kinds)}
+		m.chooseTarget(&s)
+		m.plan.faults = append(m.plan.faults, s)
 	}
 }
 
-// fill chooses what a fault hits, and how long it lasts.
-func (m *maker) fill(s *step) {
+// chooseTarget chooses what a fault hits, and how long it lasts.
+func (m *planMaker) chooseTarget(s *planStep) {
 	switch s.What {
 	case faultKill:
-		s.On, s.For = m.victim(), m.seconds(0, 15)
+		s.On, s.For = m.chooseVictim(), m.randomSeconds(0, 15)
 	case faultPause:
-		s.On, s.For = m.victim(), m.seconds(3, 25)
-		if m.oneOf(4) && m.l.long {
-			s.For = m.seconds(60, 70)
+		s.On, s.For = m.chooseVictim(), m.randomSeconds(3, 25)
+		if m.withChanceOneIn(4) && m.limits.long {
+			s.For = m.randomSeconds(60, 70)
 		}
 	case faultRole:
-		s.On = m.pick([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity})
-		s.For = m.seconds(10, 30)
-		if m.oneOf(3) && m.l.long {
+		s.On = m.pickOne([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity})
+		s.For = m.randomSeconds(10, 30)
+		if m.withChanceOneIn(3) && m.limits.long {
 			s.For = time.Minute
 		}
 	case faultErrors, faultLate:
-		s.On, s.For = m.pick([]string{"create", "delete", "status", "list"}), m.seconds(5, 20)
+		s.On, s.For = m.pickOne([]string{"create", "delete", "status", "list"}), m.randomSeconds(5, 20)
 	case faultHang:
-		s.On, s.For = m.pick([]string{"create", "delete", "status"}), m.seconds(5, 15)
+		s.On, s.For = m.pickOne([]string{"create", "delete", "status"}), m.randomSeconds(5, 15)
 	case faultPolicy:
-		s.On = m.pick(
+		s.On = m.pickOne(
 			[]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"},
 		)
-		s.For = m.seconds(5, 30)
+		s.For = m.randomSeconds(5, 30)
 	case faultLatency, faultRate, faultQuota, faultFull, faultCredentials:
-		s.For = m.seconds(5, 20)
+		s.For = m.randomSeconds(5, 20)
 	case faultAway, faultStorm, faultSlow:
-		s.On, s.For = m.pick([]string{component.WorkerIdentity, component.BridgeIdentity}), m.seconds(5, 20)
+		s.On, s.For = m.pickOne([]string{component.WorkerIdentity, component.BridgeIdentity}), m.randomSeconds(5, 20)
 	case faultNoBoot:
-		s.For = m.seconds(3, 8) // the machines of this time are replaced one after the other
+		s.For = m.randomSeconds(3, 8) // machines that are created meanwhile are replaced one after the other
 	}
 }
 
-// victim chooses a component to be killed or stopped.
-func (m *maker) victim() string {
+// chooseVictim chooses a component to be killed or stopped.
+func (m *planMaker) chooseVictim() string {
 	victims := []string{
 		component.Worker,
 		component.SecondWorker,
@@ -301,49 +318,50 @@ func (m *maker) victim() string {
 		component.Temporal,
 		component.VirtualCloud,
 	}
-	if !m.p.restores() {
+	if !m.plan.restores() {
 		victims = append(victims, component.APIServer, component.Etcd, component.ControllerManager)
 	}
-	return m.pick(victims)
+	return m.pickOne(victims)
 }
 
 // restores reports whether the API server's store is restored from a copy.
 func (p plan) restores() bool {
-	return slices.ContainsFunc(p.faults, func(s step) bool { return s.What == faultRestore })
+	return slices.ContainsFunc(p.faults, func(s planStep) bool { return s.What == faultRestore })
 }
 
-// only reports whether the plan has no other loads than these.
-func (p plan) only(loads ...string) bool {
-	return !slices.ContainsFunc(p.loads, func(s step) bool { return !slices.Contains(loads, s.What) })
+// hasOnly reports whether the plan has no other loads than these.
+func (p plan) hasOnly(loads ...string) bool {
+	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.What) })
 }
 
-// leaving reports whether only rollouts delete machines, so that machines that are being deleted can be judged, too.
-func (p plan) leaving() bool {
-	return !p.hasty && !p.restores() && p.only(loadRoll, loadGate, loadHandOver)
+// judgesLeaving reports whether only rollouts delete machines. The checker can then also judge the number of machines
+// that are being deleted.
+func (p plan) judgesLeaving() bool {
+	return !p.shortTimeouts && !p.restores() && p.hasOnly(loadRoll, loadGate, loadHandOver)
 }
 
-// nodes reports whether only rollouts and changes of size remove nodes, and no fault hits what nodes need.
-func (p plan) nodes() bool {
-	return !p.hasty && !p.hurtsNodes() &&
-		p.only(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
+// judgesNodes reports whether only rollouts and changes of size remove nodes, and no fault hits what nodes need.
+func (p plan) judgesNodes() bool {
+	return !p.shortTimeouts && !p.hurtsNodes() &&
+		p.hasOnly(loadRoll, loadScale, loadFlap, loadPause, loadGate, loadHandOver, loadOwnerOfSet)
 }
 
-// leaves reports whether only Millwright removes nodes and instances.
-func (p plan) leaves() bool {
+// judgesAlone reports whether only Millwright removes nodes and instances.
+func (p plan) judgesAlone() bool {
 	return !p.restores() && !p.hurtsNodes() &&
-		!slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadDeleteNode })
+		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.What == loadDeleteNode })
 }
 
 // hurtsNodes reports whether a load or a fault hits something that nodes and pods need.
 func (p plan) hurtsNodes() bool {
-	vanish := slices.ContainsFunc(p.loads, func(s step) bool { return s.What == loadVanish })
-	return vanish || slices.ContainsFunc(p.faults, func(s step) bool {
+	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.What == loadVanish })
+	return vanish || slices.ContainsFunc(p.faults, func(s planStep) bool {
 		return slices.Contains([]string{component.APIServer, component.Etcd, component.ControllerManager}, s.On)
 	})
 }
 
 func (p plan) String() string {
-	describe := func(steps []step) string {
+	describe := func(steps []planStep) string {
 		var texts []string
 		for _, s := range steps {
 			texts = append(texts, s.String())
@@ -354,8 +372,8 @@ func (p plan) String() string {
 	if p.byNamespace {
 		end = "the namespace is deleted"
 	}
-	if p.early > 0 {
-		end += fmt.Sprintf(" after %.0fs", p.early.Seconds())
+	if p.deletedEarly > 0 {
+		end += fmt.Sprintf(" after %.0fs", p.deletedEarly.Seconds())
 	}
 	cloud := fmt.Sprintf(
 		"client tokens %t, reads %s old, requests without a record for %s, faultyCloud %t",
@@ -372,8 +390,8 @@ func (p plan) String() string {
 		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
 		len(p.pools),
 		p.pods,
-		p.forced,
-		p.hasty,
+		p.drainsForced,
+		p.shortTimeouts,
 		end,
 		cloud,
 		describe(loads),

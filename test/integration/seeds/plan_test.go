@@ -10,7 +10,7 @@ import (
 )
 
 func TestASeedGivesOnePlan(t *testing.T) {
-	l := lengths{loads: 7, faults: 4, time: time.Minute, long: true}
+	l := planLimits{loads: 7, faults: 4, time: time.Minute, long: true}
 	found := map[string]bool{}
 	for seed := range uint64(300) {
 		p := newPlan(seed, l)
@@ -26,14 +26,14 @@ func TestASeedGivesOnePlan(t *testing.T) {
 func TestWhatDoesNotFitARestore(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
-		p := newPlan(seed, lengths{loads: 9, faults: 6, time: time.Minute, long: true})
+		p := newPlan(seed, planLimits{loads: 9, faults: 6, time: time.Minute, long: true})
 		if !p.restores() {
 			continue
 		}
 		restores++
-		assert.Zero(t, p.early)
+		assert.Zero(t, p.deletedEarly)
 		assert.Empty(t, p.pods)
-		assert.False(t, p.leaving() || p.nodes())
+		assert.False(t, p.judgesLeaving() || p.judgesNodes())
 		for _, s := range p.faults {
 			assert.True(
 				t,
@@ -51,7 +51,7 @@ func TestWhatDoesNotFitARestore(t *testing.T) {
 
 func TestTheShortFormIsShort(t *testing.T) {
 	for seed := range uint64(300) {
-		for _, s := range newPlan(seed, lengths{loads: 7, faults: 4, time: time.Minute}).faults {
+		for _, s := range newPlan(seed, planLimits{loads: 7, faults: 4, time: time.Minute}).faults {
 			assert.LessOrEqual(t, s.For, 30*time.Second, s)
 		}
 	}

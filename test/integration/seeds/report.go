@@ -15,17 +15,17 @@ import (
 // Report is what one seed did and found: one line of JSON in report.jsonl.
 type Report struct {
 	Seed       uint64   `json:"seed"`
-	Loads      []string `json:"loads"`           // the kinds of its loads
-	Faults     []string `json:"faults"`          // the kinds of its faults
+	Loads      []string `json:"loads"`           // kinds of the loads of the seed
+	Faults     []string `json:"faults"`          // kinds of the faults of the seed
 	Early      bool     `json:"early,omitempty"` // the namespace was deleted in the middle of the work
 	Seconds    int      `json:"seconds"`
-	Clock      string   `json:"clock,omitempty"` // error of the second worker's clock
+	Clock      string   `json:"clock,omitempty"` // how wrong the second worker's clock was
 	Snapshots  int      `json:"snapshots"`
 	Violations []string `json:"violations"`
 }
 
-// kinds returns the kinds of the steps without duplicates.
-func kinds(steps []step) []string {
+// stepKinds returns the kinds of the steps without duplicates.
+func stepKinds(steps []planStep) []string {
 	found := map[string]bool{}
 	for _, s := range steps {
 		found[s.What] = true
@@ -93,7 +93,7 @@ func Table(reports []Report) string {
 			}
 		}
 	}
-	columns, rows := names(loads), names(faults)
+	columns, rows := sortedNames(loads), sortedNames(faults)
 	var text strings.Builder
 	fmt.Fprintf(&text, "| fault | %s |\n|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for _, fault := range rows {
@@ -110,8 +110,8 @@ func Table(reports []Report) string {
 	return text.String()
 }
 
-// names returns the sorted names; those without a mark come first.
-func names(marked map[string]bool) []string {
+// sortedNames returns the sorted names; those without a mark come first.
+func sortedNames(marked map[string]bool) []string {
 	sorted := slices.Sorted(maps.Keys(marked))
 	slices.SortStableFunc(sorted, func(a, b string) int {
 		switch {

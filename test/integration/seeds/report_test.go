@@ -31,5 +31,5 @@ func TestReportsOfSeedsBecomeATable(t *testing.T) {
 }
 
 func TestKindsOfSteps(t *testing.T) {
-	assert.Equal(t, []string{"kill", "pause"}, kinds([]step{{What: "pause"}, {What: "kill"}, {What: "pause"}}))
+	assert.Equal(t, []string{"kill", "pause"}, stepKinds([]planStep{{What: "pause"}, {What: "kill"}, {What: "pause"}}))
 }

@@ -58,6 +58,6 @@ func TestFixedSeeds(t *testing.T) {
 
 // How much happens in a seed of the short form, and of the long one.
 var (
-	short = lengths{loads: 3, faults: 2, time: 15 * time.Second}
-	whole = lengths{loads: 9, faults: 6, time: 40 * time.Second, long: true}
+	short = planLimits{loads: 3, faults: 2, time: 15 * time.Second}
+	whole = planLimits{loads: 9, faults: 6, time: 40 * time.Second, long: true}
 )

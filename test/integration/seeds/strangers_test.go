@@ -17,12 +17,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// elsewhere is the namespace of strangers.
+// elsewhere returns the name of the namespace with the strangers: copies of machines.
 func (a *arena) elsewhere() string { return a.namespace + "-copy" }
 
 // visit makes copies of a pool's machines in another namespace, as a test restore does, and for each of them a machine
 // with the label of its node, and one with the name of its node. Later the namespace is deleted.
-func (a *arena) visit(s step) {
+func (a *arena) visit(s planStep) {
 	machines := r.Machines.MachineV1alpha1()
 	a.persist("make the namespace of strangers", func(ctx context.Context) error {
 		if err := made(create(ctx, a.elsewhere())); err != nil {

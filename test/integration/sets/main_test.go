@@ -136,7 +136,7 @@ func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1a
 	return v1alpha1.MachineSetCondition{}
 }
 
-// shows waits until a condition says this.
+// shows waits until a condition of the set has this status and this reason.
 func (s aSet) shows(
 	t *testing.T,
 	kind v1alpha1.MachineSetConditionType,

@@ -369,7 +369,7 @@ func (n *fleet) freeze(t *testing.T) {
 	}
 }
 
-// heal takes away what held MCM.
+// heal removes the obstacles that kept MCM from ending its work.
 func (n *fleet) heal(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
@@ -382,7 +382,7 @@ func (n *fleet) heal(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// state is what nobody may change without a reason.
+// state has the objects of the pools that nobody may change without a reason.
 type state struct {
 	At        time.Time // before it was read
 	Machines  map[string]machine
@@ -495,8 +495,8 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 // machines when it starts, and again after 5 s.
 const settles = 12 * time.Second
 
-// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no set, no instance,
-// no pod, and of each node nothing but the mark whose it is, written once.
+// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no set, no
+// instance, no pod, and of each node nothing but the mark whose it is, written once.
 func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {

@@ -25,7 +25,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// namespace is the one in which MCM works: it knows no more than one.
+// namespace is the namespace in which MCM works: an MCM works in one namespace only.
 const namespace = "shoot"
 
 var (
@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 	}, func(up *rig.Rig) { r = up }))
 }
 
-// flagsOfMCM are those of the processes of MCM that work in a namespace. A Lease that its holder has lost ends soon.
+// flagsOfMCM returns the flags of MCM's processes for a namespace. With them, a Lease ends soon after its holder is
+// gone.
 func flagsOfMCM(namespace string) []string {
 	return []string{
 		"--namespace", namespace, "--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s",

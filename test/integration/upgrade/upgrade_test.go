@@ -52,7 +52,7 @@ func withOther(m *testing.M) int {
 	return rig.Main(m, options, func(up *rig.Rig) { r = up })
 }
 
-// version is one of the two that run on the stack.
+// version is one of the two versions of Millwright that run on the stack.
 type version struct {
 	name           string
 	worker, bridge string // components
@@ -89,7 +89,7 @@ func TestDowngrade(t *testing.T) {
 	takeOver(t, "down", after, before)
 }
 
-// beside is how long both versions work at the same time. Source: many decisions of a rollout.
+// beside is how long both versions work at the same time: long enough for many decisions of a rollout.
 const beside = 10 * time.Second
 
 // takeOver begins work with one version and ends it with the other. If their queues have other names, the first one is
@@ -110,7 +110,7 @@ func takeOver(t *testing.T, namespace string, from, to version) {
 	w.finish(t, from.named != to.named)
 }
 
-// work is what is in progress when the versions change.
+// work has the rollout, the creations and the drain that are in progress when the versions change.
 type work struct {
 	rolled, made, held *rig.Pool
 	watchers           []*checker.Watcher

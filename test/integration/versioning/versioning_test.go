@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// current makes a build the one that gets the work, once its worker polls.
+// current waits until a worker of a build polls, and makes this build the current one, which gets the work.
 func current(t *testing.T, build string) {
 	t.Helper()
 	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deployment)

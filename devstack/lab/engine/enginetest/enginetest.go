@@ -27,14 +27,16 @@ func Traces(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
 	for _, kind := range []string{"pid", "net", "mnt"} {
-		// those of containers have namespaces of their own, but are in the engine's cgroups
+		// processes of containers have namespaces of their own, but are in the engine's cgroups
 		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
 	}
-	// strays lists groups and interfaces outside of the engine's namespaces that have names of Docker's. Those that exist
-	// already belong to an engine of the machine.
+	// strays lists cgroups and interfaces outside of the engine's namespaces that have names of Docker's. Strays that
+	// exist before the engine starts belong to an engine of the machine.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
-		return append(isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }), bridges(t)...)
+		return append(
+			isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }),
+			dockerBridges(t)...)
 	}
 	before := strays()
 	return func() []string {
@@ -49,8 +51,8 @@ func Traces(t testing.TB, e *engine.Engine) func() []string {
 	}
 }
 
-// bridges lists the interfaces in this network namespace whose names are like those of Docker.
-func bridges(t testing.TB) []string {
+// dockerBridges lists the interfaces in this network namespace whose names are like those of Docker.
+func dockerBridges(t testing.TB) []string {
 	t.Helper()
 	all, err := net.Interfaces()
 	require.NoError(t, err)

@@ -18,15 +18,15 @@ func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
 
 func (a *archive) close() error { return a.tar.Close() }
 
-// folder adds a folder with a mode and an owner.
-func (a *archive) folder(at string, mode int64, owner int) error {
+// addFolder adds a folder with a mode and an owner.
+func (a *archive) addFolder(at string, mode int64, owner int) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(at, "/") + "/", Mode: mode, Uid: owner, Gid: owner},
 	)
 }
 
-// text adds a file.
-func (a *archive) text(at string, mode int64, text string) error {
+// addText adds a file.
+func (a *archive) addText(at string, mode int64, text string) error {
 	if err := a.tar.WriteHeader(
 		&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: mode, Size: int64(len(text))},
 	); err != nil {
@@ -36,15 +36,15 @@ func (a *archive) text(at string, mode int64, text string) error {
 	return err
 }
 
-// link adds a symbolic link.
-func (a *archive) link(at, target string) error {
+// addLink adds a symbolic link.
+func (a *archive) addLink(at, target string) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(at, "/"), Linkname: target, Mode: 0o777},
 	)
 }
 
-// file adds a file of this machine, following links.
-func (a *archive) file(at, source string) error {
+// addFile adds a file of this machine, following links.
+func (a *archive) addFile(at, source string) error {
 	file, err := os.Open(source)
 	if err != nil {
 		return err
@@ -69,18 +69,18 @@ func (a *archive) file(at, source string) error {
 	return err
 }
 
-// script adds a script of this machine, which need not be executable here: files of Go modules never are.
-func (a *archive) script(at, source string) error {
+// addScript adds a script of this machine, which need not be executable here: files of Go modules never are.
+func (a *archive) addScript(at, source string) error {
 	text, err := os.ReadFile(source)
 	if err != nil {
 		return err
 	}
-	return a.text(at, 0o755, string(text))
+	return a.addText(at, 0o755, string(text))
 }
 
-// tree adds the files and links below a folder of this machine. It leaves out each file, link and whole folder for
+// addTree adds the files and links below a folder of this machine. It leaves out each file, link and whole folder for
 // whose path below that folder unwanted returns true; nil leaves out nothing.
-func (a *archive) tree(at, source string, unwanted func(name string) bool) error {
+func (a *archive) addTree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -100,26 +100,26 @@ func (a *archive) tree(at, source string, unwanted func(name string) bool) error
 			if err != nil {
 				return err
 			}
-			return a.link(path.Join(at, name), target)
+			return a.addLink(path.Join(at, name), target)
 		case entry.Type().IsRegular():
-			return a.file(path.Join(at, name), found)
+			return a.addFile(path.Join(at, name), found)
 		}
 		return nil
 	})
 }
 
-// shell adds busybox as the shell and as all of its other programs that the image needs.
-func (a *archive) shell(root string, programs ...string) error {
-	if err := a.file("/usr/bin/busybox", filepath.Join(root, "usr", "bin", "busybox")); err != nil {
+// addShell adds busybox as the shell and as all of its other programs that the image needs.
+func (a *archive) addShell(root string, programs ...string) error {
+	if err := a.addFile("/usr/bin/busybox", filepath.Join(root, "usr", "bin", "busybox")); err != nil {
 		return err
 	}
-	if err := a.link("/bin", "usr/bin"); err != nil {
+	if err := a.addLink("/bin", "usr/bin"); err != nil {
 		return err
 	}
 	for _, program := range append([]string{"sh"}, programs...) {
-		if err := a.link("/usr/bin/"+program, "busybox"); err != nil {
+		if err := a.addLink("/usr/bin/"+program, "busybox"); err != nil {
 			return err
 		}
 	}
-	return a.folder("/tmp", 0o1777, 0)
+	return a.addFolder("/tmp", 0o1777, 0)
 }

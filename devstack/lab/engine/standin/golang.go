@@ -18,8 +18,9 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// address is where containers find the modules and the build cache of this machine, in the engine's network namespace.
-const address = engine.HostAddress + ":8081"
+// proxyAddress is where containers find the modules and the build cache of this machine, in the engine's network
+// namespace.
+const proxyAddress = engine.HostAddress + ":8081"
 
 // cacheArchive is the path of the build cache at that address. No module has this path.
 const cacheArchive = "build-cache.tar"
@@ -28,7 +29,7 @@ const cacheArchive = "build-cache.tar"
 // images.
 const cacheLimit = 3 << 30
 
-// Program says what the build of an image compiles. Prepare compiles it before.
+// Program says what the build of an image compiles. Prepare compiles the same packages before.
 type Program struct {
 	Module   string   // folder of the module
 	Packages []string // main packages
@@ -36,8 +37,8 @@ type Program struct {
 
 // Compiler is what Golang needs of this machine.
 type Compiler struct {
-	version string // of Go, for instance go1.26.8
-	root    string // of the toolchain
+	version string // version of Go, for instance go1.26.8
+	root    string // folder of the toolchain
 	modules string // folder of downloaded modules
 	cache   string // build cache with the packages of the programs
 }
@@ -64,13 +65,14 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 		return c, err
 	}
 	c.cache = filepath.Join(dir, "go-build")
-	if err := limit(c.cache, cacheLimit); err != nil {
+	if err := limitFolder(c.cache, cacheLimit); err != nil {
 		return c, err
 	}
 	for _, program := range programs {
 		for _, arguments := range [][]string{
 			{"mod", "download"},
-			// Compiles, and links nothing. With other flags than those of the Dockerfiles the build cache would be of no use.
+			// Compiles, and links nothing. With other flags than those of the Dockerfiles the build cache would be of
+			// no use.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
@@ -87,8 +89,9 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	return c, nil
 }
 
-// limit removes a folder that has more bytes than allowed. The go command itself limits only the age of its cache.
-func limit(folder string, allowed int64) error {
+// limitFolder removes a folder that has more bytes than allowed. The go command itself limits only the age of its
+// cache.
+func limitFolder(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -109,32 +112,32 @@ func limit(folder string, allowed int64) error {
 	return nil
 }
 
-// Golang makes the image with this name: the toolchain of this machine, a shell and the certificates of authorities. In
-// its containers the modules come from those that this machine has downloaded, by a proxy that serves until ctx ends;
-// the cache mounts of Dockerfiles have the packages of the compiler's programs, so that little is compiled. output
-// receives the progress.
+// Golang makes the image with this name: the toolchain of this machine, a shell and the certificates of authorities.
+// Its containers get the modules that this machine has downloaded from a proxy, which serves until ctx ends. The cache
+// mounts of Dockerfiles have packages that are already compiled: little is compiled again. output receives the
+// progress.
 func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
 		return err
 	}
-	authorities, err := certificates(root)
+	authorities, err := caCertificates(root)
 	if err != nil {
 		return err
 	}
 	const home = "/usr/local/go"
-	err = image{
+	err = imageRecipe{
 		name: name,
 		changes: []string{
 			"ENV PATH=/go/bin:" + home + "/bin:/usr/bin", "ENV GOPATH=/go", "ENV GOTOOLCHAIN=local", "WORKDIR /go",
-			"ENV GOPROXY=http://" + address,
+			"ENV GOPROXY=http://" + proxyAddress,
 		},
 		fill: func(a *archive) error {
 			return errors.Join(
-				a.shell(root, "tar", "wget"),
-				a.text("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // says where the build cache is
-				a.text("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
-				a.tree(home, c.root, isUnneeded),
+				a.addShell(root, "tar", "wget"),
+				a.addText("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // root's home has the build cache
+				a.addText("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
+				a.addTree(home, c.root, isUnneeded),
 			)
 		},
 	}.load(ctx, e)
@@ -144,7 +147,7 @@ func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, outp
 	if err := c.serve(ctx, e); err != nil {
 		return err
 	}
-	return seed(ctx, e, name)
+	return seedBuildCache(ctx, e, name)
 }
 
 // isUnneeded says which files of the toolchain no build needs: tests, documents, and the sources of the toolchain
@@ -157,8 +160,8 @@ func isUnneeded(name string) bool {
 	return filepath.Base(name) == "testdata" || strings.HasSuffix(name, "_test.go")
 }
 
-// certificates returns the authorities' certificates of Debian's package, as its installation puts them together.
-func certificates(root string) (string, error) {
+// caCertificates returns the authorities' certificates of Debian's package, as its installation puts them together.
+func caCertificates(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, "usr", "share", "ca-certificates", "mozilla", "*.crt"))
 	if err != nil {
 		return "", err
@@ -176,7 +179,7 @@ func certificates(root string) (string, error) {
 
 // serve serves downloaded modules in the form of a module proxy, and the build cache as an archive, until ctx ends.
 func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
-	listener, err := e.Listen(address)
+	listener, err := e.Listen(proxyAddress)
 	if err != nil {
 		return fmt.Errorf("serve modules: %w", err)
 	}
@@ -184,7 +187,7 @@ func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.modules, "cache", "download"))))
 	mux.HandleFunc("/"+cacheArchive, func(w http.ResponseWriter, _ *http.Request) {
 		a := newArchive(w)
-		if err := errors.Join(a.tree("/", c.cache, nil), a.close()); err != nil {
+		if err := errors.Join(a.addTree("/", c.cache, nil), a.close()); err != nil {
 			panic(http.ErrAbortHandler) // the client sees that its archive is not complete
 		}
 	})
@@ -194,11 +197,11 @@ func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
 	return nil
 }
 
-// seed copies the build cache into the cache mount that our Dockerfiles use.
-func seed(ctx context.Context, e *engine.Engine, name string) error {
+// seedBuildCache copies the build cache into the cache mount that our Dockerfiles use.
+func seedBuildCache(ctx context.Context, e *engine.Engine, name string) error {
 	const target = "/root/.cache/go-build"
 	dockerfile := "FROM " + name + "\n" +
-		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + address + "/" +
+		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + proxyAddress + "/" +
 		cacheArchive + " | tar -x -C " + target + "\n"
 	if _, err := e.Docker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
 		return fmt.Errorf("fill the cache of builds: %w", err)

@@ -24,12 +24,12 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 	if err != nil {
 		return err
 	}
-	server, err := only(filepath.Join(root, "usr", "lib", "postgresql", "*"))
+	server, err := onlyMatch(filepath.Join(root, "usr", "lib", "postgresql", "*"))
 	if err != nil {
 		return err
 	}
 	bin := filepath.Join("/usr/lib/postgresql", filepath.Base(server), "bin")
-	return image{
+	return imageRecipe{
 		name: name,
 		changes: []string{
 			"ENV PATH=" + bin + ":/usr/bin",
@@ -45,24 +45,28 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 				programs = append(programs, filepath.Join(server, "bin", program))
 			}
 			return errors.Join(
-				a.shell(root, "rm"),
-				a.programs(bin, root, programs...),
-				a.tree(filepath.Join("/usr/lib/postgresql", filepath.Base(server), "lib"), filepath.Join(server, "lib"), isBitcode),
-				a.tree(filepath.Join("/", share), filepath.Join(root, share), nil),
-				a.text("/etc/passwd", 0o644, fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUser)),
-				a.folder("/var/lib/postgresql/data", 0o700, postgresUser),
-				a.text("/entrypoint", 0o755, postgresScript),
+				a.addShell(root, "rm"),
+				a.addPrograms(bin, root, programs...),
+				a.addTree(
+					filepath.Join("/usr/lib/postgresql", filepath.Base(server), "lib"),
+					filepath.Join(server, "lib"),
+					isBitcode,
+				),
+				a.addTree(filepath.Join("/", share), filepath.Join(root, share), nil),
+				a.addText("/etc/passwd", 0o644, fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUser)),
+				a.addFolder("/var/lib/postgresql/data", 0o700, postgresUser),
+				a.addText("/entrypoint", 0o755, postgresScript),
 			)
 		},
 	}.load(ctx, e)
 }
 
-// isBitcode reports whether only compilers need a file: bitcode is for the one at run time, whose library is not in the
-// root folder, and pgxs is for extensions of PostgreSQL.
+// isBitcode reports whether only compilers need a file. The folder bitcode is for PostgreSQL's compiler at run time,
+// whose library is not in the root folder; pgxs is for compiling extensions of PostgreSQL.
 func isBitcode(name string) bool { return name == "bitcode" || name == "pgxs" }
 
-// only returns the one file that matches a pattern.
-func only(pattern string) (string, error) {
+// onlyMatch returns the one file that matches a pattern.
+func onlyMatch(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("found %d files %s instead of one", len(found), pattern)

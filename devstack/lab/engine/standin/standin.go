@@ -1,6 +1,6 @@
 // Package standin makes images that stand in for official ones where no registry can be reached, and gives them their
-// names: golang, postgres, and those of Temporal. Each has what our Dockerfiles and docker-compose.yml use of the
-// official one. The compiler and Temporal's programs are the real ones; PostgreSQL is that of Debian.
+// names: golang, postgres, and those of Temporal. Each image has what our Dockerfiles and docker-compose.yml use of the
+// official image. The compiler and Temporal's programs are the real ones; PostgreSQL comes from Debian.
 package standin
 
 import (
@@ -12,15 +12,15 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// image is the recipe of an image.
-type image struct {
+// imageRecipe is the recipe of an image.
+type imageRecipe struct {
 	name    string
-	changes []string // what a Dockerfile would say besides the files: ENV, USER and so on
+	changes []string // instructions of a Dockerfile that add no file, such as ENV and USER
 	fill    func(*archive) error
 }
 
 // load makes the image in the engine.
-func (i image) load(ctx context.Context, e *engine.Engine) error {
+func (i imageRecipe) load(ctx context.Context, e *engine.Engine) error {
 	reader, writer := io.Pipe()
 	filled := make(chan error, 1)
 	go func() {
@@ -45,7 +45,7 @@ func (i image) load(ctx context.Context, e *engine.Engine) error {
 }
 
 // loadAll makes images one after the other.
-func loadAll(ctx context.Context, e *engine.Engine, images ...image) error {
+func loadAll(ctx context.Context, e *engine.Engine, images ...imageRecipe) error {
 	for _, i := range images {
 		if err := i.load(ctx, e); err != nil {
 			return err

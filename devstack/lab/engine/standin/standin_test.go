@@ -24,7 +24,7 @@ func TestTheToolchainInAnImage(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(name), 0o755))
 	}
 	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
-	found := contents(t, func(a *archive) error { return a.tree("/usr/local/go", root, isUnneeded) })
+	found := contents(t, func(a *archive) error { return a.addTree("/usr/local/go", root, isUnneeded) })
 	assert.Equal(t, map[string]string{
 		"usr/local/go/bin/go":           "bin/go",
 		"usr/local/go/bin/golink":       "-> go",
@@ -39,7 +39,7 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 	require.NoError(t, os.WriteFile(source, []byte("#!/bin/sh\n"), 0o400))
 	var out bytes.Buffer
 	a := newArchive(&out)
-	require.NoError(t, a.script("/entrypoint", source))
+	require.NoError(t, a.addScript("/entrypoint", source))
 	require.NoError(t, a.close())
 	header, err := tar.NewReader(&out).Next()
 	require.NoError(t, err)
@@ -50,14 +50,14 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 // A build cache is removed only when it is too large, and need not exist.
 func TestABuildCacheIsLimited(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
-	require.NoError(t, limit(folder, 10))
+	require.NoError(t, limitFolder(folder, 10))
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "00"), 0o755))
 	for _, name := range []string{"a", "00/b"} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), make([]byte, 5), 0o600))
 	}
-	require.NoError(t, limit(folder, 10))
+	require.NoError(t, limitFolder(folder, 10))
 	assert.DirExists(t, folder)
-	require.NoError(t, limit(folder, 9))
+	require.NoError(t, limitFolder(folder, 9))
 	assert.NoDirExists(t, folder)
 }
 

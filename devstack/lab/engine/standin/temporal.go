@@ -18,8 +18,8 @@ const (
 	temporalUsers = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
 )
 
-// netcat is for the health check "nc -z HOST PORT": the official image's busybox knows -z, and Debian's does not.
-const netcat = `#!/bin/sh
+// netcatScript is for the health check "nc -z HOST PORT": the official image's busybox knows -z, and Debian's does not.
+const netcatScript = `#!/bin/sh
 [ "$1" = -z ] && exec busybox nc -w 1 "$2" "$3" -e /usr/bin/true
 exec busybox nc "$@"
 `
@@ -27,8 +27,8 @@ exec busybox nc "$@"
 // TemporalNames are the names of the images of Temporal.
 type TemporalNames struct{ Server, AdminTools, UI string }
 
-// Temporal makes the images of Temporal with these names. Their programs, the server's entrypoint and the UI's
-// configuration are those of the official images, in the versions of devstack/temporal. It builds the programs unless
+// Temporal makes the images of Temporal with these names. They have the programs, the server's entrypoint and the UI's
+// configuration of the official images, in the versions of devstack/temporal. It builds the programs unless
 // the cache has them. repo is the root of the clone; output receives the progress.
 func Temporal(ctx context.Context, e *engine.Engine, repo string, names TemporalNames, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
@@ -50,31 +50,31 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 	const bin = "/usr/local/bin"
 	environment := "ENV PATH=" + bin + ":/usr/bin"
 	return loadAll(ctx, e,
-		image{
+		imageRecipe{
 			name:    names.Server,
 			changes: []string{environment, temporalUser, "WORKDIR /etc/temporal", `CMD ["/etc/temporal/entrypoint.sh"]`},
 			fill: func(a *archive) error {
 				return errors.Join(
-					a.shell(root, "awk", "hostname", "true"),
-					a.text("/usr/bin/nc", 0o755, netcat),
-					a.programs(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // the entrypoint's
-					a.text("/etc/passwd", 0o644, temporalUsers),
-					a.text("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
-					a.script("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
+					a.addShell(root, "awk", "hostname", "true"),
+					a.addText("/usr/bin/nc", 0o755, netcatScript),
+					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // the entrypoint's
+					a.addText("/etc/passwd", 0o644, temporalUsers),
+					a.addText("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
+					a.addScript("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
 				)
 			},
 		},
-		image{
+		imageRecipe{
 			name:    names.AdminTools,
 			changes: []string{environment, temporalUser},
 			fill: func(a *archive) error {
 				return errors.Join(
-					a.shell(root),
-					a.programs(bin, "/", filepath.Join(programs, build.TemporalSQLTool)),
+					a.addShell(root),
+					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalSQLTool)),
 				)
 			},
 		},
-		image{
+		imageRecipe{
 			name: names.UI,
 			changes: []string{
 				"ENV PATH=/usr/bin",
@@ -84,9 +84,9 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 			},
 			fill: func(a *archive) error {
 				return errors.Join(
-					a.shell(root, "wget"),
-					a.programs("/home/ui-server", "/", filepath.Join(programs, build.TemporalUI)),
-					a.file("/home/ui-server/config/docker.yaml", filepath.Join(ui, "config", "docker.yaml")),
+					a.addShell(root, "wget"),
+					a.addPrograms("/home/ui-server", "/", filepath.Join(programs, build.TemporalUI)),
+					a.addFile("/home/ui-server/config/docker.yaml", filepath.Join(ui, "config", "docker.yaml")),
 				)
 			},
 		},

@@ -25,10 +25,11 @@ func NeedSupport(t testing.TB) {
 // interface and cgroups. It may be called after the server has ended.
 func Traces(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
-	// those of instances are in other namespaces, but in the server's cgroups
+	// processes of instances are in other namespaces, but in the server's cgroups
 	processes := isolatedtest.Processes(t, s.PID, "pid")
 	isOurs := func(group string) bool {
-		return group == s.Network.Name || group == "lxc.pivot" // liblxc's, if it did not stay in the server's folders
+		// lxc.pivot is a cgroup of liblxc, if liblxc did not stay in the server's folders.
+		return group == s.Network.Name || group == "lxc.pivot"
 	}
 	return func() []string {
 		found := append(processes(), isolatedtest.Mounts(t, s.Dir, "/incus-root-")...)
@@ -50,7 +51,7 @@ func Traces(t testing.TB, s *incus.Server) func() []string {
 	}
 }
 
-// isNetwork says whether a group is that of a server.
+// isNetwork reports whether a cgroup has the name of a network, and so belongs to a server of Incus.
 func isNetwork(name string) bool {
 	_, err := incus.NetworkNamed(name)
 	return err == nil

@@ -37,7 +37,7 @@ func Processes(t testing.TB, pid int, kind string) func() []string {
 	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
 	id, err := os.Readlink(namespace)
 	require.NoError(t, err)
-	held, err := os.Open(namespace) // so that no other namespace gets the same ID
+	held, err := os.Open(namespace) // while this file is open, no other namespace gets the same ID
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	return func() []string {
@@ -45,7 +45,7 @@ func Processes(t testing.TB, pid int, kind string) func() []string {
 		require.NoError(t, err)
 		var found []string
 		for _, link := range links {
-			if other, err := os.Readlink(link); err == nil && other == id { // it may have ended meanwhile
+			if other, err := os.Readlink(link); err == nil && other == id { // the process may have ended meanwhile
 				found = append(found, "process "+link)
 			}
 		}
@@ -77,7 +77,7 @@ func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	var found []string
 	err := filepath.WalkDir(cgroup.Root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the folder was removed meanwhile
 			return nil
 		case err != nil || !entry.IsDir():
 			return err

@@ -34,8 +34,8 @@ type Behaviour int
 
 // Behaviours.
 const (
-	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. UpdateMachine
-	// first requests another call after a second, which succeeds.
+	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. The first call
+	// of UpdateMachine requests another call after a second; that call succeeds.
 	Works Behaviour = iota
 	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
 	Declines
@@ -100,13 +100,13 @@ func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Uns
 	}}
 }
 
-func key(hook, deployment string) string { return hook + " " + deployment }
+func behaviourKey(hook, deployment string) string { return hook + " " + deployment }
 
 // Behave sets how the next calls of a hook for a deployment are answered. The default is Works.
 func (s *Server) Behave(hook, deployment string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.behave[key(hook, deployment)] = b
+	s.behave[behaviourKey(hook, deployment)] = b
 }
 
 // Calls returns the calls of a hook for a deployment until now, in their order.
@@ -129,7 +129,7 @@ func (s *Server) Refused() error {
 // handlers are the names of the handlers, by the hook that each serves.
 var handlers = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
 
-func path(hook, handler string) string {
+func hookPath(hook, handler string) string {
 	return strings.TrimSuffix(strings.ToLower(fmt.Sprintf("/%s/%s/%s", runtimehooksv1.GroupVersion, hook, handler)), "/")
 }
 
@@ -137,12 +137,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error
 	switch r.URL.Path {
-	case path("Discovery", ""):
-		answer = discovery()
-	case path(CanUpdateMachineSet, handlers[CanUpdateMachineSet]):
-		answer, err = s.canUpdate(r)
-	case path(UpdateMachine, handlers[UpdateMachine]):
-		answer, err = s.update(r)
+	case hookPath("Discovery", ""):
+		answer = discoveryAnswer()
+	case hookPath(CanUpdateMachineSet, handlers[CanUpdateMachineSet]):
+		answer, err = s.canUpdateSet(r)
+	case hookPath(UpdateMachine, handlers[UpdateMachine]):
+		answer, err = s.updateMachine(r)
 	default:
 		err = errors.New("no hook has this path")
 	}
@@ -157,16 +157,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // it fails only if the client is gone
+	_ = json.NewEncoder(w).Encode(answer) // encoding fails only if the client is gone
 }
 
 // errBroken is the answer of a hook that breaks.
 var errBroken = errors.New("the extension is broken")
 
-// discovery says which hooks the extension serves. It has the defaults of Cluster API: 10 s for an answer, and errors
-// are not ignored.
-func discovery() *runtimehooksv1.DiscoveryResponse {
-	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: success()}
+// discoveryAnswer says which hooks the extension serves. It has the defaults of Cluster API: 10 s for an answer, and
+// errors are not ignored.
+func discoveryAnswer() *runtimehooksv1.DiscoveryResponse {
+	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: successAnswer()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
 	for hook, name := range handlers {
 		served := runtimehooksv1.GroupVersionHook{APIVersion: runtimehooksv1.GroupVersion.String(), Hook: hook}
@@ -175,15 +175,15 @@ func discovery() *runtimehooksv1.DiscoveryResponse {
 	return answer
 }
 
-func success() runtimehooksv1.CommonResponse {
+func successAnswer() runtimehooksv1.CommonResponse {
 	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess}
 }
 
-// called records a call and returns how to answer it, unless the behaviour is an error.
-func (s *Server) called(c Call) (Behaviour, error) {
+// recordCall records a call and returns how to answer it. It returns an error if the behaviour is Breaks.
+func (s *Server) recordCall(c Call) (Behaviour, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
-	b := s.behave[key(c.Hook, c.Deployment)]
+	b := s.behave[behaviourKey(c.Hook, c.Deployment)]
 	s.mu.Unlock()
 	if b == HangsUp {
 		panic(http.ErrAbortHandler) // closes the connection
@@ -194,19 +194,19 @@ func (s *Server) called(c Call) (Behaviour, error) {
 	return b, nil
 }
 
-func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
+func (s *Server) canUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
 	var in runtimehooksv1.CanUpdateMachineSetRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
 	}
 	former, wanted := &in.Current.MachineSet, &in.Desired.MachineSet
-	b, err := s.called(
+	b, err := s.recordCall(
 		Call{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
 	)
 	if err != nil {
 		return nil, err
 	}
-	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: success()}
+	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: successAnswer()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("CanUpdateMachineSetResponse"))
 	if b == Declines {
 		return answer, nil
@@ -215,12 +215,15 @@ func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSet
 		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Refusal
 		return answer, nil
 	}
-	backend, err := newBackend(in.Current.InfrastructureMachineTemplate.Raw, in.Desired.InfrastructureMachineTemplate.Raw)
+	backend, err := desiredBackend(
+		in.Current.InfrastructureMachineTemplate.Raw,
+		in.Desired.InfrastructureMachineTemplate.Raw,
+	)
 	if err != nil {
 		return nil, err
 	}
 	if backend != nil {
-		answer.InfrastructureMachineTemplatePatch, err = patch(runtimehooksv1.JSONPatchType, []any{
+		answer.InfrastructureMachineTemplatePatch, err = newPatch(runtimehooksv1.JSONPatchType, []any{
 			map[string]any{"op": "add", "path": "/spec/template/spec/backend/inMemory", "value": backend},
 		})
 		if err != nil {
@@ -228,16 +231,16 @@ func (s *Server) canUpdate(r *http.Request) (*runtimehooksv1.CanUpdateMachineSet
 		}
 	}
 	if version := wanted.Spec.Template.Spec.Version; version != former.Spec.Template.Spec.Version {
-		answer.MachineSetPatch, err = patch(runtimehooksv1.JSONMergePatchType, map[string]any{
+		answer.MachineSetPatch, err = newPatch(runtimehooksv1.JSONMergePatchType, map[string]any{
 			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"version": version}}},
 		})
 	}
 	return answer, err
 }
 
-// newBackend returns the desired backend.inMemory of a template of the development provider; nil if it does not change,
-// or if the template has another kind.
-func newBackend(current, desired []byte) (any, error) {
+// desiredBackend returns the desired backend.inMemory of a template of the development provider; nil if it does not
+// change, or if the template has another kind.
+func desiredBackend(current, desired []byte) (any, error) {
 	var backends [2]any
 	for i, text := range [][]byte{current, desired} {
 		var template unstructured.Unstructured
@@ -247,7 +250,7 @@ func newBackend(current, desired []byte) (any, error) {
 		if template.GetKind() != "DevMachineTemplate" {
 			return nil, nil
 		}
-		// an error: there is none
+		// an error means that the template has no such field
 		backends[i], _, _ = unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "backend", "inMemory")
 	}
 	if fmt.Sprint(backends[0]) == fmt.Sprint(backends[1]) { // maps are printed in the order of their keys
@@ -256,12 +259,12 @@ func newBackend(current, desired []byte) (any, error) {
 	return backends[1], nil
 }
 
-func patch(kind runtimehooksv1.PatchType, content any) (runtimehooksv1.Patch, error) {
+func newPatch(kind runtimehooksv1.PatchType, content any) (runtimehooksv1.Patch, error) {
 	text, err := json.Marshal(content)
 	return runtimehooksv1.Patch{PatchType: kind, Patch: text}, err
 }
 
-func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
+func (s *Server) updateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
 	var in runtimehooksv1.UpdateMachineRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
@@ -275,27 +278,27 @@ func (s *Server) update(r *http.Request) (*runtimehooksv1.UpdateMachineResponse,
 		return nil, err
 	}
 	m := &in.Desired.Machine
-	b, err := s.called(Call{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
+	b, err := s.recordCall(Call{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
 	if err != nil {
 		return nil, err
 	}
 	answer := &runtimehooksv1.UpdateMachineResponse{
-		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: success()},
+		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: successAnswer()},
 	}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("UpdateMachineResponse"))
 	if b == Reports {
 		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Failure
 		return answer, nil
 	}
-	if b == Holds || s.first(fmt.Sprintf("%s/%s %s %s", m.Namespace, m.Name, m.Spec.Version, spec)) {
+	if b == Holds || s.isFirstCall(fmt.Sprintf("%s/%s %s %s", m.Namespace, m.Name, m.Spec.Version, spec)) {
 		answer.RetryAfterSeconds, answer.Message = 1, Updating
 	}
 	return answer, nil
 }
 
-// first reports whether this call is the first of the two calls for an update. A third call counts as the first call of
-// a new update.
-func (s *Server) first(update string) bool {
+// isFirstCall reports whether this call is the first of the two calls for an update. A third call counts as the first
+// call of a new update.
+func (s *Server) isFirstCall(update string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun[update] = !s.begun[update]

@@ -1,4 +1,4 @@
-// The first process of the instances of tests: it sleeps, takes over orphaned processes and ends with a signal.
+// Command sleeper is process 1 of the instances in tests: it waits for a signal, and ends.
 package main
 
 import (
