@@ -57,9 +57,9 @@ type Family[D, S object] struct {
 	Take       func(S, D)                 // makes the deployment the controller of the set
 	Replicas   func(S) int                // spec.replicas
 	AllowScale func(allow bool) map[string]any
-	// Resized returns the annotations of a set that gets a size. seen is the size that the set has acted on.
-	Resized func(r rollout.Resize, seen int) map[string]any
-	Seen    func(S) int // the size that the set has acted on
+	// Resized returns the annotations of a set that gets a size. actedOn is the size that the set has acted on.
+	Resized func(r rollout.Resize, actedOn int) map[string]any
+	ActedOn func(S) int // the size that the set has acted on
 	// Follow copies to a set the fields that follow the deployment. It reports whether that changed the set, and whether
 	// the set is the current one.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
@@ -216,7 +216,7 @@ func (w setWriter[D, S]) changeOwner(
 	if err != nil || !change(set, d) {
 		return err
 	}
-	if err := w.write(ctx, set); err != nil {
+	if _, err := w.write(ctx, set); err != nil {
 		return err
 	}
 	w.event(reason, words+t.Name+": "+t.Why)
@@ -237,14 +237,14 @@ func (w setWriter[D, S]) setAt(ctx context.Context, t rollout.Target) (set S, er
 	}
 }
 
-// write updates a set.
-func (w setWriter[D, S]) write(ctx context.Context, set S) error {
-	written, err := w.sets().Update(ctx, set, metav1.UpdateOptions{})
+// write updates a set, and returns the set as it was written.
+func (w setWriter[D, S]) write(ctx context.Context, set S) (written S, err error) {
+	written, err = w.sets().Update(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
-		return kube.WriteError(ctx, w.ref(set.GetName(), string(set.GetUID())), err)
+		return written, kube.WriteError(ctx, w.ref(set.GetName(), string(set.GetUID())), err)
 	}
 	w.versions.Raise(w.Resources[1], written.GetResourceVersion())
-	return nil
+	return written, nil
 }
 
 // patch changes a set that still is as the decision saw it. Its error is the API server's own.
@@ -288,12 +288,9 @@ func (w setWriter[D, S]) follow(ctx context.Context, t rollout.Target, revise *r
 		}
 	}
 	if changed || revise != nil {
-		written, err := w.sets().Update(ctx, set, metav1.UpdateOptions{})
-		if err != nil {
-			return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
+		if set, err = w.write(ctx, set); err != nil {
+			return err
 		}
-		set = written
-		w.versions.Raise(w.Resources[1], set.GetResourceVersion())
 	}
 	if !current {
 		return nil
@@ -321,17 +318,17 @@ func (w setWriter[D, S]) unchanged(ctx context.Context, in SetChanges) error {
 
 // resize gives a set its size, and records an event.
 func (w setWriter[D, S]) resize(ctx context.Context, r rollout.Resize) error {
-	change := func(seen int) map[string]any {
+	change := func(actedOn int) map[string]any {
 		return map[string]any{
 			"spec":     map[string]any{"replicas": r.To},
-			"metadata": map[string]any{"annotations": w.Resized(r, seen)},
+			"metadata": map[string]any{"annotations": w.Resized(r, actedOn)},
 		}
 	}
 	err := w.patch(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
 	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
 		if set, same := w.ofSameSize(ctx, r); same {
-			err = w.patch(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.Seen(set)))
+			err = w.patch(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))
 		}
 	}
 	if err != nil {

@@ -60,24 +60,7 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 									UnprotectFromAutoscaler: next.UnprotectFromAutoscaler,
 								},
 							}
-							asked = len(
-								in.FinishUpdate,
-							) + len(
-								in.ClearUpdateLabels,
-							) + len(
-								in.Candidates,
-							) + len(
-								in.Select,
-							) + len(
-								in.Taint,
-							) + len(
-								in.Untaint,
-							) +
-								len(
-									in.ProtectFromAutoscaler,
-								) + len(
-								in.UnprotectFromAutoscaler,
-							)
+							asked = in.Len()
 							w.Forget()
 							_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, in)
 							require.NoError(t, err)

@@ -175,7 +175,7 @@ func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.Machi
 				v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(r.Desired), v1alpha1.AnnotationMaxReplicas: strconv.Itoa(r.Max),
 			}
 		},
-		Seen: func(set *v1alpha1.MachineSet) int { return int(set.Status.ObservedReplicas) },
+		ActedOn: func(set *v1alpha1.MachineSet) int { return int(set.Status.ObservedReplicas) },
 		Follow: func(
 			_ context.Context, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time,
 		) (changed, current bool, err error) {

@@ -48,7 +48,7 @@ type Decision struct {
 // WaitsFor returns what status and pages say that the object waits for.
 func (d Decision) WaitsFor() string { return cmp.Or(d.Waits, d.Why) }
 
-// Before returns a need that comes before d, such as a status that must be written. Its Says is that of d, because the
+// Before returns a need that comes before d, such as a status that must be written. Its WaitsFor is that of d, because the
 // written status shows d. It returns the zero Decision if holds is false.
 func (d Decision) Before(holds bool, need Need, format string, values ...any) Decision {
 	first := If(holds, need, format, values...)

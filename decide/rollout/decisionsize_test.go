@@ -68,44 +68,10 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 }
 
 func entries(d rollout.Decision) int {
-	n := len(
-		d.Mark,
-	) + len(
-		d.Unmark,
-	) + len(
-		d.AllowScaleUp,
-	) + len(
-		d.ForbidScaleUp,
-	) + len(
-		d.Sync,
-	) + len(
-		d.Resize,
-	) + len(
-		d.Move,
-	) +
-		len(
-			d.ClearUpdateResult,
-		) + len(
-		d.FinishUpdate,
-	) +
-		len(
-			d.ClearUpdateLabels,
-		) + len(
-		d.Candidates,
-	) + len(
-		d.Select,
-	) + len(
-		d.Taint,
-	) + len(
-		d.Untaint,
-	) + len(
-		d.ProtectFromAutoscaler,
-	) + len(
-		d.UnprotectFromAutoscaler,
-	) +
-		len(
-			d.Delete,
-		)
+	n := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Resize) +
+		len(d.Move) + len(d.ClearUpdateResult) + len(d.FinishUpdate) + len(d.ClearUpdateLabels) + len(d.Candidates) +
+		len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.ProtectFromAutoscaler) + len(d.UnprotectFromAutoscaler) +
+		len(d.Delete)
 	if d.Record != nil {
 		n += len(d.Record.Failed)
 	}

@@ -89,19 +89,13 @@ func (o Observed) pending(plan Planned, left attention.Decision) attention.Decis
 
 // left returns the work that is pending although the status is as wanted.
 func (o Observed) left(d Decision) attention.Decision {
+	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
 		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
 		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
 		o.replacements(),
-		attention.Decision{
-			Why: d.Why,
-		}.Before(
-			!d.Recheck.IsZero(),
-			attention.Scale,
-			"%s; it waits for the time to pass",
-			d.Why,
-		),
-		attention.Decision{Why: d.Why},
+		calm.Before(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		calm,
 	)
 }
 
@@ -167,8 +161,7 @@ func (p *planner) proceed() Decision {
 	p.resize()
 	stopped := p.o.Stopped()
 	d := Decision{
-		Rolling: p.underway() &&
-			p.current != nil,
+		Rolling:  p.underway() && p.current != nil,
 		NoSet:    p.current == nil,
 		Complete: p.complete(),
 		Pause:    pause,

@@ -137,9 +137,8 @@ func targets(list []scale.Target) []string {
 
 // idle reports whether a decision does nothing.
 func idle(d scale.Decision) bool {
-	return len(d.Create)+len(
-		slices.Concat(d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Update, d.Move, d.Sync),
-	) == 0
+	all := slices.Concat(d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Update, d.Move, d.Sync)
+	return len(d.Create)+len(all) == 0
 }
 
 // dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.

@@ -56,9 +56,9 @@ func (d Decision) Acts() bool { return d.Acting() || d.Generations != nil }
 
 // Acting reports whether one of the lists has entries.
 func (d Decision) Acting() bool {
-	return len(d.Release)+len(d.Adopt)+len(d.Keep)+len(d.Unmark)+len(d.Remediate)+len(d.Delete)+len(d.Update)+len(
-		d.Move,
-	)+len(d.Create)+len(d.Sync) > 0
+	lists := len(d.Release) + len(d.Adopt) + len(d.Keep) + len(d.Unmark) + len(d.Remediate) + len(d.Delete) +
+		len(d.Update) + len(d.Move) + len(d.Create) + len(d.Sync)
+	return lists > 0
 }
 
 // Planned is the result of one evaluation of a set.

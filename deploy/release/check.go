@@ -140,8 +140,8 @@ func changelogSection(changelog, version string) (string, error) {
 	)
 }
 
-// clone clones the commit into r.tree, without the tag of the version: it must make no difference whether the commit is
-// tagged before or after its release is made.
+// clone clones the commit into r.cloneFolder, without the tag of the version: it must make no difference whether the
+// commit is tagged before or after its release is made.
 func (r *release) clone(ctx context.Context) error {
 	if _, err := runGit(ctx, r.repo, "clone", "--quiet", ".", r.cloneFolder); err != nil {
 		return err
@@ -155,7 +155,8 @@ func (r *release) clone(ctx context.Context) error {
 
 // comparePromises refuses three kinds of versions: a version that promises nothing; a version whose first release would
 // not have exactly the names that it promises; and a version that lacks a name that an earlier version promised. It
-// tags the commit of r.tree: for this version and, because the go command asks for it, for the modules of providers.
+// tags the commit of r.cloneFolder: for this version and, because the go command asks for it, for the modules of
+// providers.
 func (r *release) comparePromises(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"

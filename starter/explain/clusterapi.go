@@ -27,14 +27,8 @@ func (x *command) readClusterAPI(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	served, err := clients.ClusterAPI.Served()
-	switch {
-	case err != nil:
+	if served, err := clients.ClusterAPI.ServedIf(meant); err != nil || !served {
 		return nil, err
-	case !served && meant:
-		return nil, fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
-	case !served:
-		return nil, nil
 	}
 	switch of.Kind {
 	case kubecli.KindClusterAPIMachine:

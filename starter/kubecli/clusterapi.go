@@ -50,6 +50,15 @@ func (c *ClusterAPI) Served() (bool, error) {
 	return c.served()
 }
 
+// ServedIf is Served with an error if the API server does not serve the objects although the user meant them.
+func (c *ClusterAPI) ServedIf(meant bool) (bool, error) {
+	served, err := c.Served()
+	if err == nil && !served && meant {
+		err = fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
+	}
+	return served, err
+}
+
 // Client returns the client. Call it only if Served returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 

@@ -28,14 +28,8 @@ type clusterAPI struct{ deployment.Tree }
 // group: then a deployment that does not exist or that Millwright does not reconcile is an error. Otherwise it is nil
 // without an error.
 func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) {
-	served, err := l.clients.ClusterAPI.Served()
-	switch {
-	case err != nil:
+	if served, err := l.clients.ClusterAPI.ServedIf(meant); err != nil || !served {
 		return nil, err
-	case !served && meant:
-		return nil, fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
-	case !served:
-		return nil, nil
 	}
 	client := l.clients.ClusterAPI.Client()
 	d, err := kubecli.Find(ctx, request.MachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)

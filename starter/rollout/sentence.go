@@ -96,24 +96,8 @@ func pauseSays(p *rollout.PausePoint, at func(time.Time) string) string {
 // to nodes, only Select does, which starts in-place updates: if the nodes were not read, it is not known whether the
 // other changes are due.
 func moves(d rollout.Decision) bool {
-	lists := len(
-		d.Mark,
-	) + len(
-		d.Unmark,
-	) + len(
-		d.AllowScaleUp,
-	) + len(
-		d.ForbidScaleUp,
-	) + len(
-		d.Sync,
-	) + len(
-		d.Move,
-	) + len(
-		d.Select,
-	) +
-		len(
-			d.Delete,
-		)
+	lists := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Move) +
+		len(d.Select) + len(d.Delete)
 	return lists > 0 || d.Create != nil || d.Revise != nil || d.Rollback != nil ||
 		slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
 }

@@ -163,14 +163,14 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 			forbidden := activities.Unless(allow, v1alpha1.ValueLowerTrue)
 			return map[string]any{"annotations": map[string]any{clusterv1.DisableMachineCreateAnnotation: forbidden}}
 		},
-		Resized: func(r rollout.Resize, seen int) map[string]any {
+		Resized: func(r rollout.Resize, actedOn int) map[string]any {
 			annotations := deployment.TransferPatch(r.Transfer)
 			annotations[clusterv1.DesiredReplicasAnnotation] = strconv.Itoa(r.Desired)
 			annotations[clusterv1.MaxReplicasAnnotation] = strconv.Itoa(r.Max)
-			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(seen)
+			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(actedOn)
 			return annotations
 		},
-		Seen:     deployment.Seen,
+		ActedOn:  deployment.ActedOn,
 		Follow:   a.follow,
 		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
 		Rollbacks: activities.Rollbacks[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
@@ -196,9 +196,9 @@ func (a *Activities) follow(
 	if err != nil {
 		return false, false, err
 	}
-	current, seen := tree.Current(now), deployment.Seen(set)
+	current, actedOn := tree.Current(now), deployment.ActedOn(set)
 	isCurrent = current != nil && current.UID == set.UID
 	changed = tree.Follow(set, isCurrent)
-	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationFormerReplicas, strconv.Itoa(seen))
+	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationFormerReplicas, strconv.Itoa(actedOn))
 	return changed, isCurrent, nil
 }

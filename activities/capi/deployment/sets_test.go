@@ -247,7 +247,7 @@ func TestChangeSets(t *testing.T) {
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
 			row.how(&in, target(s))
 			for i := range in.Resize {
-				in.Resize[i].ActedOn = observedeployment.Seen(s) // as the decision does
+				in.Resize[i].ActedOn = observedeployment.ActedOn(s) // as the decision does
 			}
 			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)

@@ -180,7 +180,7 @@ func (f Tree) set(
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
 		Replicas: int(capi.Value(set.Spec.Replicas)),
-		ActedOn:  Seen(set),
+		ActedOn:  ActedOn(set),
 		Revision: Revision(set),
 		History:  set.Annotations[AnnotationRevisionHistory],
 		Desired:  deployment.NumberIn(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
@@ -219,10 +219,10 @@ func (f Tree) set(
 	return s, machines
 }
 
-// Seen returns the size that a set has acted on. The status of the set says only which generation it has seen, so an
+// ActedOn returns the size that a set has acted on. The status of the set says only which generation it has seen, so an
 // annotation keeps the size that it acted on before its size was changed. A set without the annotation, which another
 // controller made, is taken to have acted on its size.
-func Seen(set *clusterv1.MachineSet) int {
+func ActedOn(set *clusterv1.MachineSet) int {
 	replicas := int(capi.Value(set.Spec.Replicas))
 	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])
 	if former < 0 || set.Status.ObservedGeneration >= set.Generation {

@@ -301,9 +301,9 @@ func TestReturnTo(t *testing.T) {
 func TestSeen(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 3, 1)
-	assert.Equal(t, 3, deployment.Seen(s), "it has acted on its size")
+	assert.Equal(t, 3, deployment.ActedOn(s), "it has acted on its size")
 	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
-	assert.Equal(t, 7, deployment.Seen(s), "it has not: the former size stays")
+	assert.Equal(t, 7, deployment.ActedOn(s), "it has not: the former size stays")
 }
 
 func TestPrepare(t *testing.T) {

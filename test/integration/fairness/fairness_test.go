@@ -126,7 +126,7 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 				queued++
 			}
 		}
-		return queued >= many/2, queued // the others began early: their facts were a little old (docstring of drain.MayDrain)
+		return queued >= many/2, queued // the others began early: their facts were a little old (docstring of drain.DecideTurn)
 	})
 	other.Scale(t, 0)
 	rig.Eventually(t, "the other one waits for its turn, too", func() (bool, any) {
