@@ -1,7 +1,7 @@
-// Package activities does the single steps of workflows. Only activities change a cluster or call a provider. Each kind
-// has its own package, whose activities workflows call by name. An activity reads, asks decide and returns the
-// decision, or it checks a precondition, does one thing and returns. Running any of them twice is harmless. No activity
-// knows the order of steps.
+// Package activities has the single steps of workflows. Only activities change a cluster or call a provider. Each kind
+// has its own package, whose activities workflows call by name. An activity reads, asks package decide and returns the
+// decision, or it checks a precondition, does one thing and returns. Running an activity twice is harmless. No activity
+// knows the order of the steps.
 package activities
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 // OnClusters returns the activities on the clusters, for a worker to register: pointers to structs whose exported
-// methods are activities. They run on the task queues machines, kubernetes and drains. k may be nil if only the names
-// are needed.
+// methods are activities. These activities run on the task queues machines, kubernetes and drains. k may be nil if only
+// the names are needed.
 func OnClusters(k *kube.Kube) []any {
 	return []any{
 		&class.Activities{Kube: k},
@@ -34,8 +34,8 @@ func OnClusters(k *kube.Kube) []any {
 	}
 }
 
-// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API, which run on the same task
-// queues. All arguments may be nil if only the names are needed.
+// OnClusterAPI returns the activities on MachineSets and MachineDeployments of Cluster API. These activities run on the
+// same task queues as OnClusters. All arguments may be nil if only the names are needed.
 func OnClusterAPI(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.Workloads) []any {
 	return []any{&capi.Activities{Kube: k, API: api, Workloads: workloads}, &capideployment.Activities{Kube: k, API: api}}
 }

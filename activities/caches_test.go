@@ -28,9 +28,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// crowd is one object of each kind, with something to change wherever an activity could change it in place, and one
-// that is being deleted. The names of the latter begin with old-.
-func crowd() []runtime.Object {
+// objectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-. The
+// objects have values in all fields that an activity could change in place.
+func objectsOfEachKind() []runtime.Object {
 	finalizers := []string{activitiestest.Backup, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
 	d := activitiestest.Deployment("d", 5)
@@ -76,7 +76,7 @@ func crowd() []runtime.Object {
 			{Type: v1alpha1.MachineSetFrozen, Status: "False"},
 		}
 	}
-	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.OnNode, wishing)
+	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s), activitiestest.OnNode, setNodeTemplate)
 	oldMachine := activitiestest.Machine("old-m", activitiestest.Going[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
@@ -104,7 +104,7 @@ func crowd() []runtime.Object {
 		activitiestest.Phase(v1alpha1.MachineFailed),
 		activitiestest.DueFor("CreationTimeout"),
 	)
-	n := activitiestest.Node(used, func(n *corev1.Node) {
+	n := activitiestest.Node(setNodeInUse, func(n *corev1.Node) {
 		n.Finalizers = []string{activitiestest.Backup, v1alpha1.FinalizerNode, "example.com/other"}
 	})
 	n.Status.Conditions[0].LastHeartbeatTime = since
@@ -130,13 +130,13 @@ func crowd() []runtime.Object {
 	}
 }
 
-func wishing(m *v1alpha1.Machine) {
+func setNodeTemplate(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
 	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
 }
 
-func used(n *corev1.Node) {
+func setNodeInUse(n *corev1.Node) {
 	n.Labels = map[string]string{"pool": "mine", v1alpha1.LabelCandidateForUpdate: "true"}
 	n.Annotations = map[string]string{
 		"volumes":                                 "true",
@@ -154,8 +154,8 @@ func used(n *corev1.Node) {
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
-// inputs are the inputs of the activities that take more than a Read.
-func inputs() map[string][]any {
+// activityInputs returns, by activity, the inputs of the activities that need more than a Read.
+func activityInputs() map[string][]any {
 	m, s, d := activitiestest.Machine("m"), activitiestest.Set("s", 3), activitiestest.Deployment("d", 5)
 	marked := []rollout.Target{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
 	current := []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}
@@ -310,10 +310,10 @@ func inputs() map[string][]any {
 	}
 }
 
-// An activity that takes a Read alone is run with each of these.
-func reads() []any {
+// readInputs returns the inputs of the activities that need only a Read.
+func readInputs() []any {
 	var all []any
-	for _, o := range crowd() {
+	for _, o := range objectsOfEachKind() {
 		if _, isNode := o.(*corev1.Node); !isNode {
 			all = append(all, activitiestest.Read(activitiestest.Accessor(o)), activitiestest.Live(activitiestest.Accessor(o)))
 		}
@@ -321,32 +321,32 @@ func reads() []any {
 	return all
 }
 
-func TestNoActivityChangesWhatIsInACache(t *testing.T) {
+func TestActivitiesChangeNoCachedObject(t *testing.T) {
 	t.Parallel()
 	for i, owner := range activities.OnClusters(nil) {
 		kind := reflect.TypeOf(owner)
 		for method := range kind.Methods() {
 			name := method.Name
-			with := inputs()[name]
+			with := activityInputs()[name]
 			if method.Type.In(2) == reflect.TypeFor[kube.Read]() {
-				with = reads()
+				with = readInputs()
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				require.NotEmpty(t, with, "inputs has no row for this activity")
-				changesNoCache(t, i, name, with)
+				assertNoCacheChange(t, i, name, with)
 			})
 		}
 	}
 }
 
-// changesNoCache asserts that an activity changes no cached object with any of these inputs.
-func changesNoCache(t *testing.T, owner int, name string, with []any) {
+// assertNoCacheChange asserts that an activity changes no cached object with any of these inputs.
+func assertNoCacheChange(t *testing.T, owner int, name string, with []any) {
 	succeeded := 0
 	for _, in := range with {
-		w := activitiestest.NewWorld(t, crowd()...)
+		w := activitiestest.NewWorld(t, objectsOfEachKind()...)
 		before := w.Cached()
-		w.Hold() // what is written must not replace the cached object
+		w.Hold() // the cached objects must not be replaced by written objects
 		env := activitiestest.ActivityEnvironment()
 		env.RegisterActivity(activities.OnClusters(w.Kube)[owner])
 		if _, err := env.ExecuteActivity(name, in); err == nil {

@@ -15,8 +15,8 @@ import (
 	decide "millwright/decide/request"
 )
 
-// A run in a namespace that is not Millwright's finds its object as good as gone, and nothing is written.
-func TestNothingIsDecidedInAnotherNamespace(t *testing.T) {
+// In a namespace that Millwright does not manage, a run treats its object as gone, and nothing is written.
+func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	d := activitiestest.Deployment("d", 3)
 	s := activitiestest.Owned(d, "s", 3)
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
@@ -54,5 +54,5 @@ func TestNothingIsDecidedInAnotherNamespace(t *testing.T) {
 		assert.Contains(t, answer.Message, "Millwright does not act on namespace shop: ")
 	}
 	assert.Empty(t, w.Writes())
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }

@@ -15,42 +15,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waits are the functions of a worker that may wait for something else than an answer, and why each of them may. All
-// others use a timer of a workflow, or the delay of a retry, which occupy no slot.
-var waits = map[string]string{
-	"activities/drain.wait":        "evictions wait for pods and budgets, on the queue of the drains",
-	"activities/drain.takeArrived": "takes what has arrived, and never waits",
-	"activities/drain.AwaitDetach": "waits for the volumes of a node, on the queue of the drains",
-	"activities/drain.send":        "so many evictions are sent at a time; each has an answer",
-	"activities/kube.Lock":         "one eviction of a budget after the other; each has an answer",
-	"activities/kube.Beat":         "heartbeats, beside the call",
-	"activities/kube.InParallel":   "so many writes at a time; each has an answer",
-	"activities/cloud.list":        "gives a turn back, and never waits",
-	"activities/cloud.read":        "waits for a list of the Machines that other calls wait for, too",
-	"observe/cache.Await":          "for a cache that is behind, for 2 s at most",
-	"observe/cache.AwaitRestore":   "for the end of the process, beside its workers",
-	"observe/cache.move":           "never blocks",
-	"observe/cache.notice":         "tells of a restore, and never waits",
-	"observe/cache.NoEviction":     "for the answer to the question of another drain, for a second at most",
-	"observe/drain.Subscribe":      "tells that something has changed, and never waits",
-	"provider/driver.pause":        "searches again until the request of a killed worker would show, within the call",
-	"provider/driver.do":           "waits for a creation of the same machine that is under way in this process",
-	"provider/mcmdriver.askUntil":  "waits for the answer of a driver, or for the end of the call",
-	"worker.untilDone":             "the start of the process",
-	"worker.keep":                  "the presence of the process, beside its workers",
-	"worker/serve.Fail":            "tells a fatal error, and never waits",
-	"worker/serve.UntilStopped":    "the end of the process",
+// allowedWaits maps each function of a worker that may wait for something other than an answer to the reason. All other
+// functions use a workflow timer or the delay of a retry, because both occupy no slot.
+var allowedWaits = map[string]string{
+	"activities/drain.awaitChange":       "evictions wait for pods and budgets, on the queue of the drains",
+	"activities/drain.applyEvents":       "takes what has arrived, and never waits",
+	"activities/drain.AwaitDetach":       "waits for the volumes of a node, on the queue of the drains",
+	"activities/drain.sendActions":       "so many evictions are sent at a time; each has an answer",
+	"activities/kube.Lock":               "one eviction of a budget after the other; each has an answer",
+	"activities/kube.Beat":               "heartbeats, beside the call",
+	"activities/kube.InParallel":         "so many writes at a time; each has an answer",
+	"activities/cloud.makeList":          "gives a turn back, and never waits",
+	"activities/cloud.readClaims":        "waits for a list of the Machines that other calls wait for, too",
+	"observe/cache.Await":                "for a cache that is behind, for 2 s at most",
+	"observe/cache.AwaitRestore":         "for the end of the process, beside its workers",
+	"observe/cache.notifyMoved":          "never blocks",
+	"observe/cache.report":               "tells of a restore, and never waits",
+	"observe/cache.NoEviction":           "for the answer to the question of another drain, for a second at most",
+	"observe/drain.Subscribe":            "tells that something has changed, and never waits",
+	"provider/driver.waitSearchInterval": "searches again until the request of a killed worker would show, within the call",
+	"provider/driver.createOnce":         "waits for a creation of the same machine that is under way in this process",
+	"provider/mcmdriver.callDriverUntil": "waits for the answer of a driver, or for the end of the call",
+	"worker.retryUntilDone":              "the start of the process",
+	"worker.keepRenewing":                "the presence of the process, beside its workers",
+	"worker/serve.Fail":                  "tells a fatal error, and never waits",
+	"worker/serve.UntilStopped":          "the end of the process",
 }
 
-// An activity that waits occupies a slot that others need. Nothing in a worker sleeps, and what waits otherwise is
-// known.
+// An activity that waits occupies a slot that other activities need. No function of a worker sleeps, and each function
+// that waits is listed in allowedWaits.
 func TestNoWorkerSleeps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
 		root := filepath.Join("..", filepath.FromSlash(room))
 		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && strings.HasSuffix(path, "test") {
-				return filepath.SkipDir // helpers of tests
+				return filepath.SkipDir // test helpers
 			}
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -66,7 +66,7 @@ func TestNoWorkerSleeps(t *testing.T) {
 				}
 				name := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../") + "." + function.Name.Name
 				ast.Inspect(function, func(node ast.Node) bool {
-					if what := waitsBy(node); what != "" {
+					if what := waitKind(node); what != "" {
 						seen[name] = true
 						assert.NotEqual(t, "Sleep", what, "%s in %s", name, path)
 					}
@@ -78,14 +78,14 @@ func TestNoWorkerSleeps(t *testing.T) {
 	}
 	assert.Equal(
 		t,
-		slices.Sorted(maps.Keys(waits)),
+		slices.Sorted(maps.Keys(allowedWaits)),
 		slices.Sorted(maps.Keys(seen)),
 		"say why a function may wait, or use a timer",
 	)
 }
 
-// waitsBy says how a part of a function waits; empty: it does not.
-func waitsBy(node ast.Node) string {
+// waitKind returns how a part of a function waits. waitKind returns "" if the part does not wait.
+func waitKind(node ast.Node) string {
 	switch n := node.(type) {
 	case *ast.UnaryExpr:
 		if n.Op == token.ARROW {

@@ -1,6 +1,7 @@
-// Package decide_test asks every decision that takes lists about a fleet: 10,000 machines, pods or instances at once.
-// The benchmark says how long each takes; docs/scale.md has the figures. The test counts the statements that each
-// executes, so that a decision whose work grows with the square of its list fails on any machine, however slow.
+// Package decide_test calls every decision that takes lists with a fleet: 10,000 machines, pods or instances at
+// once. The benchmark measures the time of each decision; docs/scale.md has the results. The test counts the
+// executed statements of each decision: a decision whose work grows with the square of its list fails on any
+// machine, however slow.
 package decide_test
 
 import (
@@ -31,66 +32,70 @@ import (
 	"millwright/decide/takeover"
 )
 
-// fleet is how many members a list of the benchmark has.
-const fleet = 10_000
+// fleetSize is the number of members of each list in the benchmark.
+const fleetSize = 10_000
 
-// question is one decision. ask returns a function that decides about n members; it makes the facts before.
-type question struct {
-	name string
-	ask  func(n int) func()
+// fleetDecision is one decision. prepare creates the facts about n members, and returns a function that makes the
+// decision.
+type fleetDecision struct {
+	name    string
+	prepare func(n int) func()
 }
 
-func questions() []question {
-	return []question{
-		{"scale/calm", aboutSet(func(int, *scale.Member) {}, func(*scale.Observed) {})},
-		{"scale/all are new", aboutSet(func(_ int, m *scale.Member) { newborn(m) }, func(*scale.Observed) {})},
-		{"scale/none exists", aboutSet(nil, func(o *scale.Observed) { o.Members = nil })},
+func fleetDecisions() []fleetDecision {
+	return []fleetDecision{
+		{"scale/calm", setDecision(func(int, *scale.Member) {}, func(*scale.Observed) {})},
+		{"scale/all are new", setDecision(func(_ int, m *scale.Member) { makeNewborn(m) }, func(*scale.Observed) {})},
+		{"scale/none exists", setDecision(nil, func(o *scale.Observed) { o.Members = nil })},
 		{
 			"scale/all are surplus",
-			aboutSet(func(int, *scale.Member) {}, func(o *scale.Observed) { o.Replicas, o.Order = 0, scale.Random }),
+			setDecision(func(int, *scale.Member) {}, func(o *scale.Observed) { o.Replicas, o.Order = 0, scale.Random }),
 		},
-		{"scale/all failed before they joined", aboutSet(func(_ int, m *scale.Member) {
-			newborn(m)
+		{"scale/all failed before they joined", setDecision(func(_ int, m *scale.Member) {
+			makeNewborn(m)
 			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
-		}, backedOff)},
-		{"scale/all are marked unhealthy", aboutSet(func(_ int, m *scale.Member) {
+		}, makeBackedOff)},
+		{"scale/all are marked unhealthy", setDecision(func(_ int, m *scale.Member) {
 			m.Marked, m.Healthy, m.Node = true, scale.False, scale.NodeUnhealthy
 		}, func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, 1 })},
-		{"scale/all marks wait", aboutSet(func(_ int, m *scale.Member) {
-			newborn(m)
+		{"scale/all marks wait", setDecision(func(_ int, m *scale.Member) {
+			makeNewborn(m)
 			m.Marked, m.Healthy = true, scale.False
-		}, backedOff)},
-		{"scale/each says something else", aboutSet(func(i int, m *scale.Member) {
+		}, makeBackedOff)},
+		{"scale/each says something else", setDecision(func(i int, m *scale.Member) {
 			m.Ready = scale.False
 			m.ReadyWhy = fmt.Sprint("reason ", i)
 			m.UpToDate = scale.False
 			m.UpToDateWhy = fmt.Sprint("* difference ", i)
 			m.Drift = "labels"
 		}, func(*scale.Observed) {})},
-		{"scale/orphans", aboutSet(func(int, *scale.Member) {}, func(o *scale.Observed) {
+		{"scale/orphans", setDecision(func(int, *scale.Member) {}, func(o *scale.Observed) {
 			for _, m := range o.Members {
 				o.Orphans = append(o.Orphans, scale.Orphan{Name: m.Name, UID: m.UID, Version: m.Version, Matches: true})
 			}
 			o.Members = nil
 		})},
 		{"scale/of a deployment of Cluster API", func(n int) func() {
-			o := set(n, func(i int, m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, fmt.Sprint("* difference ", i) })
+			o := newSet(
+				n,
+				func(i int, m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, fmt.Sprint("* difference ", i) },
+			)
 			return func() {
 				scale.OfDeployment(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
 			}
 		}},
-		{"rollout/calm", aboutRollout(1, nil)},
-		{"rollout/in the middle", aboutRollout(2, nil)},
-		{"rollout/a hundred sets", aboutRollout(100, nil)},
-		{"rollout/in place", aboutRollout(2, func(o *rollout.Observed) { o.Strategy = rollout.InPlaceAuto })},
-		{"rollout/the autoscaler names all", aboutRollout(1, func(o *rollout.Observed) {
+		{"rollout/calm", rolloutDecision(1, nil)},
+		{"rollout/in the middle", rolloutDecision(2, nil)},
+		{"rollout/a hundred sets", rolloutDecision(100, nil)},
+		{"rollout/in place", rolloutDecision(2, func(o *rollout.Observed) { o.Strategy = rollout.InPlaceAuto })},
+		{"rollout/the autoscaler names all", rolloutDecision(1, func(o *rollout.Observed) {
 			var entries []string
 			for i, m := range o.Sets[0].Machines {
 				entries = append(entries, m.Name+"~2026-01-01T00:00:00Z", fmt.Sprintf("gone-%d~2026-01-01T00:00:00Z", i))
 			}
 			o.MCM.Trigger = strings.Join(entries, ",")
 		})},
-		{"rollout/all new machines failed", aboutRollout(2, func(o *rollout.Observed) {
+		{"rollout/all new machines failed", rolloutDecision(2, func(o *rollout.Observed) {
 			o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: o.Replicas}
 			o.Progress.Revision = 2
 			for i := range o.Sets[1].Machines {
@@ -103,40 +108,40 @@ func questions() []question {
 		})},
 		{
 			"rollout/conditions of Cluster API",
-			aboutRollout(2, func(o *rollout.Observed) {
-				o.ClusterAPI.Machines = &scale.DeploymentMachines{Members: set(o.Replicas, func(int, *scale.Member) {}).Members}
+			rolloutDecision(2, func(o *rollout.Observed) {
+				o.ClusterAPI.Machines = &scale.DeploymentMachines{Members: newSet(o.Replicas, func(int, *scale.Member) {}).Members}
 			}),
 		},
-		{"replace/all are due", aboutReplacement(func(*replace.Observed) {})},
+		{"replace/all are due", replacementDecision(func(*replace.Observed) {})},
 		{
 			"replace/all are granted",
-			aboutReplacement(func(o *replace.Observed) { grant(o, func(m replace.Machine) string { return m.UID }) }),
+			replacementDecision(func(o *replace.Observed) { addGrants(o, func(m replace.Machine) string { return m.UID }) }),
 		},
-		{"replace/granted ones are gone", aboutReplacement(func(o *replace.Observed) {
-			grant(o, func(m replace.Machine) string { return "former " + m.UID })
+		{"replace/granted ones are gone", replacementDecision(func(o *replace.Observed) {
+			addGrants(o, func(m replace.Machine) string { return "former " + m.UID })
 			for i := range o.Machines {
 				o.Machines[i].Due, o.Machines[i].Joined, o.Machines[i].Created = false, false, now()
 			}
 		})},
-		{"replace/breaker", aboutReplacement(func(o *replace.Observed) {
+		{"replace/breaker", replacementDecision(func(o *replace.Observed) {
 			for range o.Machines {
 				o.Nodes.Unjudged = append(o.Nodes.Unjudged, replace.Node{
-					Conditions: conditions(),
+					Conditions: nodeConditions(),
 					Bad:        []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
 					Recovered:  now().Add(-time.Second),
 				})
 			}
 		})},
-		{"drain/pods", aboutDrain(false, nil)},
-		{"drain/pods with volumes", aboutDrain(true, nil)},
+		{"drain/pods", drainDecision(false, nil)},
+		{"drain/pods with volumes", drainDecision(true, nil)},
 		{
 			"drain/pods that are blocked",
-			aboutDrain(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
+			drainDecision(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
 		},
 		{"drain/pods that left", func(n int) func() {
-			o := node(n, true, nil)
+			o := newNode(n, true, nil)
 			for _, p := range o.Pods {
-				o.Departed = append(o.Departed, drain.Leave(p, o.Now))
+				o.Departed = append(o.Departed, drain.RecordDeparture(p, o.Now))
 			}
 			o.Pods = nil
 			return func() { drain.Decide(o) }
@@ -147,19 +152,19 @@ func questions() []question {
 				turns = append(
 					turns,
 					drain.Turn{
-						UID:       name(i),
+						UID:       machineName(i),
 						Namespace: "shop",
-						Name:      name(i),
+						Name:      machineName(i),
 						Group:     fmt.Sprint("group ", i%100),
 						DeletedAt: now(),
 						Queued:    true,
 					},
 				)
 			}
-			return func() { drain.DecideTurn(turns, name(n-1), 10); drain.NextTurns(turns, 10) }
+			return func() { drain.DecideTurn(turns, machineName(n-1), 10); drain.NextTurns(turns, 10) }
 		}},
-		{"orphan/calm", aboutSweep(func(*orphan.Facts) {})},
-		{"orphan/all are orphans", aboutSweep(func(f *orphan.Facts) {
+		{"orphan/calm", sweepDecision(func(*orphan.Facts) {})},
+		{"orphan/all are orphans", sweepDecision(func(f *orphan.Facts) {
 			f.Machines, f.Allowed = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
 			for _, i := range f.Instances {
 				f.Sightings = append(
@@ -168,37 +173,37 @@ func questions() []question {
 				)
 			}
 		})},
-		{"orphan/all have no name", aboutSweep(func(f *orphan.Facts) {
+		{"orphan/all have no name", sweepDecision(func(f *orphan.Facts) {
 			for i := range f.Instances {
 				f.Instances[i].Machine, f.Instances[i].UID = "", ""
 			}
 		})},
 		{"orphan/last check of a target", func(n int) func() {
-			f := sweep(n)
+			f := newSweep(n)
 			return func() {
 				orphan.Claimed(orphan.Target{Machine: "gone", UID: "gone", ProviderIDs: []string{"i-1", "i-2"}}, f.Machines)
 			}
 		}},
-		{"explain/all wait for one thing", aboutWaits(func(int) string { return "shop/web" })},
-		{"explain/each waits for something else", aboutWaits(func(i int) string { return fmt.Sprint("shop/web-", i) })},
+		{"explain/all wait for one thing", summaryDecision(func(int) string { return "shop/web" })},
+		{"explain/each waits for something else", summaryDecision(func(i int) string { return fmt.Sprint("shop/web-", i) })},
 		{"takeover/all are wanted otherwise", func(n int) func() {
 			f := takeover.Facts{Now: now(), Namespace: "shop"}
 			for i := range n {
 				f.Machines = append(
 					f.Machines,
 					takeover.Machine{
-						Name:       name(i),
-						Node:       name(i),
-						ProviderID: name(i),
+						Name:       machineName(i),
+						Node:       machineName(i),
+						ProviderID: machineName(i),
 						Need:       attention.Sync,
 						Why:        fmt.Sprint("label ", i),
 					},
 				)
-				f.Sets = append(f.Sets, takeover.Set{Name: name(i), Creates: 1, Why: fmt.Sprint("create ", i)})
-				f.Deployments = append(f.Deployments, takeover.Deployment{Name: name(i), Rolling: true})
+				f.Sets = append(f.Sets, takeover.Set{Name: machineName(i), Creates: 1, Why: fmt.Sprint("create ", i)})
+				f.Deployments = append(f.Deployments, takeover.Deployment{Name: machineName(i), Rolling: true})
 				f.Classes = append(
 					f.Classes,
-					takeover.Class{Name: name(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1},
+					takeover.Class{Name: machineName(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1},
 				)
 			}
 			return func() { takeover.Plan(f) }
@@ -206,8 +211,8 @@ func questions() []question {
 	}
 }
 
-// newborn is a machine whose node has not joined.
-func newborn(m *scale.Member) {
+// makeNewborn makes a machine whose node has not joined.
+func makeNewborn(m *scale.Member) {
 	m.Phase = "Pending"
 	m.Joined = false
 	m.Node = scale.NoNode
@@ -217,17 +222,17 @@ func newborn(m *scale.Member) {
 	m.Created = now().Add(-time.Second)
 }
 
-// backedOff is a set whose last generations failed, and that waits before it deletes the next one.
-func backedOff(o *scale.Observed) {
+// makeBackedOff makes a set whose last generations failed, and which waits before it deletes the next machine.
+func makeBackedOff(o *scale.Observed) {
 	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.Generations{Failed: 3, Last: now().Add(-2 * time.Second)}
 }
 
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
-// name is that of a machine, in no order, as random names are.
-func name(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
+// machineName returns the name of machine i. The names are not sorted, like random names.
+func machineName(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
-func set(n int, change func(int, *scale.Member)) scale.Observed {
+func newSet(n int, change func(int, *scale.Member)) scale.Observed {
 	o := scale.Observed{
 		Now:      now(),
 		Naming:   []string{"pool-7dcbd-", ""},
@@ -236,8 +241,8 @@ func set(n int, change func(int, *scale.Member)) scale.Observed {
 	}
 	for i := range n {
 		m := scale.Member{
-			Name:     name(i),
-			UID:      "uid-" + name(i),
+			Name:     machineName(i),
+			UID:      "uid-" + machineName(i),
 			Version:  "7",
 			Created:  now().Add(-time.Duration(i) * time.Minute),
 			Matches:  true,
@@ -260,16 +265,16 @@ func set(n int, change func(int, *scale.Member)) scale.Observed {
 	return o
 }
 
-func aboutSet(member func(int, *scale.Member), change func(*scale.Observed)) func(int) func() {
+func setDecision(member func(int, *scale.Member), change func(*scale.Observed)) func(int) func() {
 	return func(n int) func() {
-		o := set(n, member)
+		o := newSet(n, member)
 		change(&o)
 		return func() { scale.Plan(o) }
 	}
 }
 
-// aboutRollout divides the machines among sets, of which the last one is the current one.
-func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
+// rolloutDecision distributes the machines evenly among the sets. The last set is the current set.
+func rolloutDecision(sets int, change func(*rollout.Observed)) func(int) func() {
 	return func(n int) func() {
 		o := rollout.Observed{
 			Now: now(), Settings: rollout.Settings{
@@ -298,7 +303,7 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 				Max:      n,
 			}
 			for i := range n / sets {
-				id := name(s*(n/sets) + i)
+				id := machineName(s*(n/sets) + i)
 				each.Machines = append(each.Machines, rollout.Member{
 					Name:    id,
 					UID:     "uid-" + id,
@@ -322,7 +327,7 @@ func aboutRollout(sets int, change func(*rollout.Observed)) func(int) func() {
 	}
 }
 
-func aboutReplacement(change func(*replace.Observed)) func(int) func() {
+func replacementDecision(change func(*replace.Observed)) func(int) func() {
 	return func(n int) func() {
 		o := replace.Observed{
 			Now:    now(),
@@ -331,8 +336,8 @@ func aboutReplacement(change func(*replace.Observed)) func(int) func() {
 		}
 		for i := range n {
 			o.Machines = append(o.Machines, replace.Machine{
-				Name:     name(i),
-				UID:      "uid-" + name(i),
+				Name:     machineName(i),
+				UID:      "uid-" + machineName(i),
 				Domain:   fmt.Sprint("zone ", i%3),
 				Joined:   true,
 				Created:  now().Add(-time.Hour),
@@ -346,8 +351,8 @@ func aboutReplacement(change func(*replace.Observed)) func(int) func() {
 	}
 }
 
-// grant adds as many grants as a deployment may have.
-func grant(o *replace.Observed, uid func(replace.Machine) string) {
+// addGrants adds as many grants as a deployment may have.
+func addGrants(o *replace.Observed, uid func(replace.Machine) string) {
 	for _, m := range o.Machines[:min(len(o.Machines), replace.MaxGrants)] {
 		o.Grants = append(
 			o.Grants,
@@ -356,7 +361,7 @@ func grant(o *replace.Observed, uid func(replace.Machine) string) {
 	}
 }
 
-func conditions() []health.Condition {
+func nodeConditions() []health.Condition {
 	return []health.Condition{
 		{
 			Type:   "Ready",
@@ -367,23 +372,23 @@ func conditions() []health.Condition {
 	}
 }
 
-// node is one with n pods, each with a volume of its own if volumes.
-func node(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
+// newNode returns a node with n pods. If volumes is true, each pod has its own volume.
+func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
 	o := drain.Observed{
 		Now: now(), Means: drain.Evict, Volumes: map[string]drain.Volume{},
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute, Parallel: true},
 	}
 	for i := range n {
 		p := drain.Pod{
-			UID:       name(i),
+			UID:       machineName(i),
 			Namespace: fmt.Sprint("namespace-", i%10),
-			Name:      name(i),
+			Name:      machineName(i),
 			Grace:     time.Minute,
 			Started:   now().Add(-time.Hour),
 			Ready:     true,
 		}
 		if volumes {
-			p.Volumes, p.Budgets = []string{"volume-" + name(i)}, []string{"shop/web"}
+			p.Volumes, p.Budgets = []string{"volume-" + machineName(i)}, []string{"shop/web"}
 			o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
 		}
 		if change != nil {
@@ -399,23 +404,26 @@ func node(n int, volumes bool, change func(int, *drain.Pod)) drain.Observed {
 	return o
 }
 
-func aboutDrain(volumes bool, change func(int, *drain.Pod)) func(int) func() {
+func drainDecision(volumes bool, change func(int, *drain.Pod)) func(int) func() {
 	return func(n int) func() {
-		o := node(n, volumes, change)
+		o := newNode(n, volumes, change)
 		return func() { drain.Decide(o) }
 	}
 }
 
-func sweep(n int) orphan.Facts {
+func newSweep(n int) orphan.Facts {
 	f := orphan.Facts{Now: now()}
 	for i := range n {
-		f.Machines = append(f.Machines, orphan.Machine{Name: name(i), UID: "uid-" + name(i), ProviderID: "i-" + name(i)})
+		f.Machines = append(
+			f.Machines,
+			orphan.Machine{Name: machineName(i), UID: "uid-" + machineName(i), ProviderID: "i-" + machineName(i)},
+		)
 		f.Instances = append(
 			f.Instances,
 			orphan.Instance{
-				ProviderID: "i-" + name(i),
-				Machine:    name(i),
-				UID:        "uid-" + name(i),
+				ProviderID: "i-" + machineName(i),
+				Machine:    machineName(i),
+				UID:        "uid-" + machineName(i),
 				Created:    now().Add(-24 * time.Hour),
 			},
 		)
@@ -423,23 +431,23 @@ func sweep(n int) orphan.Facts {
 	return f
 }
 
-func aboutSweep(change func(*orphan.Facts)) func(int) func() {
+func sweepDecision(change func(*orphan.Facts)) func(int) func() {
 	return func(n int) func() {
-		f := sweep(n)
+		f := newSweep(n)
 		change(&f)
 		return func() { orphan.Decide(f) }
 	}
 }
 
-// aboutWaits asks for the summary of a set and of its deployment, all of whose machines are being drained.
-func aboutWaits(blocker func(int) string) func(int) func() {
+// summaryDecision summarizes what blocks a set and its deployment. All machines of the set are being drained.
+func summaryDecision(blocker func(int) string) func(int) func() {
 	return func(n int) func() {
 		var machines []explain.Machine
 		for i := range n {
 			machines = append(machines, explain.Machine{
 				Namespace: "shop",
-				Name:      name(i),
-				Node:      name(i),
+				Name:      machineName(i),
+				Node:      machineName(i),
 				Class:     "small",
 				Deleting:  true,
 				Step:      vocabulary.StepDrain,
@@ -459,50 +467,50 @@ func aboutWaits(blocker func(int) string) func(int) func() {
 }
 
 func BenchmarkFleet(b *testing.B) {
-	for _, q := range questions() {
+	for _, q := range fleetDecisions() {
 		b.Run(q.name, func(b *testing.B) {
-			decide := q.ask(fleet)
+			decide := q.prepare(fleetSize)
 			runtime.GC()
 			b.ReportAllocs()
-			before := processor(b)
+			before := cpuTime(b)
 			for b.Loop() {
 				decide()
 			}
-			b.ReportMetric((processor(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+			b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
 		})
 	}
 }
 
-// processor returns the processor time of this process, which a busy machine does not make longer. It has the garbage
-// collector's.
-func processor(b *testing.B) time.Duration {
+// cpuTime returns the CPU time of this process, including the garbage collector's. Other load on the host does not
+// change the CPU time.
+func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// one is the variable with which TestDecisionsGrowWithTheirLists starts this test binary again: a question and a number
-// of members.
-const one = "DECIDE_ONE"
+// oneDecisionVariable is the environment variable by which TestDecisionsGrowWithTheirLists runs this test binary for
+// one decision. The value of the variable is the name of a decision and a number of members.
+const oneDecisionVariable = "DECIDE_ONE"
 
-// TestOneDecision decides once, for TestDecisionsGrowWithTheirLists.
+// TestOneDecision makes one decision, for TestDecisionsGrowWithTheirLists.
 func TestOneDecision(t *testing.T) {
-	name, size, asked := strings.Cut(os.Getenv(one), "=")
+	name, size, asked := strings.Cut(os.Getenv(oneDecisionVariable), "=")
 	if !asked {
-		return // it has nothing to check by itself
+		return // without the environment variable there is nothing to check
 	}
 	n, err := strconv.Atoi(size)
 	require.NoError(t, err)
-	for _, q := range questions() {
+	for _, q := range fleetDecisions() {
 		if q.name == name {
-			q.ask(n)()
+			q.prepare(n)()
 		}
 	}
 }
 
-// A list that is ten times as long costs ten times the statements, or fourteen where it is sorted; the square would be
-// a hundred. Loops of the package slices count as well.
+// A list that is 10 times as long costs 10 times the statements, or 14 times if the list is sorted; a quadratic
+// algorithm costs 100 times. The loops of package slices are counted, too.
 func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds this package anew, with counters, and runs it for each decision")
@@ -513,10 +521,10 @@ func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-covermode=count", "-coverpkg=millwright/decide/...,slices", "-o", binary, ".").
 		CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, q := range questions() {
+	for _, q := range fleetDecisions() {
 		t.Run(q.name, func(t *testing.T) {
 			t.Parallel()
-			less, more := statements(t, binary, q.name, few), statements(t, binary, q.name, many)
+			less, more := countStatements(t, binary, q.name, few), countStatements(t, binary, q.name, many)
 			assert.LessOrEqual(t, more, most*less, "statements for %d and for %d members", many, few)
 			t.Logf(
 				"%d blocks of statements for %d members, %d for %d: %.1f times as many",
@@ -530,22 +538,22 @@ func TestDecisionsGrowWithTheirLists(t *testing.T) {
 	}
 }
 
-// statements returns how many blocks of statements a decision executes, with what makes its facts.
-func statements(t *testing.T, binary, question string, n int) (sum int) {
+// countStatements returns how many blocks of statements a decision executes, including the creation of its facts.
+func countStatements(t *testing.T, binary, question string, n int) (sum int) {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")
 	command := exec.CommandContext(t.Context(), binary, "-test.run", "^TestOneDecision$", "-test.coverprofile", profile)
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s=%d", one, question, n))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s=%d", oneDecisionVariable, question, n))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	file, err := os.Open(profile)
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
-	for lines := bufio.NewScanner(file); lines.Scan(); { // file:from,to statements count
+	for lines := bufio.NewScanner(file); lines.Scan(); { // line format of a profile: "file:from,to statements count"
 		fields := strings.Fields(lines.Text())
 		count, err := strconv.Atoi(fields[len(fields)-1])
 		if err != nil {
-			continue // its first line
+			continue // the first line has no count
 		}
 		sum += count
 	}

@@ -15,7 +15,7 @@ func kubectlCommand(p *stackFlags) *cobra.Command {
 kubectl's. The script "kubectl" in the stack's folder does the same.`,
 		Example: `  devstack kubectl -- get nodes -o wide`,
 		RunE: func(c *cobra.Command, arguments []string) error {
-			s, err := p.open()
+			s, err := p.openStack()
 			if err != nil {
 				return err
 			}
@@ -23,7 +23,7 @@ kubectl's. The script "kubectl" in the stack's folder does the same.`,
 			kubectl.Stdin, kubectl.Stdout, kubectl.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 			err = kubectl.Run()
 			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-				return saidError(max(1, exit.ExitCode())) // the code is -1 if a signal has ended kubectl
+				return silentExitCode(max(1, exit.ExitCode())) // ExitCode is -1 if a signal ended kubectl
 			}
 			return err
 		},

@@ -26,7 +26,7 @@ name of its component; "supervisor" is that of the supervisor, and "audit" has o
 server. Logs stay after down.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
-			dir, err := p.folder()
+			dir, err := p.stackFolder()
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ server. Logs stay after down.`,
 	return command
 }
 
-// logNames returns the logs that exist.
+// logNames returns the names of the log files in dir.
 func logNames(dir string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
@@ -64,7 +64,7 @@ func logNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// printLogs prints the last lines of each log; with follow, also what is appended until ctx ends.
+// printLogs prints the last lines of each log. If follow is true, printLogs also prints new lines until ctx ends.
 func printLogs(
 	ctx context.Context,
 	out io.Writer,
@@ -85,7 +85,7 @@ func printLogs(
 		if prefix {
 			r.prefix = name + ": "
 		}
-		if err := r.skipTo(file, lines); err != nil {
+		if err := r.skipToLastLines(file, lines); err != nil {
 			return err
 		}
 		readers = append(readers, r)
@@ -94,7 +94,7 @@ func printLogs(
 	defer ticker.Stop()
 	for {
 		for _, r := range readers {
-			if err := r.print(out); err != nil {
+			if err := r.printLines(out); err != nil {
 				return err
 			}
 		}
@@ -113,11 +113,11 @@ func printLogs(
 type logReader struct {
 	lines          *bufio.Reader
 	prefix         string
-	incompleteLine string // a line whose end is not written yet
+	incompleteLine string // start of a line that has no line break yet
 }
 
-// skipTo moves to the last n lines.
-func (r *logReader) skipTo(file *os.File, n int) error {
+// skipToLastLines moves the reader to the last n lines.
+func (r *logReader) skipToLastLines(file *os.File, n int) error {
 	total := 0
 	for {
 		_, err := r.lines.ReadString('\n')
@@ -141,8 +141,8 @@ func (r *logReader) skipTo(file *os.File, n int) error {
 	return nil
 }
 
-// print prints all complete lines.
-func (r *logReader) print(out io.Writer) error {
+// printLines prints all complete lines.
+func (r *logReader) printLines(out io.Writer) error {
 	for {
 		text, err := r.lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {

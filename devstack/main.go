@@ -1,6 +1,6 @@
 // Command devstack starts and stops a local stack on this machine, without Docker: a real Kubernetes control plane,
-// Temporal and Millwright. People, make and CI call it. Package stack does the work; this package only has texts, flags
-// and exit codes.
+// Temporal and Millwright. People, make and CI call devstack. Package stack starts and stops the processes; this
+// package has only help texts, flags and exit codes.
 package main
 
 import (
@@ -28,9 +28,9 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// exitCode prints the error, unless it was printed already, and returns the exit code.
+// exitCode prints the error, unless the command has printed the reason already, and returns the exit code.
 func exitCode(err error) int {
-	var said saidError
+	var said silentExitCode
 	switch {
 	case err == nil:
 		return 0
@@ -41,20 +41,20 @@ func exitCode(err error) int {
 	return commandline.ExitCode(err)
 }
 
-// saidError is an exit code without a message: everything was printed already.
-type saidError int
+// silentExitCode is the exit code of a command that has printed the reason already.
+type silentExitCode int
 
-func (e saidError) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
+func (e silentExitCode) Error() string { return fmt.Sprintf("exit with code %d", int(e)) }
 
-// stackFlags are the values of the flags that all commands have.
+// stackFlags are the values of the persistent flags of all commands.
 type stackFlags struct{ repo, dir string }
 
-// folder returns the stack's folder.
-func (p stackFlags) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
+// stackFolder returns the stack's folder.
+func (p stackFlags) stackFolder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
-// open returns the running stack.
-func (p stackFlags) open() (*stack.Stack, error) {
-	dir, err := p.folder()
+// openStack returns the running stack.
+func (p stackFlags) openStack() (*stack.Stack, error) {
+	dir, err := p.stackFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 	return command
 }
 
-// buildCommand builds only the heavy binaries, so that make and CI can do so as a separate step.
+// buildCommand only builds the heavy binaries, so that make and CI can build them in a separate step.
 func buildCommand(p *stackFlags) *cobra.Command {
 	all := append(build.HeavyNames(), build.ClusterAPI)
 	return &cobra.Command{
@@ -105,7 +105,7 @@ Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --clu
 				names = build.HeavyNames()
 			}
 			for _, name := range names {
-				program := func() (string, error) { return build.Heavy(c.Context(), repo, name, c.ErrOrStderr()) }
+				program := func() (string, error) { return build.HeavyBinary(c.Context(), repo, name, c.ErrOrStderr()) }
 				if name == build.ClusterAPI {
 					program = func() (string, error) { return build.ClusterAPIPrograms(c.Context(), repo, c.ErrOrStderr()) }
 				}
@@ -120,7 +120,7 @@ Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --clu
 	}
 }
 
-// runCommand is the supervisor. Package stack starts it, not people.
+// runCommand is the command of the supervisor process. Package stack starts the supervisor; people do not.
 func runCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "run",

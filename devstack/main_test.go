@@ -9,8 +9,8 @@ import (
 	"millwright/test/pages"
 )
 
-// Each command of the documents and of the help texts is one that the program takes, with its flags and arguments, also
-// where it stands in a sentence or a table.
+// The program accepts each devstack command in the documents and in the help texts, with its flags and arguments. The
+// test also reads commands within sentences and tables.
 func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("..", "devstack")
 	require.NoError(t, err)

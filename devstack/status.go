@@ -19,7 +19,7 @@ func statusCommand(p *stackFlags) *cobra.Command {
 		Short: "Show what runs; exit code 1 when something is dead or nothing runs",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := p.open()
+			s, err := p.openStack()
 			if err != nil {
 				return err
 			}
@@ -41,12 +41,12 @@ func statusCommand(p *stackFlags) *cobra.Command {
 			if err := table.Flush(); err != nil || !dead {
 				return err
 			}
-			return saidError(1)
+			return silentExitCode(1)
 		},
 	}
 }
 
-// statusRow returns one line of the table of components. It shows a missing value as a dash.
+// statusRow returns one row of the component table. A dash stands for a missing value.
 func statusRow(c stack.ComponentStatus, version string) string {
 	known := func(known bool, text string) string {
 		if !known || text == "" {
@@ -75,7 +75,7 @@ func kubeconfigCommand(p *stackFlags) *cobra.Command {
 		Example: `  export KUBECONFIG=$(devstack kubeconfig)`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := p.open()
+			s, err := p.openStack()
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func kubeconfigCommand(p *stackFlags) *cobra.Command {
 	return command
 }
 
-// componentCommand returns a command, such as kill, that does one thing to the component in its argument.
+// componentCommand returns a command that calls do for the component in its argument, for example the command kill.
 func componentCommand(
 	use, short, long string,
 	p *stackFlags,
@@ -108,7 +108,7 @@ func componentCommand(
 			return nil
 		},
 		RunE: func(c *cobra.Command, arguments []string) error {
-			s, err := p.open()
+			s, err := p.openStack()
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
-			if o.Dir, err = p.folder(); err != nil {
+			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
 			if o.Supervisor, err = os.Executable(); err != nil {
@@ -41,11 +41,11 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 			if err != nil {
 				return err
 			}
-			if err := printPlaces(c.OutOrStdout(), s); err != nil {
+			if err := printStackAddresses(c.OutOrStdout(), s); err != nil {
 				return err
 			}
 			if o.Attached {
-				return waitAndStop(c.Context(), c.ErrOrStderr(), s)
+				return stopOnInterrupt(c.Context(), c.ErrOrStderr(), s)
 			}
 			return nil
 		},
@@ -75,15 +75,15 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPI(), ", "),
 	return command
 }
 
-// waitAndStop waits for Ctrl-C and stops the stack.
-func waitAndStop(ctx context.Context, progress io.Writer, s *stack.Stack) error {
+// stopOnInterrupt waits for Ctrl-C and stops the stack.
+func stopOnInterrupt(ctx context.Context, progress io.Writer, s *stack.Stack) error {
 	_, _ = fmt.Fprintln(progress, "Ctrl-C stops the stack")
 	<-ctx.Done()
 	return s.Down(context.WithoutCancel(ctx))
 }
 
-// printPlaces prints the addresses and paths of the stack.
-func printPlaces(out io.Writer, s *stack.Stack) error {
+// printStackAddresses prints the addresses and paths of the stack.
+func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	state, err := s.State()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func downCommand(p *stackFlags) *cobra.Command {
 that is half started or whose supervisor was killed. Data and logs stay: remove the stack's folder for a fresh start.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := p.folder()
+			dir, err := p.stackFolder()
 			if err != nil {
 				return err
 			}

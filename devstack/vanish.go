@@ -8,7 +8,7 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// vanishCommand breaks a machine, for people who want to see what happens then.
+// vanishCommand makes the instance of a machine vanish, so that people can watch how Millwright replaces the machine.
 func vanishCommand(p *stackFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "vanish <machine>",
@@ -18,7 +18,7 @@ seconds later, as a cloud controller manager does. It fails if no machine of thi
 		Example: `  devstack vanish pool-7dcbd-2mdck`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, arguments []string) error {
-			s, err := p.open()
+			s, err := p.openStack()
 			if err != nil {
 				return err
 			}

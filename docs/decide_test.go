@@ -14,29 +14,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mayDecide lists, for each room that does not decide, the functions of decide that it may call nevertheless.
-// decide/phrase decides nothing: all rooms may call it.
+// mayDecide lists the functions of decide that a room may call although the room does not decide. decide/phrase decides
+// nothing, so all rooms may call it.
 func mayDecide() map[string][]string {
 	return map[string][]string{
 		"workflows": {
-			"explain.NeedsPerson", // words of the page in Temporal, which is in no history
-			"orphan.After",        // takes what was collected off a list
-			"request.Check",       // validates updates: what it refuses is in no history
+			"explain.NeedsPerson",   // returns the text of the workflow's details in Temporal, which are in no history
+			"orphan.WithoutDeleted", // removes collected instances from a list
+			"request.Check",         // validates updates; the history does not contain a refused update
 		},
-		"observe": { // facts only
-			"ownership.OfNode", // whose a node is: the bridge, the activities and the command need the same fact
-			"ownership.Key",    // of an index
+		"observe": { // observe calls only functions that return facts
+			"ownership.OfNode", // the machine of a node: the bridge, the activities and the command need the same fact
+			"ownership.Key",    // returns the key of an index
 		},
 		"k8sbridge": {
-			"attention.DecideClass", "attention.PlanMachine", "rollout.Plan", "scale.Plan", // what work is pending
-			"drain.NextTurns", // who is woken when a place in the queue of drains is free
+			"attention.DecideClass", "attention.PlanMachine", "rollout.Plan", "scale.Plan",
+			"drain.NextTurns", // returns the drains that are woken when a place in the queue of drains is free
 		},
 	}
 }
 
-// A decision outside of an activity leaves no record (workflows), or is made a second time (observe, the bridge).
+// A decision in a workflow outside of an activity leaves no record. A decision in observe or in the bridge is made a
+// second time.
 func TestWhoMayDecide(t *testing.T) {
-	files := sources(t)
+	files := readGoSources(t)
 	functions := decideFunctions(t, files)
 	require.NotEmpty(t, functions["millwright/decide/attention"])
 	for room, allowed := range mayDecide() {
@@ -62,15 +63,15 @@ func TestWhoMayDecide(t *testing.T) {
 	}
 }
 
-// Whose a node or an instance is, is decided in one place. A comparison with the empty ID only asks whether there is one.
-// A provider compares IDs that it gave itself.
+// Only one place decides which machine a node or an instance belongs to. A comparison with the empty ID only tests
+// whether an ID exists. A provider may compare IDs that the provider itself assigned.
 func TestNobodyElseComparesProviderIDs(t *testing.T) {
 	isID := func(e ast.Expr) bool {
 		s, is := e.(*ast.SelectorExpr)
 		return is && s.Sel.Name == "ProviderID"
 	}
 	looked := 0
-	for name, text := range sources(t) {
+	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
 		if !isProduction(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
 			slices.Contains([]string{"provider", "devstack", "examples"}, room) {
@@ -93,12 +94,12 @@ func TestNobodyElseComparesProviderIDs(t *testing.T) {
 	assert.NotZero(t, looked)
 }
 
-// isProduction reports whether a file belongs to a room and is no test and no fixture of tests.
+// isProduction reports whether a file belongs to a room and is neither a test nor a fixture of tests.
 func isProduction(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
 }
 
-// decideFunctions returns the exported functions of each package of decide, phrase apart, by import path.
+// decideFunctions returns the exported functions of each package of decide except phrase, by import path.
 func decideFunctions(t *testing.T, files map[string]string) map[string]map[string]bool {
 	functions := map[string]map[string]bool{}
 	for name, text := range files {
@@ -120,13 +121,13 @@ func decideFunctions(t *testing.T, files map[string]string) map[string]map[strin
 	return functions
 }
 
-// decideCalls returns which of the functions a file names, called or not, as "package.Function", with one place of
-// each.
+// decideCalls returns the functions of decide that a file names, called or not, as "package.Function", with one
+// position of each function.
 func decideCalls(t *testing.T, name, text string, functions map[string]map[string]bool) map[string]token.Position {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, 0)
 	require.NoError(t, err)
-	imports := map[string]string{} // path by the name that the file uses
+	imports := map[string]string{} // import path by the name that the file uses
 	for _, i := range file.Imports {
 		from, err := strconv.Unquote(i.Path.Value)
 		require.NoError(t, err)

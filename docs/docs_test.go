@@ -1,6 +1,5 @@
-// Package docs_test answers whether what the documents say of the repository is so: the files, commands, functions and
-// tests that they name exist, and the tables that repeat the code repeat it rightly. It does not judge what they
-// explain.
+// Package docs_test checks statements of the documents about the repository: the named files, commands, functions and
+// tests exist, and tables that repeat the code agree with the code. Package docs_test does not check explanations.
 package docs_test
 
 import (
@@ -28,19 +27,22 @@ import (
 // root is the repository, seen from this folder.
 const root = ".."
 
-// foreign matches paths in the documents that are none of this repository: modules, labels and annotations begin with the
-// name of a host, and the others are what a build makes, and packages of Go and of Temporal's server.
-var foreign = regexp.MustCompile(`^([a-z0-9-]+\.)+(com|io|org|sh)/|^bin/|^\.devstack/?$|^testing/|^service/worker/`)
+// foreignPathPattern matches paths in the documents that are not paths of this repository. The paths of modules, labels
+// and annotations begin with the name of a host. The other paths are files that a build makes, and packages of Go and
+// of Temporal's server.
+var foreignPathPattern = regexp.MustCompile(
+	`^([a-z0-9-]+\.)+(com|io|org|sh)/|^bin/|^\.devstack/?$|^testing/|^service/worker/`,
+)
 
 // document is one file that people read.
 type document struct {
-	name string // from the root
+	name string // path from the root
 	text string
-	code []string // what stands in backticks
+	code []string // the texts in backticks
 }
 
-// documents returns all that are written by hand.
-func documents(t *testing.T) []document {
+// readDocuments returns all documents that people write by hand.
+func readDocuments(t *testing.T) []document {
 	var found []document
 	var names []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
@@ -54,7 +56,7 @@ func documents(t *testing.T) []document {
 	}
 	diagram := regexp.MustCompile("(?ms)^```.*?^```$")
 	for _, name := range names {
-		d := document{name: name, text: read(t, name)}
+		d := document{name: name, text: readFile(t, name)}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(diagram.ReplaceAllString(d.text, ""), -1) {
 			d.code = append(d.code, span[1])
 		}
@@ -63,14 +65,14 @@ func documents(t *testing.T) []document {
 	return found
 }
 
-func read(t *testing.T, name string) string {
+func readFile(t *testing.T, name string) string {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 	require.NoError(t, err)
 	return string(text)
 }
 
-// sources returns every Go file of the repository, by its path from the root.
-func sources(t *testing.T) map[string]string {
+// readGoSources returns all Go files of the repository, by path from the root.
+func readGoSources(t *testing.T) map[string]string {
 	files := map[string]string{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -83,7 +85,7 @@ func sources(t *testing.T) map[string]string {
 		}
 		name, err := filepath.Rel(root, path)
 		require.NoError(t, err)
-		files[filepath.ToSlash(name)] = read(t, filepath.ToSlash(name))
+		files[filepath.ToSlash(name)] = readFile(t, filepath.ToSlash(name))
 		return nil
 	}))
 	return files
@@ -91,9 +93,9 @@ func sources(t *testing.T) map[string]string {
 
 func TestNamedFilesExist(t *testing.T) {
 	path := regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)+/?$|^[\w.-]+/$|^[\w.-]+\.(go|md|mod|yml|yaml|sh)$`)
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		for _, code := range d.code {
-			if !path.MatchString(code) || foreign.MatchString(code) {
+			if !path.MatchString(code) || foreignPathPattern.MatchString(code) {
 				continue
 			}
 			found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(code)))
@@ -105,7 +107,7 @@ func TestNamedFilesExist(t *testing.T) {
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
 			assert.FileExists(t, filepath.Join(root, filepath.Dir(d.name), found[1]), d.name)
 		}
@@ -113,9 +115,9 @@ func TestLinksLeadSomewhere(t *testing.T) {
 }
 
 func TestNamedCommandsAreInTheMakefile(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := readFile(t, "Makefile")
 	inText, inBlock := regexp.MustCompile(`^make ([a-z-]+)`), regexp.MustCompile(`(?m)^ {4}make ([a-z-]+)`)
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		targets := inBlock.FindAllStringSubmatch(d.text, -1)
 		for _, code := range d.code {
 			targets = append(targets, inText.FindAllStringSubmatch(code, -1)...)
@@ -127,7 +129,7 @@ func TestNamedCommandsAreInTheMakefile(t *testing.T) {
 }
 
 func TestNamedFunctionsAndTestsExist(t *testing.T) {
-	all := sources(t)
+	all := readGoSources(t)
 	declared := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?(\w+)[(\[]`)
 	for _, text := range all {
@@ -137,7 +139,7 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 	}
 	name := regexp.MustCompile(`^(?:(\w+)\(\)|(Test[A-Z]\w+))$`)
 	inFile := regexp.MustCompile("`(\\w+)(?:\\(\\))?`\\s+in\\s+`([\\w./-]+\\.go)`")
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		for _, code := range d.code {
 			if found := name.FindStringSubmatch(code); found != nil {
 				assert.True(t, declared[found[1]+found[2]], "%s names %s", d.name, code)
@@ -149,11 +151,12 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 	}
 }
 
-// An excerpt is a block of Go after a line that ends with its file. A line "// …" in it stands for what is left out.
+// An excerpt is a block of Go after a line that ends with the name of a file. A line "// …" in the block stands for
+// omitted lines.
 func TestExcerptsAreInTheirFiles(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	named := regexp.MustCompile("(?ms)`([\\w./-]+\\.go)`:\n\n```go\n(.*?)^```$")
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		excerpts := named.FindAllStringSubmatch(d.text, -1)
 		assert.Len(
 			t,
@@ -163,7 +166,7 @@ func TestExcerptsAreInTheirFiles(t *testing.T) {
 			d.name,
 		)
 		for _, excerpt := range excerpts {
-			rest := read(t, excerpt[1])
+			rest := readFile(t, excerpt[1])
 			for _, part := range regexp.MustCompile(`(?m)^\s*// …\n`).Split(excerpt[2], -1) {
 				_, after, found := strings.Cut(rest, part)
 				assert.True(t, found, "%s: %s has no\n%s", d.name, excerpt[1], part)
@@ -173,15 +176,15 @@ func TestExcerptsAreInTheirFiles(t *testing.T) {
 	}
 }
 
-// The map of the rooms shows every top-level folder that holds Go code, and no other.
+// The map of the rooms shows every top-level folder that has Go code, and no other folder.
 func TestMapShowsEveryRoom(t *testing.T) {
 	rooms := map[string]bool{}
-	for name := range sources(t) {
+	for name := range readGoSources(t) {
 		if room, _, inside := strings.Cut(name, "/"); inside {
 			rooms[room+"/"] = true
 		}
 	}
-	_, section, found := strings.Cut(read(t, "docs/architecture.md"), "\n## Rooms\n")
+	_, section, found := strings.Cut(readFile(t, "docs/architecture.md"), "\n## Rooms\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var shown []string
@@ -191,8 +194,8 @@ func TestMapShowsEveryRoom(t *testing.T) {
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(rooms)), shown)
 }
 
-func TestTableOfCodesIsThatOfTheCode(t *testing.T) {
-	page := read(t, "docs/provider.md")
+func TestTableOfCodesMatchesTheCode(t *testing.T) {
+	page := readFile(t, "docs/provider.md")
 	_, section, found := strings.Cut(page, "\n## What is done about a code\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -207,7 +210,7 @@ func TestTableOfCodesIsThatOfTheCode(t *testing.T) {
 	}
 	assert.ElementsMatch(t, wanted, shown)
 	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).
-		FindAllStringSubmatch(read(t, "activities/cloud/provider.go"), -1)
+		FindAllStringSubmatch(readFile(t, "activities/cloud/provider.go"), -1)
 	require.NotEmpty(t, asked)
 	for _, activity := range asked {
 		assert.Contains(t, page, "\n| `"+activity[1]+"` | ")
@@ -215,17 +218,17 @@ func TestTableOfCodesIsThatOfTheCode(t *testing.T) {
 }
 
 func TestEverySearchAttributeIsNamed(t *testing.T) {
-	page := read(t, "docs/architecture.md")
+	page := readFile(t, "docs/architecture.md")
 	for _, a := range run.Attributes() {
 		assert.Contains(t, page, "`"+a.Name+"`")
 	}
 }
 
-// The index has each ADR once, under one topic, with the title and the status of its head.
+// The index lists each ADR once, under one topic, with the title and the status from the head of the ADR.
 func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 	var heads []string
 	number := regexp.MustCompile(`\[(\d{4})\]`)
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		file, isDecision := strings.CutPrefix(d.name, "docs/adr/")
 		if !isDecision || file == "README.md" {
 			continue
@@ -248,10 +251,14 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 		}
 		heads = append(heads, "| ["+head[1]+"]("+file+") | "+head[2]+" | "+status+" |")
 	}
-	assert.ElementsMatch(t, heads, regexp.MustCompile(`(?m)^\| \[.*$`).FindAllString(read(t, "docs/adr/README.md"), -1))
+	assert.ElementsMatch(
+		t,
+		heads,
+		regexp.MustCompile(`(?m)^\| \[.*$`).FindAllString(readFile(t, "docs/adr/README.md"), -1),
+	)
 }
 
-// Blocks of commands are runnable, or say why they are not: test/integration/docs runs them.
+// Blocks of commands can be run, or say why they cannot be run. test/integration/docs runs the blocks.
 func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 	all, err := pages.All(root)
 	require.NoError(t, err)
@@ -268,29 +275,29 @@ func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 	assert.Greater(t, run, 30)
 }
 
-// Each reason that the condition Blocked can have is in the runbook, and the runbook has no other.
+// The runbook has each reason that the condition Blocked can have, and no other reason.
 func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	reasons := map[string]bool{
 		explain.Reason(""):                  true,
 		vocabulary.ConditionReplacementHeld: true,
-		// of a machine
+		// reasons of a machine
 		vocabulary.ReasonClassNotFound:    true,
 		vocabulary.ReasonClassInvalid:     true,
 		vocabulary.ReasonSecretNotFound:   true,
 		vocabulary.ReasonSecretInvalid:    true,
 		vocabulary.ReasonSecretNotAllowed: true,
-		// of a set
+		// reasons of a set
 		vocabulary.ReasonTemplateNotFound:      true,
 		vocabulary.ReasonPreflightCheckFailed:  true,
 		vocabulary.ReasonScaleUpStopped:        true,
 		vocabulary.ReasonMachineSetInvalid:     true,
 		vocabulary.ReasonMachineCreationFailed: true,
 		vocabulary.ReasonFailedDelete:          true,
-		// of a deployment
+		// reasons of a deployment
 		vocabulary.ReasonInvalid:                  true,
 		vocabulary.ReasonProgressDeadlineExceeded: true,
 		vocabulary.ReasonExtensionFailed:          true,
-		// of a drain
+		// reasons of a drain
 		drain.BlockedByBudget:     true,
 		drain.BlockedByProtection: true,
 		drain.BlockedByWork:       true,
@@ -302,10 +309,10 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	for _, code := range provider.Codes() {
 		reasons[code.String()] = true
 	}
-	for _, found := range regexp.MustCompile(`(?m)^\tBlocked\w+ += "(\w+)"`).FindAllStringSubmatch(read(t, "api/vocabulary/reasons.go"), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^\tBlocked\w+ += "(\w+)"`).FindAllStringSubmatch(readFile(t, "api/vocabulary/reasons.go"), -1) {
 		reasons[found[1]] = true
 	}
-	_, section, found := strings.Cut(read(t, "docs/runbook.md"), "\n### 1. ")
+	_, section, found := strings.Cut(readFile(t, "docs/runbook.md"), "\n### 1. ")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	sections, others, found := strings.Cut(section, "\n### Others\n")
@@ -322,13 +329,13 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	assert.Equal(t, slices.Sorted(maps.Keys(reasons)), slices.Compact(explained))
 }
 
-// Each link to a section leads to a section that exists. The name of a section in a link is that which GitHub makes.
+// Each link to a section leads to an existing section. GitHub makes the name of a section from its heading.
 func TestLinksLeadToSections(t *testing.T) {
 	sections := map[string]map[string]bool{}
 	sectionsOf := func(name string) map[string]bool {
 		if sections[name] == nil {
 			sections[name] = map[string]bool{}
-			for _, title := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(read(t, name), -1) {
+			for _, title := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(readFile(t, name), -1) {
 				words := regexp.MustCompile(`[^\w -]`).ReplaceAllString(strings.ToLower(title[1]), "")
 				sections[name][strings.ReplaceAll(words, " ", "-")] = true
 			}
@@ -336,7 +343,7 @@ func TestLinksLeadToSections(t *testing.T) {
 		return sections[name]
 	}
 	link := regexp.MustCompile(`\]\(([\w./-]*)#([^)]+)\)`)
-	for _, d := range documents(t) {
+	for _, d := range readDocuments(t) {
 		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
 			page := d.name
 			if found[1] != "" {

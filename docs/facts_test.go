@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// apart says which files may name the facts that one family of kinds alone has: the part MCM, of MCM's kinds, and the
-// part ClusterAPI, of Cluster API's. A planner serves both families, so it reads such a fact through a method in a file
-// of that family. The adapter of a family fills its own part alone.
-var apart = []struct {
-	folder string // and below it, if it ends with a slash
+// familyParts says which files may name the facts that only one family of kinds has. The part MCM has the facts of
+// MCM's kinds, and the part ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
+// planner reads such a fact through a method in a file of that family. The adapter of a family fills only the part of
+// its own family.
+var familyParts = []struct {
+	folder string // a slash at the end includes the folders below this folder
 	part   string
-	files  string // prefix of the files that may name it; empty: none
+	files  string // prefix of the names of the files that may name the part; empty: no file may name the part
 }{
 	{"decide/scale", "MCM", "mcm"},
 	{"decide/scale", "ClusterAPI", "clusterapi"},
@@ -35,8 +36,8 @@ var apart = []struct {
 
 func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
 	looked := map[string]bool{}
-	for name, text := range sources(t) {
-		for _, rule := range apart {
+	for name, text := range readGoSources(t) {
+		for _, rule := range familyParts {
 			folder, below := strings.CutSuffix(rule.folder, "/")
 			within := path.Dir(name) == folder || below && strings.HasPrefix(name, rule.folder)
 			room, _, _ := strings.Cut(name, "/")
@@ -65,15 +66,15 @@ func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
 			})
 		}
 	}
-	assert.Len(t, looked, len(apart), "a folder of the rules does not exist")
+	assert.Len(t, looked, len(familyParts), "a folder of the rules does not exist")
 }
 
-// mostFields is how many fields a struct of these rooms may have. An embedded struct counts as one.
-const mostFields = 20
+// maxFields is the maximum number of fields of a struct in these rooms. An embedded struct counts as one field.
+const maxFields = 20
 
 func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 	looked := 0
-	for name, text := range sources(t) {
+	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
 		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) || !isProduction(name, room) {
 			continue
@@ -91,7 +92,7 @@ func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 				fields += max(len(f.Names), 1)
 			}
 			looked++
-			assert.LessOrEqual(t, fields, mostFields, "%s", set.Position(s.Pos()))
+			assert.LessOrEqual(t, fields, maxFields, "%s", set.Position(s.Pos()))
 			return true
 		})
 	}

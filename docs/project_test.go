@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// modules returns the folders with a go.mod, seen from the root, which is ".".
-func modules(t *testing.T) (folders []string) {
+// moduleFolders returns the folders with a go.mod, as paths from the root. The path of the root is ".".
+func moduleFolders(t *testing.T) (folders []string) {
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -33,15 +33,15 @@ func modules(t *testing.T) (folders []string) {
 	return folders
 }
 
-// versionIn returns the version of something that a file of the repository sets: a module or "go" in a go.mod, a
-// constant in a Go file.
+// versionIn returns a version that a file of the repository sets: of a module or of "go" in a go.mod, or of a constant
+// in a Go file.
 func versionIn(t *testing.T, file, what string) string {
 	t.Helper()
 	pattern := `(?m)^(?:require |\t)?` + regexp.QuoteMeta(what) + ` (\S+)`
 	if filepath.Ext(file) == ".go" {
 		pattern = `(?m)^const ` + regexp.QuoteMeta(what) + ` = "(.+)"$`
 	}
-	found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
+	found := regexp.MustCompile(pattern).FindStringSubmatch(readFile(t, file))
 	require.NotNil(t, found, "%s sets no version of %s", file, what)
 	return found[1]
 }
@@ -49,7 +49,7 @@ func versionIn(t *testing.T, file, what string) string {
 func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| [^|]+ \\| (\\S+) \\| `(\\S+)` in `(\\S+)` \\| `make (?:test|test-all)`")
 	said := map[string]string{}
-	for _, found := range row.FindAllStringSubmatch(read(t, "SUPPORT.md"), -1) {
+	for _, found := range row.FindAllStringSubmatch(readFile(t, "SUPPORT.md"), -1) {
 		version, what, file := found[1], found[2], found[3]
 		assert.Equal(t, versionIn(t, file, what), version, "SUPPORT.md says the version of %s in %s", what, file)
 		said[what+" in "+file] = version
@@ -71,23 +71,23 @@ func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 		assert.Contains(t, said, needed, "SUPPORT.md has no row of it")
 	}
 	oldest := regexp.MustCompile(`(?m)^kubeVersion: ">=(\d+\.\d+)\.`).
-		FindStringSubmatch(read(t, "deploy/chart/Chart.yaml"))
+		FindStringSubmatch(readFile(t, "deploy/chart/Chart.yaml"))
 	require.NotNil(t, oldest)
-	assert.Contains(t, read(t, "SUPPORT.md"), "| Kubernetes "+oldest[1]+" and later |")
+	assert.Contains(t, readFile(t, "SUPPORT.md"), "| Kubernetes "+oldest[1]+" and later |")
 }
 
-// One version of Go builds everything: that of the module that needs the newest one.
+// All modules use one version of Go: the newest version that a module needs.
 func TestOneVersionOfGo(t *testing.T) {
 	var needed []string
-	for _, folder := range modules(t) {
+	for _, folder := range moduleFolders(t) {
 		needed = append(needed, versionIn(t, folder+"/go.mod", "go"))
 	}
-	newest := slices.MaxFunc(needed, func(a, b string) int { return slices.Compare(numbers(a), numbers(b)) })
+	newest := slices.MaxFunc(needed, func(a, b string) int { return slices.Compare(paddedVersion(a), paddedVersion(b)) })
 	image := regexp.MustCompile(`\bgolang:(\d+\.\d+\.\d+)`)
 	for _, file := range []string{
 		"deploy/image/Dockerfile", "deploy/image/Dockerfile.provider", ".devcontainer/devcontainer.json", ".github/workflows/nightly.yml",
 	} {
-		found := image.FindStringSubmatch(read(t, file))
+		found := image.FindStringSubmatch(readFile(t, file))
 		require.NotNil(t, found, "%s has no image of Go", file)
 		assert.Equal(t, newest, found[1], file)
 	}
@@ -97,11 +97,11 @@ func TestOneVersionOfGo(t *testing.T) {
 		versionIn(t, "devstack/temporal/go.mod", "go"),
 		"SUPPORT.md and the workflows take it from there",
 	)
-	assert.Contains(t, read(t, "README.md"), "Go "+newest)
+	assert.Contains(t, readFile(t, "README.md"), "Go "+newest)
 }
 
-// numbers returns the parts of a version, each with three digits.
-func numbers(version string) (parts []string) {
+// paddedVersion returns the parts of a version, each with three digits, for sorting.
+func paddedVersion(version string) (parts []string) {
 	for part := range strings.SplitSeq(version, ".") {
 		parts = append(parts, strings.Repeat("0", max(0, 3-len(part)))+part)
 	}
@@ -116,7 +116,7 @@ func TestDependencyUpdatesCoverEachModule(t *testing.T) {
 			Directories []string
 		}
 	}
-	require.NoError(t, yaml.Unmarshal([]byte(read(t, ".github/dependabot.yml")), &file))
+	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, ".github/dependabot.yml")), &file))
 	covered := map[string][]string{}
 	for _, update := range file.Updates {
 		for _, folder := range append(update.Directories, update.Directory) {
@@ -126,17 +126,17 @@ func TestDependencyUpdatesCoverEachModule(t *testing.T) {
 		}
 	}
 	var wanted []string
-	for _, folder := range modules(t) {
+	for _, folder := range moduleFolders(t) {
 		wanted = append(wanted, "/"+strings.TrimPrefix(folder, "."))
 	}
 	assert.ElementsMatch(t, wanted, covered["gomod"])
 	assert.Equal(t, []string{"/"}, covered["github-actions"])
 }
 
-// Each room has a line of its own in CODEOWNERS, and each line leads somewhere.
+// CODEOWNERS has a line for each room, and the path of each line exists.
 func TestEachRoomHasAnOwner(t *testing.T) {
 	owned := map[string]bool{}
-	for line := range strings.Lines(read(t, ".github/CODEOWNERS")) {
+	for line := range strings.Lines(readFile(t, ".github/CODEOWNERS")) {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
@@ -148,7 +148,7 @@ func TestEachRoomHasAnOwner(t *testing.T) {
 		owned[fields[0]] = true
 	}
 	rooms := map[string]bool{"*": true, "/docs/": true, "/.github/": true}
-	for name := range sources(t) {
+	for name := range readGoSources(t) {
 		if room, _, inside := strings.Cut(name, "/"); inside {
 			rooms["/"+room+"/"] = true
 		}
@@ -158,15 +158,15 @@ func TestEachRoomHasAnOwner(t *testing.T) {
 	}
 }
 
-// What a workflow of the forge runs and reads exists here.
+// The files and make targets that a workflow of the forge names exist in the repository.
 func TestWorkflowsNameWhatExists(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := readFile(t, "Makefile")
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
 	require.NoError(t, err)
 	targets := map[string]bool{}
 	for _, path := range files {
 		name := filepath.Base(path)
-		text := read(t, ".github/workflows/"+name)
+		text := readFile(t, ".github/workflows/"+name)
 		for _, found := range regexp.MustCompile(`\brun: make ([a-z-]+)`).FindAllStringSubmatch(text, -1) {
 			assert.Contains(t, makefile, "\n"+found[1]+":", "%s runs make %s", name, found[1])
 			targets[found[1]] = true
@@ -182,7 +182,7 @@ func TestWorkflowsNameWhatExists(t *testing.T) {
 			assert.Equal(t, "devstack/temporal/go.mod", found[1], name)
 		}
 		if strings.Contains(text, ".ci/run") {
-			for _, found := range regexp.MustCompile(`(?m)^exec make (.+)$`).FindAllStringSubmatch(read(t, ".ci/run"), -1) {
+			for _, found := range regexp.MustCompile(`(?m)^exec make (.+)$`).FindAllStringSubmatch(readFile(t, ".ci/run"), -1) {
 				for target := range strings.FieldsSeq(found[1]) {
 					targets[target] = true
 				}

@@ -15,14 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rows of the table of rooms: the room, its question, and the rooms that it imports.
+// The rows of the table of rooms. A row has the room, its question, and the rooms that the room imports.
 var (
-	roomRow = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
-	roomIn  = regexp.MustCompile("`([a-z0-9]+)`")
+	roomRowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
+	roomNamePattern = regexp.MustCompile("`([a-z0-9]+)`")
 )
 
-// The table of rooms says which rooms each room imports, neither more nor fewer. Rooms whose code tests the others may
-// import all.
+// The table of rooms lists exactly the rooms that each room imports. A room whose row says "all" may import all rooms.
 func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	page, err := os.ReadFile("architecture.md")
 	require.NoError(t, err)
@@ -30,14 +29,14 @@ func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	require.True(t, found)
 	imports := importsOfRooms(t)
 	told := map[string]bool{}
-	for _, row := range roomRow.FindAllStringSubmatch(table, -1) {
+	for _, row := range roomRowPattern.FindAllStringSubmatch(table, -1) {
 		room := row[1]
 		told[room] = true
 		if strings.TrimSpace(row[2]) == "all" {
 			continue
 		}
 		var named []string
-		for _, name := range roomIn.FindAllStringSubmatch(row[2], -1) {
+		for _, name := range roomNamePattern.FindAllStringSubmatch(row[2], -1) {
 			named = append(named, name[1])
 		}
 		slices.Sort(named)
@@ -48,10 +47,10 @@ func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	}
 }
 
-// importsOfRooms returns the rooms that each room imports, sorted, without tests and what serves tests alone.
+// importsOfRooms returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
 func importsOfRooms(t *testing.T) map[string][]string {
 	imports := map[string][]string{}
-	for name, text := range sources(t) {
+	for name, text := range readGoSources(t) {
 		room, _, inRoom := strings.Cut(name, "/")
 		if !inRoom || !isProduction(name, room) || strings.Contains(name, "/testdata/") {
 			continue
@@ -76,23 +75,23 @@ func importsOfRooms(t *testing.T) map[string][]string {
 	return imports
 }
 
-// stepOfWalk is a file and a function in the picture of a walk.
-var stepOfWalk = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
+// walkStepPattern matches a file and a function in the picture of a walk.
+var walkStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
-// longestWalk is how many lines the page of a walk may have: a screen and a half.
-const longestWalk = 60
+// maxWalkLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.
+const maxWalkLines = 60
 
-// Each step of a walk names a function that its file has.
+// The file of each walk step has the named function.
 func TestTheWalksAreTrue(t *testing.T) {
 	pages, err := filepath.Glob("walks/*.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 4)
-	code := sources(t)
+	code := readGoSources(t)
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		assert.LessOrEqual(t, strings.Count(string(text), "\n"), longestWalk, page)
-		steps := stepOfWalk.FindAllStringSubmatch(string(text), -1)
+		assert.LessOrEqual(t, strings.Count(string(text), "\n"), maxWalkLines, page)
+		steps := walkStepPattern.FindAllStringSubmatch(string(text), -1)
 		assert.Greater(t, len(steps), 10, page)
 		for _, step := range steps {
 			defines := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + step[2] + `[\[(]`)

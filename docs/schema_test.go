@@ -20,7 +20,7 @@ import (
 // schema is a JSON Schema, or a part of one.
 type schema = map[string]any
 
-// The schemas of what the core and a provider's worker tell each other.
+// The schemas of the messages between the core and a provider's worker.
 const (
 	callSchema   = "docs/schema/instance-call.json"
 	answerSchema = "docs/schema/instance-answer.json"
@@ -28,42 +28,42 @@ const (
 
 func readSchema(t *testing.T, name string) schema {
 	var s schema
-	require.NoError(t, json.Unmarshal([]byte(read(t, name)), &s), name)
+	require.NoError(t, json.Unmarshal([]byte(readFile(t, name)), &s), name)
 	return s
 }
 
-// resolve follows a reference to the definitions of a schema.
-func resolve(root, node schema) schema {
+// resolveRef replaces a reference by the definition in the schema's $defs.
+func resolveRef(root, node schema) schema {
 	if ref, ok := node["$ref"].(string); ok {
-		definition, _ := object(root["$defs"])[strings.TrimPrefix(ref, "#/$defs/")].(schema)
+		definition, _ := asObject(root["$defs"])[strings.TrimPrefix(ref, "#/$defs/")].(schema)
 		return definition
 	}
 	return node
 }
 
-func object(v any) schema {
+func asObject(v any) schema {
 	s, _ := v.(schema)
 	return s
 }
 
-// differences says where a schema is not that of the JSON that encoding/json makes of a type.
-func differences(root, node schema, typ reflect.Type, path string) []string {
-	node = resolve(root, node)
+// schemaDifferences returns how a schema differs from the JSON that encoding/json makes of a type.
+func schemaDifferences(root, node schema, typ reflect.Type, path string) []string {
+	node = resolveRef(root, node)
 	if typ.Kind() == reflect.Pointer {
 		choices, _ := node["anyOf"].([]any)
 		if len(choices) != 2 || !reflect.DeepEqual(choices[1], schema{"type": "null"}) {
 			return []string{path + ": is not one of a value and null"}
 		}
-		return differences(root, object(choices[0]), typ.Elem(), path)
+		return schemaDifferences(root, asObject(choices[0]), typ.Elem(), path)
 	}
 	if want := jsonType(typ); !reflect.DeepEqual(node["type"], want) {
 		return []string{fmt.Sprintf("%s: is %v and not %v", path, node["type"], want)}
 	}
 	switch typ.Kind() {
 	case reflect.Slice:
-		return differences(root, object(node["items"]), typ.Elem(), path+"[]")
+		return schemaDifferences(root, asObject(node["items"]), typ.Elem(), path+"[]")
 	case reflect.Struct:
-		return fieldDifferences(root, object(node["properties"]), typ, path)
+		return fieldDifferences(root, asObject(node["properties"]), typ, path)
 	default:
 		return nil
 	}
@@ -82,7 +82,7 @@ func fieldDifferences(root, properties schema, typ reflect.Type, path string) []
 			found = append(found, path+"."+field.Name+": is missing")
 			continue
 		}
-		found = append(found, differences(root, object(property), field.Type, path+"."+field.Name)...)
+		found = append(found, schemaDifferences(root, asObject(property), field.Type, path+"."+field.Name)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(surplus)) {
 		found = append(found, path+"."+name+": is surplus")
@@ -90,7 +90,8 @@ func fieldDifferences(root, properties schema, typ reflect.Type, path string) []
 	return found
 }
 
-// jsonType is how a schema names what encoding/json makes of a type; nil for what the payloads do not use.
+// jsonType returns the JSON Schema type of a Go type as encoding/json encodes it; nil for types that the payloads do
+// not use.
 func jsonType(typ reflect.Type) any {
 	switch typ.Kind() {
 	case reflect.String:
@@ -99,7 +100,7 @@ func jsonType(typ reflect.Type) any {
 		return "boolean"
 	case reflect.Int, reflect.Int64:
 		return "integer"
-	case reflect.Slice: // an empty one is null
+	case reflect.Slice: // an empty slice is encoded as null
 		return []any{"array", "null"}
 	case reflect.Struct:
 		return "object"
@@ -108,34 +109,34 @@ func jsonType(typ reflect.Type) any {
 	}
 }
 
-func TestSchemasAreThoseOfTheCode(t *testing.T) {
+func TestSchemasMatchTheCode(t *testing.T) {
 	for name, payload := range map[string]any{callSchema: cloud.InstanceCall{}, answerSchema: cloud.InstanceAnswer{}} {
 		t.Run(name, func(t *testing.T) {
 			root := readSchema(t, name)
 			assert.Equal(t, "https://json-schema.org/draft/2020-12/schema", root["$schema"])
-			assert.Empty(t, differences(root, root, reflect.TypeOf(payload), root["title"].(string)))
+			assert.Empty(t, schemaDifferences(root, root, reflect.TypeOf(payload), root["title"].(string)))
 
-			used := read(t, name)
-			for definition := range object(root["$defs"]) {
+			used := readFile(t, name)
+			for definition := range asObject(root["$defs"]) {
 				assert.Contains(t, used, `"$ref": "#/$defs/`+definition+`"`, "nothing refers to it")
 			}
-			for definition, node := range object(root["$defs"]) {
-				for _, key := range list(object(node)["required"]) {
-					assert.Contains(t, object(object(node)["properties"]), key, "%s requires it", definition)
+			for definition, node := range asObject(root["$defs"]) {
+				for _, key := range stringList(asObject(node)["required"]) {
+					assert.Contains(t, asObject(asObject(node)["properties"]), key, "%s requires it", definition)
 				}
 			}
 		})
 	}
 }
 
-// What the core writes it writes in full: a worker may rely on every key of a call.
+// The core writes every key of a call: a provider's worker may rely on all keys.
 func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
 	encoded, err := json.Marshal(cloud.InstanceCall{})
 	require.NoError(t, err)
 	var written schema
 	require.NoError(t, json.Unmarshal(encoded, &written))
 	root := readSchema(t, callSchema)
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(written)), list(resolve(root, root)["required"]))
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(written)), stringList(resolveRef(root, root)["required"]))
 }
 
 func TestSchemasKnowEveryReaction(t *testing.T) {
@@ -143,41 +144,41 @@ func TestSchemasKnowEveryReaction(t *testing.T) {
 	for _, code := range provider.Codes() {
 		reactions[string(kube.ReactionTo(code))] = true
 	}
-	call := object(readSchema(t, callSchema)["$defs"])["Problem"]
-	answer := object(readSchema(t, answerSchema)["$defs"])["Problem"]
+	call := asObject(readSchema(t, callSchema)["$defs"])["Problem"]
+	answer := asObject(readSchema(t, answerSchema)["$defs"])["Problem"]
 	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
-	react := object(object(object(answer)["properties"])["React"])
-	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), list(react["enum"]))
+	react := asObject(asObject(asObject(answer)["properties"])["React"])
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), stringList(react["enum"]))
 }
 
-// The comparison itself can fail.
-func TestASchemaThatIsWrongIsFound(t *testing.T) {
+// The comparison of schemas must be able to fail.
+func TestSchemaDifferencesAreFound(t *testing.T) {
 	typ := reflect.TypeFor[cloud.InstanceAnswer]()
 	for found, spoil := range map[string]func(answer, problem schema){
-		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(object(a["properties"]), "Gone") },
-		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { object(a["properties"])["Size"] = schema{"type": "integer"} },
-		"InstanceAnswer.Gone: is string and not boolean":             func(a, _ schema) { object(a["properties"])["Gone"] = schema{"type": "string"} },
-		"InstanceAnswer.Problem: is not one of a value and null":     func(a, _ schema) { object(a["properties"])["Problem"] = schema{"$ref": "#/$defs/Problem"} },
-		"InstanceAnswer.Problem.After: is missing":                   func(_, p schema) { delete(object(p["properties"]), "After") },
-		"InstanceAnswer.Addresses: is array and not [array null]":    func(a, _ schema) { object(object(a["properties"])["Addresses"])["type"] = "array" },
-		"InstanceAnswer.Addresses[]: is <nil> and not object":        func(a, _ schema) { delete(object(object(a["properties"])["Addresses"]), "items") },
+		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(asObject(a["properties"]), "Gone") },
+		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { asObject(a["properties"])["Size"] = schema{"type": "integer"} },
+		"InstanceAnswer.Gone: is string and not boolean":             func(a, _ schema) { asObject(a["properties"])["Gone"] = schema{"type": "string"} },
+		"InstanceAnswer.Problem: is not one of a value and null":     func(a, _ schema) { asObject(a["properties"])["Problem"] = schema{"$ref": "#/$defs/Problem"} },
+		"InstanceAnswer.Problem.After: is missing":                   func(_, p schema) { delete(asObject(p["properties"]), "After") },
+		"InstanceAnswer.Addresses: is array and not [array null]":    func(a, _ schema) { asObject(asObject(a["properties"])["Addresses"])["type"] = "array" },
+		"InstanceAnswer.Addresses[]: is <nil> and not object":        func(a, _ schema) { delete(asObject(asObject(a["properties"])["Addresses"]), "items") },
 		"InstanceAnswer: is <nil> and not object":                    func(a, _ schema) { delete(a, "type") },
 		"InstanceAnswer.Problem: is <nil> and not object":            func(_, p schema) { clear(p) },
-		"InstanceAnswer.LastKnownState: is integer and not string":   func(a, _ schema) { object(object(a["properties"])["LastKnownState"])["type"] = "integer" },
-		"InstanceAnswer.Problem.Failures: is number and not integer": func(_, p schema) { object(object(p["properties"])["Failures"])["type"] = "number" },
-		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { object(p["properties"])["Reaction"] = schema{"type": "string"} },
+		"InstanceAnswer.LastKnownState: is integer and not string":   func(a, _ schema) { asObject(asObject(a["properties"])["LastKnownState"])["type"] = "integer" },
+		"InstanceAnswer.Problem.Failures: is number and not integer": func(_, p schema) { asObject(asObject(p["properties"])["Failures"])["type"] = "number" },
+		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { asObject(p["properties"])["Reaction"] = schema{"type": "string"} },
 	} {
 		t.Run(found, func(t *testing.T) {
 			root := readSchema(t, answerSchema)
-			definitions := object(root["$defs"])
-			spoil(object(definitions["InstanceAnswer"]), object(definitions["Problem"]))
-			assert.Equal(t, []string{found}, differences(root, root, typ, "InstanceAnswer"))
+			definitions := asObject(root["$defs"])
+			spoil(asObject(definitions["InstanceAnswer"]), asObject(definitions["Problem"]))
+			assert.Equal(t, []string{found}, schemaDifferences(root, root, typ, "InstanceAnswer"))
 		})
 	}
 }
 
-// list returns the texts of a list in a schema.
-func list(v any) []string {
+// stringList returns the strings of a list in a schema.
+func stringList(v any) []string {
 	var texts []string
 	items, _ := v.([]any)
 	for _, item := range items {

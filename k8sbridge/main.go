@@ -1,5 +1,5 @@
-// Package main runs Millwright's bridge: the process that turns changes in a cluster into signals to workflows. It only
-// connects other packages; of several bridges only the leader signals.
+// Package main runs Millwright's bridge, which turns changes in a cluster into signals to workflows. Package main
+// only connects other packages. If several bridges run, only the leader sends signals.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"millwright/process/commandline"
 )
 
-// options are the flags of this process.
+// options contains the flags of this process.
 type options struct {
 	process.Flags
 	identity     string
@@ -45,17 +45,17 @@ type options struct {
 }
 
 func main() {
-	commandline.Main(command())
+	commandline.Main(newCommand())
 }
 
-func command() *cobra.Command {
+func newCommand() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:     "k8sbridge",
 		Short:   "Run Millwright's bridge: turn changes in a cluster into signals to workflows",
 		Version: commandline.Version(),
 		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+		RunE:    func(c *cobra.Command, _ []string) error { return runProcess(c.Context(), o) },
 	}
 	set := c.Flags()
 	o.Register(set)
@@ -85,10 +85,10 @@ func command() *cobra.Command {
 	return c
 }
 
-// execute fills the caches, waits to become the leader, and signals until ctx ends.
-func execute(ctx context.Context, o options) error {
+// runProcess fills the caches, waits to become the leader, and sends signals until ctx ends.
+func runProcess(ctx context.Context, o options) error {
 	if o.identity == "" {
-		host, _ := os.Hostname() // if it fails, the process ID remains
+		host, _ := os.Hostname() // without a host name the process ID must suffice
 		o.identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
@@ -107,7 +107,7 @@ func execute(ctx context.Context, o options) error {
 		return err
 	}
 	restores := cache.NewRestores()
-	cluster, api, err := caches(ctx, o, restores.Watched(config), restores)
+	cluster, api, err := fillCaches(ctx, o, restores.Watched(config), restores)
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func execute(ctx context.Context, o options) error {
 		restored <- restores.AwaitRestore(ctx)
 		end()
 	}()
-	err = lead(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-		// Only the leader exports these metrics: sums over all bridges would count each object several times.
+	err = runElection(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
+		// Only the leader exports the fleet metrics: a sum over all bridges would count each object several times.
 		p.Registry.MustRegister(gauges)
 		defer p.Registry.Unregister(gauges)
 		stop, err := durations.Watch(cluster)
@@ -159,9 +159,9 @@ func execute(ctx context.Context, o options) error {
 	return errors.Join(err, <-restored)
 }
 
-// caches fills the caches of the bridge. They hold only the metadata of Secrets. api is nil if no objects of Cluster
-// API are watched.
-func caches(
+// fillCaches fills the bridge's caches. The caches contain only the metadata of Secrets. api is nil if no Cluster API
+// objects are watched.
+func fillCaches(
 	ctx context.Context,
 	o options,
 	config *rest.Config,
@@ -171,7 +171,7 @@ func caches(
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	target, err := nodes(o, restores)
+	target, err := targetClient(o, restores)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -205,8 +205,8 @@ func caches(
 	return cluster, api, cluster.Start(ctx)
 }
 
-// nodes returns a client of the target cluster; nil if there is none.
-func nodes(o options, restores *cache.Restores) (kubernetes.Interface, error) {
+// targetClient returns a client of the target cluster, or nil if there is no target cluster.
+func targetClient(o options, restores *cache.Restores) (kubernetes.Interface, error) {
 	config, err := o.Target("millwright-bridge")
 	if err != nil || config == nil {
 		return nil, err
@@ -214,10 +214,10 @@ func nodes(o options, restores *cache.Restores) (kubernetes.Interface, error) {
 	return process.KubernetesClient(restores.Watched(config))
 }
 
-// lead runs a bridge whenever this process is the leader, until ctx ends or a bridge fails. Each term begins with a new
-// bridge, without the state of the one before. There may be two leaders for a short time: a workflow that is signaled
-// twice decides a second time, without harm.
-func lead(
+// runElection runs a bridge while this process is the leader, until ctx ends or a bridge fails. Each term starts a new
+// bridge, without state from the previous term. For a short time there may be two leaders: a workflow that is
+// signaled twice decides twice, which is harmless.
+func runElection(
 	ctx context.Context,
 	o options,
 	client kubernetes.Interface,
@@ -229,16 +229,16 @@ func lead(
 	defer stop()
 	leading := watch.NewLeading(registry)
 	var failed error
-	var term sync.Mutex // held while a bridge runs: the election does not wait until the bridge of the last term has ended
+	var term sync.Mutex // held while a bridge runs: the election does not wait for the last term's bridge
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &fewRenewals{Interface: &resourcelock.LeaseLock{
+		Lock: &throttledLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.LeaseNamespace},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
 		}},
-		LeaseDuration:   leaseLasts,
-		RenewDeadline:   giveUpAfter,
-		RetryPeriod:     retryEach,
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     retryPeriod,
 		ReleaseOnCancel: true,
 		Name:            "millwright-bridge",
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -250,7 +250,7 @@ func lead(
 				defer leading.Set(0)
 				if err := bridge(ctx); err != nil {
 					failed = fmt.Errorf("run bridge: %w", err)
-					stop() // otherwise a leader without a bridge would keep the lease
+					stop() // otherwise a leader without a bridge would keep the Lease
 				}
 			},
 			OnStoppedLeading: func() { logger.Info("not leading", "identity", o.identity) },
@@ -260,7 +260,7 @@ func lead(
 		return fmt.Errorf("join election: %w", err)
 	}
 	for ctx.Err() == nil {
-		elector.Run(ctx) // returns when the lease is lost
+		elector.Run(ctx) // Run returns when the Lease is lost
 	}
 	term.Lock() // the last bridge has ended
 	defer term.Unlock()

@@ -22,29 +22,30 @@ import (
 	"millwright/process"
 )
 
-// election is a leader election of several bridges. It records what they do.
+// election is a leader election among several bridges. election records the actions of the bridges.
 type election struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	terms  []string
 }
 
-func (e *election) note(what string) {
+func (e *election) logAction(what string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.terms = append(e.terms, what)
 }
 
-// story returns what has happened so far.
-func (e *election) story() []string {
+// actions returns the recorded actions so far.
+func (e *election) actions() []string {
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.terms)
 }
 
-// join makes a candidate for the leadership until ctx ends; its bridge ends with the error that fail delivers.
-func (e *election) join(
+// addCandidate adds a candidate for the leadership until ctx ends. The candidate's bridge ends with the error that fail
+// delivers.
+func (e *election) addCandidate(
 	ctx context.Context,
 	name string,
 	registry *prometheus.Registry,
@@ -53,9 +54,9 @@ func (e *election) join(
 	done := make(chan error, 1)
 	o := options{Flags: process.Flags{LeaseNamespace: "default"}, identity: name}
 	go func() {
-		done <- lead(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
-			e.note(name + " begins")
-			defer e.note(name + " ends")
+		done <- runElection(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
+			e.logAction(name + " begins")
+			defer e.logAction(name + " ends")
 			select {
 			case <-ctx.Done():
 				return nil
@@ -67,9 +68,9 @@ func (e *election) join(
 	return done
 }
 
-// refuse makes the API server refuse the updates of the Lease by the holders for which refused returns true, as long as
-// the result is true.
-func (e *election) refuse(refused func(holder string) bool) *atomic.Bool {
+// refuseUpdates makes the API server refuse updates of the Lease by the holders for which refused returns true, while
+// the returned value is true.
+func (e *election) refuseUpdates(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		lease := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
@@ -78,12 +79,12 @@ func (e *election) refuse(refused func(holder string) bool) *atomic.Bool {
 	return &on
 }
 
-func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
+func TestAnotherBridgeLeadsAfterTheLeaderEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
 		ctx, stop := context.WithCancel(t.Context())
 		registry := prometheus.NewRegistry()
-		first := e.join(ctx, "first", registry, nil)
+		first := e.addCandidate(ctx, "first", registry, nil)
 		time.Sleep(2 * time.Second)
 		leading := func() float64 {
 			families, err := registry.Gather()
@@ -94,9 +95,9 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 		assert.InDelta(t, 1, leading(), 0)
 
 		ctx2, stop2 := context.WithCancel(t.Context())
-		second := e.join(ctx2, "second", prometheus.NewRegistry(), nil)
+		second := e.addCandidate(ctx2, "second", prometheus.NewRegistry(), nil)
 		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"first begins"}, e.story(), "one at a time")
+		assert.Equal(t, []string{"first begins"}, e.actions(), "one at a time")
 
 		stop()
 		require.NoError(t, <-first, "an orderly stop is no failure")
@@ -105,7 +106,7 @@ func TestAnotherLeadsWhenTheLeaderEnds(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{"first begins", "first ends", "second begins"},
-			e.story(),
+			e.actions(),
 			"the lease was given back, not waited for",
 		)
 		stop2()
@@ -117,7 +118,7 @@ func TestALeaderWritesItsLeaseFourTimesAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
 		ctx, stop := context.WithCancel(t.Context())
-		done := e.join(ctx, "first", prometheus.NewRegistry(), nil)
+		done := e.addCandidate(ctx, "first", prometheus.NewRegistry(), nil)
 		time.Sleep(2 * time.Second)
 		e.client.ClearActions()
 		time.Sleep(10 * time.Minute)
@@ -127,58 +128,60 @@ func TestALeaderWritesItsLeaseFourTimesAMinute(t *testing.T) {
 	})
 }
 
-// No bridge begins before the one ends that has lost the API server.
-func TestAnotherLeadsWhenTheLeaderCannotRenew(t *testing.T) {
+// A new leader's bridge starts only after the bridge that lost the API server has ended.
+func TestAnotherBridgeLeadsIfTheLeaderCannotRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
-		cut := e.refuse(func(holder string) bool { return holder != "second" })
+		cut := e.refuseUpdates(func(holder string) bool { return holder != "second" })
 		ctx, stop := context.WithCancel(t.Context())
-		first := e.join(ctx, "first", prometheus.NewRegistry(), nil)
+		first := e.addCandidate(ctx, "first", prometheus.NewRegistry(), nil)
 		time.Sleep(2 * time.Second)
-		second := e.join(ctx, "second", prometheus.NewRegistry(), nil)
+		second := e.addCandidate(ctx, "second", prometheus.NewRegistry(), nil)
 		cut.Store(true)
 		time.Sleep(29 * time.Second)
-		require.Equal(t, []string{"first begins", "first ends"}, e.story())
+		require.Equal(t, []string{"first begins", "first ends"}, e.actions())
 		time.Sleep(6 * time.Second)
-		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story())
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.actions())
 		stop()
 		require.NoError(t, <-first)
 		require.NoError(t, <-second)
 	})
 }
 
-// A bridge that was killed and starts again in its pod has the same identity.
-func TestALeaderThatStartsAgainLeadsAtOnce(t *testing.T) {
+// A bridge that was killed and restarts in its pod has the same identity.
+func TestARestartedLeaderLeadsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
-		e.refuse(func(holder string) bool { return holder == "" }).Store(true) // what is killed gives nothing back
+		e.refuseUpdates(func(holder string) bool { return holder == "" }).
+			Store(true)
+			// a killed bridge does not release the Lease
 		killed, kill := context.WithCancel(t.Context())
-		first := e.join(killed, "pod-1", prometheus.NewRegistry(), nil)
+		first := e.addCandidate(killed, "pod-1", prometheus.NewRegistry(), nil)
 		time.Sleep(2 * time.Second)
 		kill()
 		require.NoError(t, <-first)
 		ctx, stop := context.WithCancel(t.Context())
-		second := e.join(ctx, "pod-1", prometheus.NewRegistry(), nil)
+		second := e.addCandidate(ctx, "pod-1", prometheus.NewRegistry(), nil)
 		time.Sleep(time.Second)
-		assert.Equal(t, []string{"pod-1 begins", "pod-1 ends", "pod-1 begins"}, e.story())
+		assert.Equal(t, []string{"pod-1 begins", "pod-1 ends", "pod-1 begins"}, e.actions())
 		stop()
 		require.NoError(t, <-second)
 	})
 }
 
-// A leader without a running bridge must release the lease.
-func TestALeaderWhoseBridgeFailsGivesUp(t *testing.T) {
+// A leader without a running bridge must release the Lease.
+func TestALeaderWhoseBridgeFailsReleasesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
 		fail := make(chan error, 1)
-		done := e.join(t.Context(), "first", prometheus.NewRegistry(), fail)
+		done := e.addCandidate(t.Context(), "first", prometheus.NewRegistry(), fail)
 		time.Sleep(2 * time.Second)
 		fail <- errors.New("broken")
 		require.EqualError(t, <-done, "run bridge: broken")
 		ctx, stop := context.WithCancel(t.Context())
-		second := e.join(ctx, "second", prometheus.NewRegistry(), nil)
+		second := e.addCandidate(ctx, "second", prometheus.NewRegistry(), nil)
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.story())
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.actions())
 		stop()
 		require.NoError(t, <-second)
 	})

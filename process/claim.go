@@ -17,14 +17,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// memoControlCluster is the key of the memo that names the control cluster of an installation. Its value is the UID of
-// the namespace kube-system, which every API server creates once.
+// memoControlCluster is the memo key of the control cluster of an installation. The value is the UID of the namespace
+// kube-system, which every API server creates once.
 const memoControlCluster = "controlCluster"
 
-// claimAgain is the wait between two attempts of a claim. Source: the wait between two attempts to connect to Temporal.
-const claimAgain = time.Second
+// claimRetryDelay is the pause between two attempts of a claim. Source: the pause between two attempts to connect to
+// Temporal.
+const claimRetryDelay = time.Second
 
-// ErrClash says that another control cluster has the name of this installation.
+// ErrClash means that another control cluster has the name of this installation.
 type ErrClash struct{ Name, Theirs, Ours string }
 
 func (e *ErrClash) Error() string {
@@ -39,8 +40,8 @@ func (e *ErrClash) Error() string {
 }
 
 // Claim reserves the name of an installation for its control cluster: the first cluster that claims a name in a
-// Temporal namespace has it. It is safe to call again. While Temporal or the API server does not answer it tries again
-// until ctx ends; it returns an ErrClash if another cluster has the name.
+// Temporal namespace owns the name. Calling Claim again is harmless. While Temporal or the API server does not answer,
+// Claim retries until ctx ends. Claim returns an ErrClash if another cluster owns the name.
 func Claim(
 	ctx context.Context,
 	name run.Installation,
@@ -49,7 +50,7 @@ func Claim(
 	logger *slog.Logger,
 ) error {
 	for {
-		theirs, ours, err := claim(ctx, name, temporal, control)
+		theirs, ours, err := claimOnce(ctx, name, temporal, control)
 		switch {
 		case err == nil && theirs == ours:
 			return nil
@@ -60,13 +61,14 @@ func Claim(
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("claim the name %s of the installation: %w", name, err)
-		case <-time.After(claimAgain):
+		case <-time.After(claimRetryDelay):
 		}
 	}
 }
 
-// claim marks the name as ours unless it is taken, and returns whose it is.
-func claim(
+// claimOnce starts the mark workflow of the name unless it exists, and returns the control clusters that own the name
+// (theirs) and that called claimOnce (ours).
+func claimOnce(
 	ctx context.Context,
 	name run.Installation,
 	temporal client.Client,
@@ -95,8 +97,8 @@ func claim(
 	return theirs, ours, err
 }
 
-// ControlCluster returns the control cluster that the mark of an installation names: the UID of its namespace
-// kube-system. If the mark is encrypted with a key that this process does not have, the error names the key.
+// ControlCluster returns the control cluster in the mark of an installation: the UID of its namespace kube-system. If
+// this process lacks the key that encrypted the mark, the error names the key.
 func ControlCluster(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
 	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {

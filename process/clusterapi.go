@@ -14,8 +14,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// ClusterAPIFlags choose the MachineDeployments and MachineSets of Cluster API that Millwright reconciles. Worker and
-// bridge need the same values.
+// ClusterAPIFlags select the MachineDeployments and MachineSets of Cluster API that Millwright reconciles. Worker and
+// bridge need the same ClusterAPIFlags.
 type ClusterAPIFlags struct{ capi.Settings }
 
 // Register adds the flags to a set.
@@ -34,8 +34,9 @@ func (f *ClusterAPIFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster; it returns nil if Millwright reconciles none. Call
-// it before the caches start. It returns an error if the API server does not serve cluster.x-k8s.io/v1beta2.
+// Watch adds the objects of Cluster API to the caches of a cluster. Watch returns nil if Millwright reconciles no
+// objects of Cluster API. Call Watch before the caches start. Watch returns an error if the API server does not serve
+// cluster.x-k8s.io/v1beta2.
 func (f *ClusterAPIFlags) Watch(ctx context.Context, cluster *cache.Cluster, config *rest.Config) (*capi.Cache, error) {
 	switch {
 	case f.Filter == "" && f.Upstream != "":

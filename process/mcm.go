@@ -6,13 +6,13 @@ import (
 	"millwright/observe/cache"
 )
 
-// MCMFlags choose between Millwright's own behaviour and that of machine-controller-manager where the two differ.
-// Worker and bridge must have the same value.
+// MCMFlags choose between Millwright's own behaviour and the behaviour of machine-controller-manager. Worker and bridge
+// need the same MCMFlags.
 type MCMFlags struct {
 	AsMCM bool
 }
 
-// Register adds the flag to a set. docs/migration.md lists what it changes.
+// Register adds the flag to a set. docs/migration.md lists the effects of the flag.
 func (f *MCMFlags) Register(set *pflag.FlagSet) {
 	set.BoolVar(
 		&f.AsMCM,
@@ -22,5 +22,5 @@ func (f *MCMFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flag into a cluster. Call it before the caches start.
+// Apply copies the flag into a cluster. Call Apply before the caches start.
 func (f *MCMFlags) Apply(cluster *cache.Cluster) { cluster.AsMCM = f.AsMCM }

@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels is the union of the tags that the SDK uses. The SDK uses different sets of tags for one name, which
-// Prometheus refuses, so every metric gets all of them. client_name is left out, because it has no information.
+// temporalLabels is the union of the SDK's tags. The SDK uses one metric name with different tags, which Prometheus
+// rejects: every metric gets all tags. client_name is omitted, because client_name has no information.
 func temporalLabels() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
@@ -18,12 +18,12 @@ func temporalLabels() []string {
 	}
 }
 
-// temporalMetrics registers the SDK's metrics with Prometheus: counters get the suffix _total, timers become histograms
+// temporalMetrics registers the SDK's metrics with Prometheus. Counters get the suffix _total; timers become histograms
 // in seconds.
 type temporalMetrics struct {
-	registry prometheus.Registerer
-	vectors  *sync.Map // by name; the SDK asks for a metric each time that it counts, and creating one is not cheap
-	labels   prometheus.Labels
+	registry      prometheus.Registerer
+	vectorsByName *sync.Map // metrics by name; the SDK requests a metric for each count, and creation is expensive
+	labels        prometheus.Labels
 }
 
 // NewTemporalMetrics returns a metrics handler for a Temporal client.
@@ -32,7 +32,7 @@ func NewTemporalMetrics(registry prometheus.Registerer) client.MetricsHandler {
 	for _, name := range temporalLabels() {
 		labels[name] = ""
 	}
-	return &temporalMetrics{registry: registry, vectors: &sync.Map{}, labels: labels}
+	return &temporalMetrics{registry: registry, vectorsByName: &sync.Map{}, labels: labels}
 }
 
 // WithTags returns a handler whose metrics also have these tags.
@@ -44,60 +44,62 @@ func (m *temporalMetrics) WithTags(tags map[string]string) client.MetricsHandler
 			labels[name] = tag
 		}
 	}
-	return &temporalMetrics{registry: m.registry, vectors: m.vectors, labels: labels}
+	return &temporalMetrics{registry: m.registry, vectorsByName: m.vectorsByName, labels: labels}
 }
 
 func (m *temporalMetrics) Counter(name string) client.MetricsCounter {
-	v := vector(m, name+"_total", func(full string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: full, Help: help(name)}, temporalLabels())
+	v := metricVector(m, name+"_total", func(full string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: full, Help: metricHelp(name)}, temporalLabels())
 	})
 	c := v.With(m.labels)
-	return counter(func(n int64) { c.Add(float64(n)) })
+	return counterFunc(func(n int64) { c.Add(float64(n)) })
 }
 
 func (m *temporalMetrics) Gauge(name string) client.MetricsGauge {
-	v := vector(m, name, func(full string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: full, Help: help(name)}, temporalLabels())
+	v := metricVector(m, name, func(full string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: full, Help: metricHelp(name)}, temporalLabels())
 	})
-	return gauge(v.With(m.labels).Set)
+	return gaugeFunc(v.With(m.labels).Set)
 }
 
 func (m *temporalMetrics) Timer(name string) client.MetricsTimer {
-	v := vector(m, name+"_seconds", func(full string) *prometheus.HistogramVec {
+	v := metricVector(m, name+"_seconds", func(full string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: full, Help: help(name), Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 262 s
+			Name: full, Help: metricHelp(name), Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // from 1 ms to 262 s
 		}, temporalLabels())
 	})
 	h := v.With(m.labels)
-	return timer(func(d time.Duration) { h.Observe(d.Seconds()) })
+	return timerFunc(func(d time.Duration) { h.Observe(d.Seconds()) })
 }
 
 type (
-	counter func(int64)
-	gauge   func(float64)
-	timer   func(time.Duration)
+	counterFunc func(int64)
+	gaugeFunc   func(float64)
+	timerFunc   func(time.Duration)
 )
 
-func (c counter) Inc(n int64)          { c(n) }
-func (g gauge) Update(v float64)       { g(v) }
-func (t timer) Record(d time.Duration) { t(d) }
+func (c counterFunc) Inc(n int64)          { c(n) }
+func (g gaugeFunc) Update(v float64)       { g(v) }
+func (t timerFunc) Record(d time.Duration) { t(d) }
 
-func help(name string) string { return "Temporal SDK: " + strings.ReplaceAll(name, "_", " ") + "." }
+func metricHelp(name string) string {
+	return "Temporal SDK: " + strings.ReplaceAll(name, "_", " ") + "."
+}
 
-// vector returns the metric of a name; it creates and registers the metric on the first call.
-func vector[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
-	if known, ok := m.vectors.Load(name); ok {
+// metricVector returns the metric of a name. The first call creates and registers the metric.
+func metricVector[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
+	if known, ok := m.vectorsByName.Load(name); ok {
 		if v, ok := known.(V); ok {
 			return v
 		}
 	}
-	v := register(m.registry, create(name))
-	m.vectors.LoadOrStore(name, v)
+	v := registerOnce(m.registry, create(name))
+	m.vectorsByName.LoadOrStore(name, v)
 	return v
 }
 
-// register registers a collector, or returns the one that has this name already.
-func register[C prometheus.Collector](registry prometheus.Registerer, c C) C {
+// registerOnce registers a collector. If the name is already registered, registerOnce returns the registered collector.
+func registerOnce[C prometheus.Collector](registry prometheus.Registerer, c C) C {
 	err := registry.Register(c)
 	if known, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // documented to be returned as it is
 		if old, ok := known.ExistingCollector.(C); ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The SDK uses one metric with different tags in different places, which Prometheus alone refuses.
+// The SDK uses one metric with different tags in different places; Prometheus alone rejects this.
 func TestSameMetricWithDifferentTags(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
@@ -33,11 +33,11 @@ func TestSameMetricWithDifferentTags(t *testing.T) {
 temporal_request_total{activity_type="",cause="",failure_reason="",namespace="",operation="",poller_type="",status_code="",task_queue="",worker_type="",workflow_type=""} 1
 temporal_request_total{activity_type="",cause="",failure_reason="",namespace="",operation="PollWorkflowTaskQueue",poller_type="",status_code="",task_queue="",worker_type="",workflow_type=""} 6
 temporal_request_total{activity_type="",cause="",failure_reason="",namespace="",operation="PollWorkflowTaskQueue",poller_type="",status_code="",task_queue="machines",worker_type="",workflow_type=""} 3
-`), scrape(registry), "a tag that says nothing is as good as none, and WithTags leaves its handler as it was")
+`), scrapeMetrics(registry), "a tag that says nothing is as good as none, and WithTags leaves its handler as it was")
 }
 
-// scrape returns the metrics in Prometheus' text format.
-func scrape(registry *prometheus.Registry) string {
+// scrapeMetrics returns the metrics in Prometheus' text format.
+func scrapeMetrics(registry *prometheus.Registry) string {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).
 		ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
@@ -61,7 +61,7 @@ func TestGaugeAndTimer(t *testing.T) {
 	assert.InDelta(t, 5, families[1].GetMetric()[0].GetGauge().GetValue(), 0, "the last value counts")
 }
 
-// If one name is used for two kinds of metric, nothing panics, and the first kind stays.
+// If one name is used for two kinds of metric, nothing panics, and the first kind stays registered.
 func TestSameNameForTwoKinds(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// lengthenTimeouts makes the schedule-to-close timeout longer for each activity that the server hands out while the
-// clock of this worker is ahead of the server's. Temporal's SDK counts this timeout from a time of the server and
-// compares the end with the worker's clock: if that clock is ahead by more than the timeout, the SDK would end each
-// such activity as it begins, without telling the server. The server itself still ends the activities on time.
+// lengthenTimeouts lengthens the schedule-to-close timeout of each activity task if this worker's clock is ahead of the
+// server's clock. The SDK adds this timeout to a time of the server's clock and compares the sum with the worker's
+// clock. If the worker's clock is ahead by more than the timeout, the SDK would end each activity as it begins, without
+// an answer to the server. The server itself still times out the activities on time.
 func lengthenTimeouts(
 	ctx context.Context,
 	method string,
@@ -31,7 +31,7 @@ func lengthenTimeouts(
 	switch r := reply.(type) {
 	case *workflowservice.PollActivityTaskQueueResponse:
 		lengthenTimeout(r, time.Now())
-	case *workflowservice.RespondWorkflowTaskCompletedResponse: // activities that start without a poll
+	case *workflowservice.RespondWorkflowTaskCompletedResponse: // has activity tasks that start without a poll
 		for _, task := range r.GetActivityTasks() {
 			lengthenTimeout(task, time.Now())
 		}
@@ -39,7 +39,7 @@ func lengthenTimeouts(
 	return nil
 }
 
-// lengthenTimeout adds to a task's timeout the time by which now is ahead of the server's time of handing out the task.
+// lengthenTimeout adds the difference between now and the server's start time of the task to the task's timeout.
 func lengthenTimeout(task *workflowservice.PollActivityTaskQueueResponse, now time.Time) {
 	total := task.GetScheduleToCloseTimeout().AsDuration()
 	if ahead := now.Sub(task.GetStartedTime().AsTime()); total > 0 && task.GetStartedTime() != nil && ahead > 0 {
@@ -47,14 +47,15 @@ func lengthenTimeout(task *workflowservice.PollActivityTaskQueueResponse, now ti
 	}
 }
 
-// betweenHeartbeats is the wait before a heartbeat that Temporal did not answer is sent again. Without it, a heartbeat
-// that is refused at once would be repeated at once, for 3 s in all.
-const betweenHeartbeats = 200 * time.Millisecond
+// heartbeatRetryDelay is the pause before a heartbeat that Temporal did not answer is sent again. Without the pause, a
+// heartbeat that is refused at once would be repeated without delay, for 3 s in total.
+const heartbeatRetryDelay = 200 * time.Millisecond
 
-// repeatHeartbeats repeats a heartbeat of an activity until Temporal has answered it or its time is over, and then
-// reports it as answered. Otherwise Temporal's SDK would cancel the activity, although nobody asked for that and
-// Temporal still counts the attempt: the next attempt would begin while a provider that does not heed cancellations
-// still makes an instance. The next heartbeat comes 3 s later; without three of them Temporal ends the attempt.
+// repeatHeartbeats repeats a heartbeat until Temporal has answered the heartbeat or ctx ends, and then reports the
+// heartbeat as answered. After an unanswered heartbeat, the SDK would cancel the activity, although nobody requested a
+// cancellation and Temporal still counts the attempt. The next attempt would then begin while a provider that ignores
+// cancellations still creates an instance. The next heartbeat follows after 3 s; after three missing heartbeats,
+// Temporal times out the attempt.
 func repeatHeartbeats(
 	ctx context.Context,
 	method string,
@@ -66,20 +67,20 @@ func repeatHeartbeats(
 	_, isHeartbeat := request.(*workflowservice.RecordActivityTaskHeartbeatRequest)
 	for {
 		err := invoke(ctx, method, request, reply, connection, options...)
-		if !isHeartbeat || !unanswered(err) {
+		if !isHeartbeat || !isUnanswered(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			slog.Warn("Temporal has not answered a heartbeat; the call goes on", "error", err)
 			return nil
-		case <-time.After(betweenHeartbeats):
+		case <-time.After(heartbeatRetryDelay):
 		}
 	}
 }
 
-// unanswered reports whether an error says that Temporal did not answer, and nothing about the activity.
-func unanswered(err error) bool {
+// isUnanswered reports whether an error means that Temporal did not answer, without any statement about the activity.
+func isUnanswered(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable,
 		codes.DeadlineExceeded,

@@ -17,17 +17,17 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The SDK ends an activity when its own clock has reached the time of scheduling, which is the server's, plus the
-// schedule-to-close timeout.
-func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
+// The SDK ends an activity when the worker's clock has reached the scheduled time plus the schedule-to-close timeout.
+// The scheduled time is of the server's clock.
+func TestTimeoutIsLengthenedIfWorkerClockIsAhead(t *testing.T) {
 	const timeout = time.Minute
 	for name, row := range map[string]struct {
 		ahead, timeout time.Duration
-		least, most    time.Duration // that the activity has left, by the clock of the worker
+		least, most    time.Duration // time that the activity has left, by the worker's clock
 	}{
 		"the clock is ahead":  {10 * time.Minute, timeout, 58 * time.Second, timeout + time.Second},
 		"the clock is right":  {0, timeout, 58 * time.Second, timeout + time.Second},
-		"the clock is behind": {-10 * time.Minute, timeout, 0, 11*time.Minute + time.Second}, // another timeout ends it
+		"the clock is behind": {-10 * time.Minute, timeout, 0, 11*time.Minute + time.Second}, // another timeout ends the activity
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 				}
 				polled, eager := task(), task()
 				for _, reply := range []any{polled, &workflowservice.RespondWorkflowTaskCompletedResponse{ActivityTasks: []*workflowservice.PollActivityTaskQueueResponse{eager}}} {
-					require.NoError(t, lengthenTimeouts(t.Context(), "", nil, reply, nil, answered))
+					require.NoError(t, lengthenTimeouts(t.Context(), "", nil, reply, nil, invokeOK))
 				}
 				for _, got := range []*workflowservice.PollActivityTaskQueueResponse{polled, eager} {
 					left := time.Until(got.ScheduledTime.AsTime().Add(got.ScheduleToCloseTimeout.AsDuration()))
@@ -52,24 +52,24 @@ func TestAnActivityHasItsTimeOnAWorkerWhoseClockIsAhead(t *testing.T) {
 		})
 	}
 	without := &workflowservice.PollActivityTaskQueueResponse{StartedTime: timestamppb.New(time.Now().Add(-time.Hour))}
-	require.NoError(t, lengthenTimeouts(t.Context(), "", nil, without, nil, answered))
+	require.NoError(t, lengthenTimeouts(t.Context(), "", nil, without, nil, invokeOK))
 	assert.Nil(t, without.ScheduleToCloseTimeout, "it has no such timeout")
 }
 
-// The SDK cancels an activity if one of its heartbeats ends with an error that may pass.
+// The SDK cancels an activity if one of its heartbeats fails with a temporary error.
 func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
 	heartbeat := &workflowservice.RecordActivityTaskHeartbeatRequest{}
 	other := &workflowservice.RespondActivityTaskCompletedRequest{}
 	lost := []error{status.Error(codes.Unavailable, "no connection"), status.Error(codes.DeadlineExceeded, "no answer")}
 	for name, row := range map[string]struct {
 		request any
-		errors  []error // of the first requests; then the answer comes
+		errors  []error // errors of the first requests; later requests succeed
 		want    codes.Code
 		took    time.Duration
 		sent    int
 	}{
 		"it is answered":                        {heartbeat, nil, codes.OK, 0, 1},
-		"it is lost once":                       {heartbeat, lost[:1], codes.OK, betweenHeartbeats, 2},
+		"it is lost once":                       {heartbeat, lost[:1], codes.OK, heartbeatRetryDelay, 2},
 		"it is lost each time":                  {heartbeat, slices.Repeat(lost, 100), codes.OK, 3100 * time.Millisecond, 16},
 		"the attempt is over":                   {heartbeat, []error{status.Error(codes.NotFound, "no such attempt")}, codes.NotFound, 0, 1},
 		"it has no right":                       {heartbeat, []error{status.Error(codes.PermissionDenied, "no")}, codes.PermissionDenied, 0, 1},
@@ -95,6 +95,6 @@ func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
 	}
 }
 
-func answered(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+func invokeOK(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 	return nil
 }

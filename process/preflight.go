@@ -14,7 +14,7 @@ import (
 )
 
 // PreflightFlags choose the checks of the control plane that MachineSets make before they create machines. Worker and
-// bridge must have the same values.
+// bridge need the same PreflightFlags.
 type PreflightFlags struct {
 	ControlPlane string
 	Checks       string
@@ -38,8 +38,8 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Watch sets the checks of a cluster, and adds the control plane to its caches if one is configured. Call it before the
-// caches start.
+// Watch sets the checks of a cluster, and adds the control plane to its caches if a control plane is configured. Call
+// Watch before the caches start.
 func (f *PreflightFlags) Watch(cluster *cache.Cluster, config *rest.Config) error {
 	known := []string{
 		preflight.All,

@@ -1,6 +1,6 @@
-// Package process has what every process of Millwright needs before its own work: flags, a logger, clients of
-// Kubernetes and Temporal, and an endpoint for metrics and health. The mains call it. All that it knows about machines
-// is the flags that several processes share.
+// Package process has the common parts of all processes of Millwright: flags, a logger, clients of Kubernetes and
+// Temporal, and an endpoint for metrics and health. The main functions of all processes call package process. The only
+// part of package process about machines is the flags that several processes share.
 package process
 
 import (
@@ -30,16 +30,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// Flags are the flags of every process. The zero value is invalid: Register sets the defaults.
+// Flags are the flags of every process. The zero Flags is invalid: Register sets the defaults.
 type Flags struct {
 	Kubeconfig       string
 	TargetKubeconfig string
-	Connection       connection.Flags // to Temporal
+	Connection       connection.Flags // flags of the connection to Temporal
 	MetricsAddress   string
 	LogLevel         string
 	ClusterName      string
 	LeaseNamespace   string
-	QPS              float64 // requests a second of each client; zero: no limit
+	QPS              float64 // requests per second of each client; zero: no limit
 	Burst            int
 }
 
@@ -72,7 +72,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	)
 	set.StringVar(&f.MetricsAddress, "metrics-address", ":9464", "host:port that serves /metrics, /healthz and /readyz")
 	set.StringVar(&f.LogLevel, "log-level", "info", "debug, info, warn or error")
-	// Source of the default: ADR 0087. The burst is that with which Gardener runs machine-controller-manager.
+	// Source of the default QPS: ADR 0087. Gardener runs machine-controller-manager with a burst of 200.
 	set.Float64Var(
 		&f.QPS,
 		"kube-api-qps",
@@ -82,7 +82,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests of each client, if --kube-api-qps is set")
 }
 
-// Installation returns the name of this installation, or an error that says why --cluster-name cannot be used.
+// Installation returns the name of this installation, or an error that says why --cluster-name is invalid.
 func (f *Flags) Installation() (run.Installation, error) {
 	name := run.Installation(f.ClusterName)
 	if err := name.Check(); err != nil {
@@ -91,7 +91,7 @@ func (f *Flags) Installation() (run.Installation, error) {
 	return name, nil
 }
 
-// Logger returns a logger of JSON lines on standard error.
+// Logger returns a logger that writes JSON lines to standard error.
 func (f *Flags) Logger() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
@@ -100,27 +100,28 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// Kubernetes returns the configuration of clients of the control cluster. The user agent names the process.
+// Kubernetes returns the configuration for clients of the control cluster. The parameter agent is the user agent and
+// names the process.
 func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
-	return f.cluster(f.Kubeconfig, agent)
+	return f.clusterConfig(f.Kubeconfig, agent)
 }
 
 // NoTarget is the value of --target-kubeconfig without a target cluster.
 const NoTarget = "none"
 
-// Target returns the configuration of clients of the target cluster; nil if there is none.
+// Target returns the configuration for clients of the target cluster; nil without a target cluster.
 func (f *Flags) Target(agent string) (*rest.Config, error) {
 	switch f.TargetKubeconfig {
 	case NoTarget:
 		return nil, nil
 	case "":
-		return f.cluster(f.Kubeconfig, agent)
+		return f.clusterConfig(f.Kubeconfig, agent)
 	default:
-		return f.cluster(f.TargetKubeconfig, agent)
+		return f.clusterConfig(f.TargetKubeconfig, agent)
 	}
 }
 
-func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
+func (f *Flags) clusterConfig(kubeconfig, agent string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
@@ -130,16 +131,16 @@ func (f *Flags) cluster(kubeconfig, agent string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Limit sets the rate of requests of the clients that are made with a configuration.
+// Limit sets the rate limit of the clients that are made with a configuration.
 func (f *Flags) Limit(config *rest.Config) {
 	config.QPS, config.Burst = float32(f.QPS), f.Burst
 	if f.QPS == 0 {
-		config.QPS = -1 // zero would be client-go's default of 5
+		config.QPS = -1 // a QPS of zero would mean client-go's default of 5
 	}
 }
 
-// KubernetesClient returns a client of Kubernetes' own resources. It uses protobuf: nodes change much more often than
-// machines, and each change is sent to every process that watches them.
+// KubernetesClient returns a client of Kubernetes' own resources. The client uses protobuf: nodes change much more
+// often than machines, and each change is sent to every process that watches nodes.
 func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -151,8 +152,7 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal; it retries until the server answers or ctx ends. Flags that cannot be used are an
-// error at once.
+// Temporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at once.
 func (f *Flags) Temporal(
 	ctx context.Context,
 	logger *slog.Logger,
@@ -163,7 +163,7 @@ func (f *Flags) Temporal(
 		return nil, err
 	}
 	options.Logger, options.MetricsHandler = log.NewStructuredLogger(logger), NewTemporalMetrics(registry)
-	// Requests to Temporal have a few kilobytes, and the server is near: compressing them costs more than sending them.
+	// Requests to Temporal have a few kilobytes, and the server is near: compressing a request costs more than sending it.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
@@ -190,19 +190,19 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Process is a process that has a logger, metrics and an endpoint for its health. Start returns one.
+// Process is a process with a logger, metrics and a health endpoint. Start returns a Process.
 type Process struct {
-	Logger   *slog.Logger
-	Registry *prometheus.Registry
-	health   atomic.Pointer[func(context.Context) error] // of Temporal; nil: the process is not ready yet
+	Logger        *slog.Logger
+	Registry      *prometheus.Registry
+	checkTemporal atomic.Pointer[func(context.Context) error] // checks Temporal; nil: the process is not ready yet
 }
 
-// healthTimeout bounds the question whether Temporal answers. Source: below the timeouts of probes, whose default is a
-// second, and far above the time of an answer.
+// healthTimeout is the timeout of a health check of Temporal. Source: below the default probe timeout of a second, and
+// far above the time of an answer.
 const healthTimeout = 800 * time.Millisecond
 
-// Start makes the logger the default one and serves metrics and health until ctx ends. The process is not ready before
-// Ready.
+// Start sets the default logger, and serves metrics and health until ctx ends. The process is not ready before a call
+// of Ready.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, Registry: NewRegistry()}
 	return p, f.Serve(ctx, p.Registry, func(ctx context.Context) error {
-		health := p.health.Load()
+		health := p.checkTemporal.Load()
 		if health == nil {
 			return errors.New("caches are not filled yet")
 		}
@@ -224,16 +224,16 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	})
 }
 
-// Ready makes /readyz succeed whenever Temporal answers.
+// Ready makes /readyz succeed while Temporal answers.
 func (p *Process) Ready(temporal client.Client) {
 	health := func(ctx context.Context) error {
 		_, err := temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
 		return err
 	}
-	p.health.Store(&health)
+	p.checkTemporal.Store(&health)
 }
 
-// Serve answers /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. It returns an
+// Serve serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. Serve returns an
 // error if it cannot listen on the address.
 func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
 	mux := http.NewServeMux()

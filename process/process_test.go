@@ -63,7 +63,7 @@ current-context: c
 	assert.ErrorContains(t, err, path+"-absent")
 }
 
-func TestTemporalIsWaitedForUntilTheEnd(t *testing.T) {
+func TestTemporalConnectRetriesUntilContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	f := Flags{Connection: connection.Flags{Address: freeAddress(t), Namespace: "millwright"}}
@@ -78,14 +78,14 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// answering is a Temporal that can be down.
-type answering struct {
+// fakeTemporal is a Temporal client whose server can be down.
+type fakeTemporal struct {
 	client.Client
 
 	down atomic.Bool
 }
 
-func (a *answering) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
+func (a *fakeTemporal) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
 	if a.down.Load() {
 		return nil, errors.New("connection refused")
 	}
@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 	code, body = get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	assert.Equal(t, "caches are not filled yet\n", body, "it says what it waits for")
-	temporal := &answering{}
+	temporal := &fakeTemporal{}
 	p.Ready(temporal)
 	code, _ = get("/readyz")
 	assert.Equal(t, http.StatusOK, code)
@@ -141,7 +141,7 @@ func TestServe(t *testing.T) {
 	}, 2*time.Minute, time.Millisecond, "it ends with its context")
 }
 
-// The stack appends the flags of a test to its own.
+// The development stack appends the flags of a test to its own flags.
 func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
 	var (
 		f       Flags

@@ -6,7 +6,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// RolloutFlags choose what a rollout writes on nodes. Worker and bridge must have the same values.
+// RolloutFlags choose what a rollout writes to nodes. Worker and bridge need the same RolloutFlags.
 type RolloutFlags struct {
 	Guard bool
 }
@@ -21,5 +21,5 @@ func (f *RolloutFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flags into a cluster. Call it before the caches start.
+// Apply copies the flags into a cluster. Call Apply before the caches start.
 func (f *RolloutFlags) Apply(cluster *cache.Cluster) { cluster.Unguided = !f.Guard }

@@ -12,7 +12,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// ScopeFlags choose the namespaces that are Millwright's. Worker and bridge must have the same values.
+// ScopeFlags select the namespaces that Millwright manages. Worker and bridge need the same ScopeFlags.
 type ScopeFlags struct {
 	cache.Scope
 	selector string
@@ -40,15 +40,15 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Apply copies the flags into a cluster, or returns the error of Check. Call it before the caches start.
+// Apply copies the flags into a cluster, or returns the error of Check. Call Apply before the caches start.
 func (f *ScopeFlags) Apply(cluster *cache.Cluster) error {
 	err := f.Check()
 	cluster.Scope = f.Scope
 	return err
 }
 
-// Check completes the Scope. It returns an error if a name is no name of a namespace, if the selector is invalid, or if
-// --except-namespaces excludes every one of --namespaces.
+// Check completes the Scope. Check returns an error if a name is not a valid namespace name, if the selector is
+// invalid, or if --except-namespaces excludes all of --namespaces.
 func (f *ScopeFlags) Check() error {
 	for flag, names := range map[string][]string{"--namespaces": f.Only, "--except-namespaces": f.Except} {
 		for _, name := range names {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Code says why a call failed. Numbers and names are those of MCM. Histories and statuses store them, so codes are only
-// added, never changed.
+// Code says why a call of a Provider failed. The numbers and names of the codes are those of machine-controller-manager
+// (MCM). Temporal histories and statuses of Machines store codes: a code may be added, but never changed.
 type Code int
 
-// The codes. OK is never the code of an Error.
+// The codes of MCM. OK is never the code of an Error.
 const (
 	OK                 Code = 0
 	Canceled           Code = 1
@@ -30,10 +30,10 @@ const (
 	Unavailable        Code = 14
 	DataLoss           Code = 15
 	Unauthenticated    Code = 16
-	NotInitialized     Code = 17 // its String is Uninitialized
+	NotInitialized     Code = 17 // NotInitialized.String() returns "Uninitialized"
 )
 
-// Codes returns every code that an Error can carry, in order.
+// Codes returns every code that an Error can carry, in ascending order: all codes except OK.
 func Codes() []Code {
 	codes := make([]Code, 0, int(NotInitialized))
 	for c := Canceled; c <= NotInitialized; c++ {
@@ -42,7 +42,8 @@ func Codes() []Code {
 	return codes
 }
 
-// String returns the name of the code as users read it in lastOperation.errorCode; Unknown for a number out of range.
+// String returns the name of the code as users read it in lastOperation.errorCode, or "Unknown" if the number is not
+// the number of a code.
 func (c Code) String() string {
 	names := [...]string{
 		"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied",
@@ -55,7 +56,8 @@ func (c Code) String() string {
 	return names[c]
 }
 
-// ParseCode is the inverse of Code.String; Unknown for any other text.
+// ParseCode returns the code with a name; it is the inverse of Code.String. ParseCode returns Unknown for any other
+// text.
 func ParseCode(name string) Code {
 	for _, c := range Codes() {
 		if c.String() == name {
@@ -65,14 +67,14 @@ func ParseCode(name string) Code {
 	return Unknown
 }
 
-// Error is an error of a Provider. Message is one short sentence for people, without secrets and without copies of
-// requests. No decision depends on Message.
+// Error is an error of a Provider. Message is one short sentence for people, without values of Secrets and without
+// copies of requests. No decision depends on Message.
 type Error struct {
 	Code       Code
 	Message    string
-	RetryAfter time.Duration // how long to wait before the next call, as the cloud says; zero: the cloud does not say
-	Instance   *Instance     // set with code NotInitialized, and with AlreadyExists from Foreign
-	Cause      error         // for errors.Is and errors.As; never printed
+	RetryAfter time.Duration // wait before the next call, as requested by the cloud; zero: no request
+	Instance   *Instance     // set with code NotInitialized, and if Foreign returns AlreadyExists
+	Cause      error         // used by errors.Is and errors.As; never printed
 }
 
 // Errorf returns an Error with a formatted message.
@@ -83,11 +85,11 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Error implements error.
 func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")" }
 
-// Unwrap returns the cause.
+// Unwrap returns the Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil; the code of the Error in its chain; DeadlineExceeded or Canceled for the
-// error of a context; otherwise Unknown.
+// CodeOf returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded or
+// Canceled for an error of a context; Unknown for any other error.
 func CodeOf(err error) Code {
 	var e *Error
 	switch {

@@ -13,7 +13,7 @@ import (
 	"millwright/provider"
 )
 
-func TestCodesHaveNamesThatReadBack(t *testing.T) {
+func TestCodeNamesAreParsedBack(t *testing.T) {
 	codes := provider.Codes()
 	require.Len(t, codes, 17)
 	for i, code := range codes {

@@ -1,6 +1,6 @@
 package provider
 
-// Method names a method of a Provider, for metrics, fault injection and the conformance suite.
+// Method is the name of a method of Provider, for metrics, fault injection and the conformance suite.
 type Method string
 
 // The methods of a Provider.
@@ -13,7 +13,7 @@ const (
 	MethodVolumeIDs          Method = "VolumeIDs"
 )
 
-// Methods returns every method of a Provider, in the order of the interface.
+// Methods returns the names of all methods of Provider except Traits, in the order of the interface.
 func Methods() []Method {
 	return []Method{
 		MethodCreateInstance, MethodInitializeInstance, MethodDeleteInstance,

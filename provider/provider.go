@@ -1,7 +1,7 @@
-// Package provider defines what a cloud must be able to do for Millwright, and how it may fail. The provider activities
-// call a Provider on the worker that has the credentials; each package below this one implements a cloud, or helps to
-// do so. A Provider decides nothing: it knows no phases, no retries, and no timeouts except the deadline of its
-// context.
+// Package provider defines the calls that Millwright makes to a cloud, and the errors that a cloud may return. The
+// provider activities call a Provider on the worker that has the credentials. Each package below provider implements a
+// cloud or helps to implement one. A Provider decides nothing: it knows no phases, no retries, and no timeouts except
+// the deadline of its context.
 package provider
 
 import (
@@ -10,44 +10,46 @@ import (
 	"time"
 )
 
-// Provider is one cloud.
+// Provider is the interface to one cloud.
 //
-// If the cloud refuses a request, the method returns an *Error. Every method obeys the deadline and the cancellation of
-// its context, and may be called again after any result, also from two processes at once. A Provider does not reveal
-// secrets: none of its errors, results and log lines contains a value from Class.Secret.
+// If the cloud refuses a request, a method returns an *Error. Every method obeys the deadline and the cancellation of
+// its context. Every method may be called again after any result, also by two processes at once. No error, result or
+// log line of a Provider contains a value of Class.Secret.
 type Provider interface {
-	// Traits returns what the cloud of a class promises. It may send a request.
+	// Traits returns the guarantees that the cloud of a class gives. Traits may send a request.
 	Traits(ctx context.Context, class Class) (Traits, error)
 
-	// CreateInstance returns the existing instance with the machine's UID tag. If there is none, it returns the
-	// instance of the class and cluster that has the machine's name and no UID tag, as another controller makes
-	// instances. If there is none either, it creates an instance. It never creates a second instance for the same UID.
-	// The instance may still be Uninitialized when CreateInstance returns.
+	// CreateInstance returns the existing instance with the machine's UID tag. If no instance has the machine's UID
+	// tag, CreateInstance returns the instance of the class and cluster with the machine's name and without a UID tag,
+	// because other controllers create instances without UID tags. If no instance has the machine's UID or name,
+	// CreateInstance creates an instance. CreateInstance never creates a second instance for one UID. The returned
+	// instance may be Uninitialized.
 	CreateInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
-	// InitializeInstance does the initialize step, the part of a creation that needs an existing instance. It returns
-	// code Unimplemented if the cloud has no such step, which callers treat as done, and NotFound if the instance does
-	// not exist.
+	// InitializeInstance runs the initialize step: the part of a creation that needs an existing instance.
+	// InitializeInstance returns code Unimplemented if the cloud has no initialize step; callers treat Unimplemented as
+	// a success. The code is NotFound if the instance does not exist.
 	InitializeInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
-	// DeleteInstance deletes the instance with the machine's provider ID and every instance with its UID tag, and
-	// everything that was created for them, such as network interfaces and disks. It succeeds if there is no instance.
-	// An instance may still be Terminating when DeleteInstance returns: InstanceStatus returns NotFound when it is
-	// gone.
+	// DeleteInstance deletes the instance with the machine's provider ID and every instance with the machine's UID tag,
+	// together with their network interfaces, disks and other resources. DeleteInstance succeeds if no instance exists.
+	// An instance may still be Terminating when DeleteInstance returns; InstanceStatus returns NotFound after the end
+	// of the deletion.
 	DeleteInstance(ctx context.Context, class Class, machine Machine) error
 
-	// InstanceStatus returns the instance of a machine. It finds the instance by the UID tag, otherwise by the provider
-	// ID, otherwise, if the provider ID is not known and the machine has a name, by the name as CreateInstance does.
-	// The code is NotFound if there is none, NotInitialized (with the instance in Error.Instance) if it waits for
-	// InitializeInstance, and OutOfRange if several instances have the UID tag, or the name.
+	// InstanceStatus returns the instance of a machine. InstanceStatus searches by the UID tag, and then by the
+	// provider ID. If the provider ID is unknown and the machine has a name, InstanceStatus searches by the name as
+	// CreateInstance does. The code is NotFound if no instance exists, NotInitialized (with the instance in
+	// Error.Instance) if InitializeInstance must run first, and OutOfRange if several instances have the UID tag or the
+	// name.
 	InstanceStatus(ctx context.Context, class Class, machine Machine) (Instance, error)
 
 	// ListInstances returns every instance of the cluster that was created from the class, with or without a UID tag,
-	// sorted by provider ID. It never returns instances of other clusters.
+	// sorted by provider ID. ListInstances never returns an instance of another cluster.
 	ListInstances(ctx context.Context, class Class, cluster string) ([]Instance, error)
 
-	// VolumeIDs returns the cloud's names for the volumes that belong to this cloud, in the given order, and leaves out
-	// the others. It sends no request.
+	// VolumeIDs returns the cloud's IDs of the volumes that belong to this cloud, in the given order. VolumeIDs omits
+	// volumes of other clouds, and sends no request.
 	VolumeIDs(ctx context.Context, volumes []Volume) ([]string, error)
 }
 
@@ -55,45 +57,49 @@ type Provider interface {
 type Class struct {
 	Namespace string
 	Name      string
-	Provider  string          // name of the provider as the class has it, also in upper case letters
+	Provider  string          // name of the provider as written in the MachineClass, also in upper case
 	Spec      json.RawMessage // providerSpec, in the provider's own schema
-	Secret    Secret          // data of secretRef and credentialsSecretRef; if both have a key, the latter is used
+	Secret    Secret          // merged data of secretRef and credentialsSecretRef; credentialsSecretRef overrides
 }
 
-// Machine identifies the machine that an instance is for.
+// Machine identifies a machine in a call of a Provider.
 type Machine struct {
-	Cluster        string // value of --cluster-name; a tag of the instances
+	Cluster        string // value of the flag --cluster-name; a tag of every instance
 	Namespace      string
 	Name           string
-	UID            string // tag of the instance, and base of client tokens
-	ProviderID     string // empty until an instance is known
-	LastKnownState string // text that the provider returned last, and alone can read; empty before the first call
+	UID            string // UID of the Machine: a tag of its instance, and the base of client tokens
+	ProviderID     string // provider ID of the known instance; empty before an instance is known
+	LastKnownState string // opaque state from the provider's last answer; empty before the first call
 
-	// FormerUID is a UID that the machine had before it was restored from a backup. It is set if the caller has proven
-	// that the instance with ProviderID, which carries this UID as its tag, is the machine's. Empty: nothing is proven,
-	// and CreateInstance and DeleteInstance refuse an instance that carries the UID of another machine; see Foreign.
+	// FormerUID is the UID of the machine before its restore from a backup. The caller sets FormerUID after it has
+	// proven that the instance with ProviderID and with FormerUID as its tag belongs to the machine. If FormerUID is
+	// empty, CreateInstance and DeleteInstance refuse an instance with the UID tag of another machine; see Foreign.
 	FormerUID string
 
-	// NodeAnnotations are the annotations of the Machine's spec.nodeTemplate: some of MCM's drivers read options of the
-	// instance from them. They are set for CreateInstance alone, and only by the worker of a provider that reads them.
+	// NodeAnnotations are the annotations of the Machine's spec.nodeTemplate. Some drivers of
+	// machine-controller-manager read options of the instance from the annotations of the nodeTemplate. NodeAnnotations
+	// are set only for CreateInstance, and only by the worker of a provider that reads them.
 	NodeAnnotations map[string]string
 
-	// NeverTried says that the caller knows that no process has ever begun a create call for this UID. False is the
-	// safe value: an earlier call may still run, or a stale read may hide its instance. So if a search finds nothing,
-	// CreateInstance and DeleteInstance wait for the cloud's consistency window before they create an instance or treat
-	// it as absent. True saves this wait. docs/adr/0005-create-exactly-once.md says how a caller can know.
+	// NeverTried is true if the caller knows that no process has ever begun a create call for this UID. False is the
+	// safe value: an earlier create call may still run, or a stale read may hide the instance of an earlier call. If
+	// NeverTried is false and a search finds no instance, CreateInstance and DeleteInstance wait for the cloud's
+	// consistency window before they create an instance or treat the instance as absent. NeverTried = true saves the
+	// wait for the consistency window. docs/adr/0005-create-exactly-once.md describes when a caller may set NeverTried.
 	NeverTried bool
 
-	// MayRunUntil is the time until which an earlier create call for this UID may still run in a process that has
-	// stopped to answer: the deadline of that attempt. If nothing else bounds create requests, CreateInstance waits
-	// until then for the instance. Zero: each earlier call has ended, or there was none.
+	// MayRunUntil is the deadline of an earlier create call for this UID that may still run in a process without
+	// heartbeats. If the cloud is not idempotent and create requests do not expire, CreateInstance waits until
+	// MayRunUntil for the instance of the earlier call. A zero MayRunUntil means that no earlier create call for this
+	// UID can still run.
 	MayRunUntil time.Time
 }
 
-// Foreign returns an error for an instance that has the machine's provider ID and carries the UID of another machine;
-// nil for any other instance. The error has the code AlreadyExists and the instance, so that the caller can decide
-// whose the instance is. CreateInstance and DeleteInstance return it before they act; InstanceStatus does not. Foreign
-// returns nil for a machine without a UID, because then the caller has decided already.
+// Foreign returns an error if the instance has the machine's provider ID and the UID tag of another machine; otherwise
+// nil. The error has the code AlreadyExists and contains the instance, so that the caller can decide which machine owns
+// the instance. CreateInstance and DeleteInstance return the error of Foreign before they send a request that changes
+// something; InstanceStatus ignores a foreign UID tag. Foreign returns nil for a machine without a UID, because the
+// caller of such a machine has already decided which machine owns the instance.
 func Foreign(instance Instance, machine Machine) error {
 	of := instance.MachineUID
 	if instance.ProviderID != machine.ProviderID || machine.UID == "" || of == "" || of == machine.UID ||
@@ -106,17 +112,17 @@ func Foreign(instance Instance, machine Machine) error {
 	return refusal
 }
 
-// Instance is a VM as reported by the cloud.
+// Instance is a virtual machine as reported by the cloud.
 type Instance struct {
 	ProviderID string // value of node.spec.providerID
-	// name of its Node; empty: not known yet, and the Node is found by its provider ID
+	// NodeName is the name of the instance's Node. If NodeName is empty, callers find the Node by the provider ID.
 	NodeName       string
-	MachineName    string // tag with the name of its Machine
-	MachineUID     string // tag with the UID of its Machine; empty: it has no such tag
+	MachineName    string // value of the tag with the Machine's name
+	MachineUID     string // value of the tag with the Machine's UID; empty: the instance has no UID tag
 	Addresses      []Address
 	State          State
-	Created        time.Time // time of its creation by the cloud's clock; zero if the cloud does not report it
-	LastKnownState string    // the caller stores it, and passes it to the next call in Machine.LastKnownState
+	Created        time.Time // creation time by the cloud's clock; zero: the cloud does not report a creation time
+	LastKnownState string    // opaque state: the caller stores it and passes it on in Machine.LastKnownState
 }
 
 // State is the state of an instance.
@@ -124,36 +130,36 @@ type State string
 
 // The states of an instance. The empty state means that the cloud does not report a state.
 const (
-	Uninitialized State = "Uninitialized" // exists; InitializeInstance must run
+	Uninitialized State = "Uninitialized" // the instance exists; InitializeInstance must still run
 	Running       State = "Running"
-	Terminating   State = "Terminating" // the cloud has accepted its deletion
-	Terminated    State = "Terminated"  // it is gone, although the cloud still lists it; a Provider never returns it
+	Terminating   State = "Terminating" // the cloud has accepted the deletion of the instance
+	Terminated    State = "Terminated"  // the instance is deleted but still listed; only a Driver returns Terminated
 )
 
-// Address is one address of an instance. The types are those of node.status.addresses.
+// Address is one address of an instance. Type is a type of node.status.addresses, such as InternalIP.
 type Address struct {
 	Type    string
 	Address string
 }
 
-// Volume is a PersistentVolume's source, reduced to what a provider needs.
+// Volume is the part of a PersistentVolume that a provider needs.
 type Volume struct {
 	Name      string // name of the PersistentVolume
-	CSIDriver string // empty for in-tree volumes
-	Handle    string // CSI volume handle, or the in-tree source's ID
+	CSIDriver string // name of the CSI driver; empty for in-tree volumes
+	Handle    string // CSI volume handle, or volume ID of the in-tree source
 }
 
-// Secret has credentials and user data. Its methods return a placeholder, so that fmt and encoding/json never write its
-// values into a log or a payload.
+// Secret contains credentials and user data. The methods for fmt and encoding/json return a placeholder, so that no
+// value of a Secret reaches a log or a payload.
 type Secret map[string][]byte
 
-const redacted = "[redacted]"
+const redactedPlaceholder = "[redacted]"
 
 // String implements fmt.Stringer.
-func (Secret) String() string { return redacted }
+func (Secret) String() string { return redactedPlaceholder }
 
 // GoString implements fmt.GoStringer.
-func (Secret) GoString() string { return redacted }
+func (Secret) GoString() string { return redactedPlaceholder }
 
 // MarshalJSON implements json.Marshaler.
-func (Secret) MarshalJSON() ([]byte, error) { return json.Marshal(redacted) }
+func (Secret) MarshalJSON() ([]byte, error) { return json.Marshal(redactedPlaceholder) }

@@ -10,46 +10,46 @@ import (
 	"strings"
 )
 
-// minRedacted is the minimum length, in bytes, of a value that Redact replaces. Shorter values, such as "true" or
-// "eu-1", are not secrets, and without them messages would be unreadable.
-const minRedacted = 6
+// minRedactedLength is the minimum length, in bytes, of a value that Redact replaces. Shorter values, such as "true" or
+// "eu-1", are not secrets, and their replacement would make messages unreadable.
+const minRedactedLength = 6
 
-// minLine is the minimum length, in bytes, of a line that Redact replaces in a value with several lines. Shorter lines
-// are keywords of a format.
-const minLine = 8
+// minRedactedLineLength is the minimum length, in bytes, of a single line that Redact replaces if a value has several
+// lines. Lines shorter than minRedactedLineLength are keywords of a file format, not secrets.
+const minRedactedLineLength = 8
 
-// Redact replaces in text the values of the secret, and the single lines of these values. It knows the forms in which
-// requests carry a value: plain; escaped for JSON, XML or a URL; in base64. Clouds quote requests in their errors
-// ("token abc is not valid"), so a provider calls Redact for every text of its cloud before the text becomes an Error's
-// message. Package driver does so for a Driver.
+// Redact replaces the values of the Secret in a text, and also the single lines of these values. Redact finds a value
+// in these forms: plain; escaped for JSON, XML or a URL; in base64. Clouds quote requests in their errors ("token abc
+// is not valid"). So a provider must pass every text of its cloud through Redact before the text becomes the message of
+// an Error. Package driver calls Redact on behalf of a Driver.
 func (s Secret) Redact(text string) string {
 	var found []string
 	for _, value := range s {
-		// A cloud may quote a token without the line break with which it was pasted into the Secret.
+		// A cloud may quote a token without the line break at the end of the Secret's value.
 		for _, plain := range []string{string(value), strings.TrimSpace(string(value))} {
-			if len(plain) >= minRedacted {
-				found = append(found, forms(plain)...)
+			if len(plain) >= minRedactedLength {
+				found = append(found, encodedForms(plain)...)
 			}
 		}
 		for line := range strings.Lines(string(value)) {
-			if line = strings.TrimSpace(line); len(line) >= minLine {
+			if line = strings.TrimSpace(line); len(line) >= minRedactedLineLength {
 				found = append(found, line)
 				found = append(found, xmlForms(line)...)
 			}
 		}
 	}
-	// The longest value comes first: if it contains another value, nothing of it remains.
+	// Longer values are replaced first: a longer value may contain a shorter value, and no part of either must remain.
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
 	for _, value := range found {
-		text = strings.ReplaceAll(text, value, redacted)
+		text = strings.ReplaceAll(text, value, redactedPlaceholder)
 	}
 	return text
 }
 
-// forms returns the forms in which requests may carry a value. In the base64 of a longer text, such as "user:password",
-// a value has a different form for each of three offsets; forms returns these without the letters at both ends that
-// also depend on the neighbouring text.
-func forms(plain string) []string {
+// encodedForms returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
+// "user:password", the form of a value depends on its offset modulo 3. encodedForms returns all three base64 forms,
+// without the letters at both ends that also depend on the neighbouring text.
+func encodedForms(plain string) []string {
 	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
 		all = append(all, strings.Trim(string(quoted), `"`))
@@ -61,8 +61,8 @@ func forms(plain string) []string {
 			if offset == 0 {
 				all = append(all, whole)
 			}
-			first, last := (offset*8+5)/6, len(padded)*8/6 // letters that depend on this value alone
-			if last-first >= minRedacted {
+			first, last := (offset*8+5)/6, len(padded)*8/6 // range of the letters that depend only on the value
+			if last-first >= minRedactedLength {
 				all = append(all, whole[first:last])
 			}
 		}
@@ -70,11 +70,11 @@ func forms(plain string) []string {
 	return all
 }
 
-// xmlForms returns the forms of a value in XML: with quotation marks escaped as numbers, escaped as names, or
-// unescaped.
+// xmlForms returns the three forms of a value in XML: quotation marks as character numbers (&#34;), as entity names
+// (&quot;), or unescaped.
 func xmlForms(plain string) []string {
 	var numbers bytes.Buffer
-	_ = xml.EscapeText(&numbers, []byte(plain)) // a buffer never fails
+	_ = xml.EscapeText(&numbers, []byte(plain)) // a write to a bytes.Buffer never fails
 	return []string{
 		numbers.String(),
 		strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;").Replace(plain),

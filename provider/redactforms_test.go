@@ -12,7 +12,8 @@ import (
 	"millwright/provider"
 )
 
-// A cloud quotes a request in the form in which it was sent.
+// A cloud may quote a request in the encoding of the request, so Redact must find each encoded form of a Secret's
+// value.
 func TestRedactFindsASecretInEachFormOfARequest(t *testing.T) {
 	const token, key = `s3cr3t "token" <&> with/odd+letters=`, "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwgg\n-----END KEY-----\n"
 	secret := provider.Secret{"token": []byte(token), "key": []byte(key)}

@@ -13,8 +13,8 @@ import (
 // maxNameLength is the maximum length of a DNS label (RFC 1123), in bytes.
 const maxNameLength = 63
 
-// ValidateName returns an error if the name of a provider is not valid. Names are DNS labels, because they are part of
-// the names of task queues, of labels and of metrics.
+// ValidateName returns an error if the name of a provider is not a DNS label. Task queues, labels and metrics contain
+// the name of a provider.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -30,18 +30,19 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// TaskQueue returns the task queue of the workers that have a provider's credentials. Providers in other languages
-// depend on this name. TaskQueue does not validate the provider's name: ValidateName does.
+// TaskQueue returns the name of the task queue of a provider's workers, which have the credentials. Workers in other
+// languages depend on the name of the task queue. TaskQueue does not validate the provider's name; ValidateName does.
 func TaskQueue(name string) string { return "provider-" + name }
 
-// Registry finds the Provider for the name in a MachineClass. It is safe for concurrent use; the zero value is empty
-// and valid.
+// Registry maps the provider names of MachineClasses to Providers. A Registry is safe for concurrent use. The zero
+// value is an empty, valid Registry.
 type Registry struct {
 	mu        sync.RWMutex
 	providers map[string]Provider
 }
 
-// Register adds a provider. It refuses a name that is not a DNS label or is in use.
+// Register adds a provider to the Registry. Register returns an error if the name is not a DNS label or is already
+// registered.
 func (r *Registry) Register(name string, p Provider) error {
 	if err := ValidateName(name); err != nil {
 		return fmt.Errorf("register provider: %w", err)
@@ -61,17 +62,17 @@ func (r *Registry) Register(name string, p Provider) error {
 	return nil
 }
 
-// Lookup returns the provider with the name. There is no default for an empty name: a MachineClass without a provider
-// cannot be used. The error is an *Error with code InvalidArgument, because only a change of the class can correct it.
+// Lookup returns the provider with a name. An empty name has no default, because a MachineClass without a provider is
+// invalid. The error is an *Error with code InvalidArgument, because only a change of the MachineClass can correct it.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	if name == "" {
-		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.known())
+		return nil, Errorf(InvalidArgument, "the machine class names no provider; this worker has: %s", r.describeNames())
 	}
 	r.mu.RLock()
 	p, ok := r.providers[name]
 	r.mu.RUnlock()
 	if !ok {
-		return nil, Errorf(InvalidArgument, "provider %q is not known to this worker; it has: %s", name, r.known())
+		return nil, Errorf(InvalidArgument, "provider %q is not known to this worker; it has: %s", name, r.describeNames())
 	}
 	return p, nil
 }
@@ -83,7 +84,7 @@ func (r *Registry) Names() []string {
 	return slices.Sorted(maps.Keys(r.providers))
 }
 
-func (r *Registry) known() string {
+func (r *Registry) describeNames() string {
 	if names := r.Names(); len(names) > 0 {
 		return strings.Join(names, ", ")
 	}

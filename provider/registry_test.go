@@ -10,16 +10,16 @@ import (
 	"millwright/provider"
 )
 
-// nobody is a provider whose methods are not called.
-type nobody struct{ provider.Provider }
+// stubProvider is a Provider without methods: the tests of Registry call none of its methods.
+type stubProvider struct{ provider.Provider }
 
 func TestRegistry(t *testing.T) {
 	var r provider.Registry
-	require.NoError(t, r.Register("virtual", &nobody{}))
-	require.NoError(t, r.Register("aws", &nobody{}))
-	require.ErrorContains(t, r.Register("aws", &nobody{}), "the name is taken")
+	require.NoError(t, r.Register("virtual", &stubProvider{}))
+	require.NoError(t, r.Register("aws", &stubProvider{}))
+	require.ErrorContains(t, r.Register("aws", &stubProvider{}), "the name is taken")
 	require.ErrorContains(t, r.Register("none", nil), "it is nil")
-	require.ErrorContains(t, r.Register("", &nobody{}), "is empty")
+	require.ErrorContains(t, r.Register("", &stubProvider{}), "is empty")
 	assert.Equal(t, []string{"aws", "virtual"}, r.Names())
 
 	found, err := r.Lookup("virtual")
@@ -27,11 +27,11 @@ func TestRegistry(t *testing.T) {
 	assert.NotNil(t, found)
 }
 
-func TestLookupOfAnUnknownProviderSaysWhatThereIs(t *testing.T) {
+func TestLookupOfAnUnknownProviderListsTheKnownProviders(t *testing.T) {
 	var r provider.Registry
 	_, err := r.Lookup("gcp")
 	assert.EqualError(t, err, `provider "gcp" is not known to this worker; it has: none (InvalidArgument)`)
-	require.NoError(t, r.Register("virtual", &nobody{}))
+	require.NoError(t, r.Register("virtual", &stubProvider{}))
 	_, err = r.Lookup("")
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
 	assert.EqualError(t, err, `the machine class names no provider; this worker has: virtual (InvalidArgument)`)

@@ -2,37 +2,38 @@ package provider
 
 import "time"
 
-// Traits are what a cloud promises about creations and reads. Package driver derives from them how a creation makes
-// exactly one instance; docs/provider.md says what each combination guarantees. The zero value promises that reads are
-// never stale and that instances carry UIDs. It promises nothing about repeated create requests.
+// Traits are the guarantees of a cloud about create requests and reads. Package driver derives from the Traits how a
+// creation makes exactly one instance; docs/provider.md lists the result for each combination of Traits. The zero value
+// means: reads are never stale, instances carry UID tags, and every repeated create request may make an instance.
 type Traits struct {
-	// Idempotency says what makes the cloud refuse a second instance for one machine.
+	// Idempotency is the key by which the cloud refuses a second instance for one machine.
 	Idempotency Idempotency
 
-	// Named says that instances carry the name of their machine, and no UID. Such an instance belongs to the Machine
-	// with its name, in any class of the cluster, unless another Machine has its provider ID. ListInstances may then
-	// return the instances of all classes of the cluster.
+	// Named is true if instances carry the name of their machine but no UID tag. If Named is true, an instance belongs
+	// to the Machine with the instance's name, in any class of the cluster, unless another Machine has the instance's
+	// provider ID. If Named is true, ListInstances may return the instances of all classes of the cluster.
 	Named bool
 
-	// Window is the time from the moment at which a create request reaches the cloud until every read shows its
-	// instance, if the request made one. It includes the time in which an accepted request has no record yet, and the
-	// age of stale reads. Zero: reads are never stale.
+	// Window is the cloud's consistency window: the time from the arrival of a create request at the cloud until every
+	// read shows the instance of the request. Window includes the time before the cloud records an accepted request,
+	// and the age of stale reads. Zero means that reads are never stale.
 	Window time.Duration
 
-	// Expires says that a create request has a time after which the cloud refuses it, by the cloud's own clock. Without
-	// this, a request that a frozen process or the network has delayed may take effect at any time.
+	// Expires is true if a create request has an expiry time after which the cloud refuses the request, by the cloud's
+	// own clock. If Expires is false, a request delayed by a frozen process or by the network may take effect at any
+	// time.
 	Expires bool
 }
 
-// Idempotency says what makes a cloud refuse a second instance for one machine.
+// Idempotency is the key by which a cloud refuses a second instance for one machine.
 type Idempotency string
 
-// The kinds of idempotency. A token is the client token of a request, or another key of an instance that the cloud
-// keeps unique and that the driver derives from Request.Token, such as a UUID. The name is the name of the Machine: two
-// Machines with the same name cannot have instances at the same time.
+// The kinds of idempotency. With ByToken, the key is the client token of a request, or another unique key of an
+// instance that the driver derives from Request.Token, such as a UUID. With ByName, the key is the name of the Machine:
+// two Machines with the same name cannot have instances at the same time.
 const (
-	NotIdempotent Idempotency = "" // each create request makes an instance
-	// a create request with the token of an earlier request returns the instance of the earlier request
+	NotIdempotent Idempotency = "" // each create request makes another instance
+	// ByToken: a create request with the token of an earlier request returns the instance of the earlier request.
 	ByToken Idempotency = "Token"
-	ByName  Idempotency = "Name" // a create request with the name of an existing instance is refused with AlreadyExists
+	ByName  Idempotency = "Name" // the cloud refuses a create request with the name of an existing instance: AlreadyExists
 )

@@ -16,22 +16,23 @@ import (
 	"millwright/process"
 )
 
-// clients are those of the control cluster and the target cluster, which may be the same.
+// clients are the clients of the control cluster and the target cluster. The control cluster may also be the target
+// cluster.
 type clients struct {
-	config   *rest.Config         // of the control cluster
-	machines versioned.Interface  // machine objects
-	control  kubernetes.Interface // Secrets of classes, Leases
-	events   record.EventRecorder // of the control cluster
-	metadata metadata.Interface   // of the control cluster's Secrets; nil if they get no finalizers
-	target   kubernetes.Interface // nodes, bootstrap tokens; nil without a target cluster
+	config   *rest.Config         // configuration for the control cluster
+	machines versioned.Interface  // client of machine objects
+	control  kubernetes.Interface // client of the classes' Secrets and of Leases
+	events   record.EventRecorder // recorder of events in the control cluster
+	metadata metadata.Interface   // client of the control cluster's Secrets; nil if Secrets get no finalizers
+	target   kubernetes.Interface // client of nodes and bootstrap tokens; nil without a target cluster
 }
 
-// agent is the worker's user agent, as the logs of API servers show it.
-const agent = "millwright-worker"
+// userAgent is the worker's user agent in the logs of API servers.
+const userAgent = "millwright-worker"
 
-// connect makes the clients, whose watches notice restores. It sends no request yet.
-func connect(o options, restores *cache.Restores) (c clients, err error) {
-	control, err := o.Kubernetes(agent)
+// newClients makes the clients. Their watches notice restores of an API server. newClients sends no request.
+func newClients(o options, restores *cache.Restores) (c clients, err error) {
+	control, err := o.Kubernetes(userAgent)
 	if err != nil {
 		return c, err
 	}
@@ -43,13 +44,13 @@ func connect(o options, restores *cache.Restores) (c clients, err error) {
 	if c.control, err = process.KubernetesClient(control); err != nil {
 		return c, err
 	}
-	c.events = recorder(c.control)
+	c.events = newRecorder(c.control)
 	if o.guardSecrets {
 		if c.metadata, err = metadata.NewForConfig(control); err != nil {
 			return c, fmt.Errorf("make client: %w", err)
 		}
 	}
-	target, err := o.Target(agent)
+	target, err := o.Target(userAgent)
 	if err != nil || target == nil {
 		return c, err
 	}
@@ -57,33 +58,33 @@ func connect(o options, restores *cache.Restores) (c clients, err error) {
 	return c, err
 }
 
-// drainingClient returns the client of a cluster whose nodes are drained.
+// drainingClient returns a client for a cluster whose nodes are drained.
 func drainingClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return impatient{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noRetryTransport{next} })
 	return process.KubernetesClient(config)
 }
 
-// workloads says how the nodes of workload clusters of Cluster API are reached. Their clients have the same rate limit as
-// those of the target cluster.
+// workloads returns the access to the workload clusters of Cluster API. The clients of workload clusters have the same
+// rate limit as the clients of the target cluster.
 func (c clients) workloads(o options) capidrain.Access {
 	return capidrain.Access{Secrets: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 		config = rest.CopyConfig(config)
-		config.UserAgent = agent
+		config.UserAgent = userAgent
 		o.Limit(config)
 		return drainingClient(config)
 	}}
 }
 
-// impatient returns the refusal of an eviction at once. Otherwise the client would wait and retry up to ten times,
-// while the drain knows better when a budget allows the eviction.
-type impatient struct{ next http.RoundTripper }
+// noRetryTransport returns the refusal of an eviction at once. With a Retry-After header, the client would wait and
+// retry up to ten times, although the drain knows better when a budget allows the eviction.
+type noRetryTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (i impatient) RoundTrip(request *http.Request) (*http.Response, error) {
+func (i noRetryTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := i.next.RoundTrip(request)
 	if err == nil && strings.HasSuffix(request.URL.Path, "/eviction") {
-		response.Header.Del("Retry-After") // the body has it, too
+		response.Header.Del("Retry-After") // the body of the refusal also has the delay
 	}
 	return response, err
 }

@@ -11,19 +11,19 @@ import (
 	"millwright/observe/cache"
 )
 
-// tellsForeign returns a function that records a warning event on each object without a controller reference in a
-// namespace for which in returns true. The event says that Millwright leaves the namespace to another controller, and
-// why. Each worker records these events.
-func tellsForeign(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
+// foreignEventRecorder returns a function that records a warning event on each object without a controller reference in
+// the namespaces for which in returns true. The event says that another controller manages the namespace, and why. Each
+// worker records these events.
+func foreignEventRecorder(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
 	return func(why string, in func(string) bool) {
 		here := func(namespace string) bool { return cluster.InScope(namespace) && in(namespace) }
-		tell(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
-		tell(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
-		tell(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
+		recordWarnings(events, cache.All[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
+		recordWarnings(events, cache.All[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
+		recordWarnings(events, cache.All[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
 	}
 }
 
-func tell[O interface {
+func recordWarnings[O interface {
 	metav1.Object
 	runtime.Object
 }](events record.EventRecorder, objects []O, here func(namespace string) bool, why string) {

@@ -1,5 +1,5 @@
-// Package main runs Millwright's worker: the process that runs workflows and activities. It only connects other
-// packages: clients, caches, providers, task queues, metrics and health.
+// Package main runs Millwright's worker: the process that runs workflows and activities. Package main only connects
+// other packages: clients, caches, providers, task queues, metrics and health.
 package main
 
 import (
@@ -21,23 +21,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// options are the flags of this process.
+// options are the flags of the worker.
 type options struct {
 	process.Flags
-	nameBefore   string
-	queues       string
-	virtualcloud string
-	adopt        bool
-	guardSecrets bool
-	tokenGroups  string
-	draining     drain.Settings
-	maxDrains    int
-	cloud        serve.CloudFlags
-	preflight    process.PreflightFlags
-	rollout      process.RolloutFlags
-	mcm          process.MCMFlags
-	scope        process.ScopeFlags
-	clusterAPI   process.ClusterAPIFlags
+	formerName          string
+	queues              string
+	virtualCloudAddress string
+	adoptBeforeCreate   bool
+	guardSecrets        bool
+	tokenGroups         string
+	draining            drain.Settings
+	maxDrains           int
+	cloud               serve.CloudFlags
+	preflight           process.PreflightFlags
+	rollout             process.RolloutFlags
+	mcm                 process.MCMFlags
+	scope               process.ScopeFlags
+	clusterAPI          process.ClusterAPIFlags
 }
 
 func main() {
@@ -51,7 +51,7 @@ func command() *cobra.Command {
 		Short:   "Run Millwright's workflows and activities: serve task queues of Temporal",
 		Version: commandline.Version(),
 		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return execute(c.Context(), o) },
+		RunE:    func(c *cobra.Command, _ []string) error { return runWorker(c.Context(), o) },
 	}
 	set := c.Flags()
 	o.Register(set)
@@ -62,7 +62,7 @@ func command() *cobra.Command {
 	o.clusterAPI.Register(set)
 	o.cloud.Register(set)
 	set.StringVar(
-		&o.nameBefore,
+		&o.formerName,
 		"accept-new-cluster-name",
 		"",
 		"former value of --cluster-name, if it was changed on purpose: the worker starts although the Lease of the workers has that name; give all instances the new name as their tag first, or Millwright takes them for gone",
@@ -74,13 +74,13 @@ func command() *cobra.Command {
 		"task queues that this worker polls, separated by commas",
 	)
 	set.StringVar(
-		&o.virtualcloud,
+		&o.virtualCloudAddress,
 		"virtualcloud-address",
 		"",
 		"URL of the virtual cloud; required when --queues has provider-virtual",
 	)
 	set.BoolVar(
-		&o.adopt,
+		&o.adoptBeforeCreate,
 		"adopt-before-create",
 		true,
 		"before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine",
@@ -124,13 +124,13 @@ func command() *cobra.Command {
 	return c
 }
 
-// execute serves the task queues until ctx ends; running activities get time to finish.
-func execute(ctx context.Context, o options) error {
+// runWorker serves the task queues until ctx ends. Running activities get time to finish.
+func runWorker(ctx context.Context, o options) error {
 	name, err := o.Installation()
 	if err != nil {
 		return err
 	}
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	p, err := o.Start(ctx)
@@ -138,7 +138,7 @@ func execute(ctx context.Context, o options) error {
 		return err
 	}
 	restores := cache.NewRestores()
-	clients, err := connect(o, restores)
+	clients, err := newClients(o, restores)
 	if err != nil {
 		return err
 	}
@@ -154,17 +154,17 @@ func execute(ctx context.Context, o options) error {
 	if err := process.Claim(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
-	filled, err := watch(ctx, o, clients)
+	filled, err := fillCaches(ctx, o, clients)
 	if err != nil {
 		return err
 	}
 	fatal := serve.NewFatal()
 	if here != nil {
-		here.watch(temporal, o.Connection.Namespace, filled.cluster)
-		if err := here.begin(ctx); err != nil {
+		here.setDependencies(temporal, o.Connection.Namespace, filled.cluster)
+		if err := here.beginPresence(ctx); err != nil {
 			return err
 		}
-		go here.keepOrFail(ctx, fatal)
+		go here.keepRenewingOrFail(ctx, fatal)
 		go func() {
 			if err := restores.AwaitRestore(ctx); err != nil {
 				fatal.Fail(err)
@@ -180,8 +180,8 @@ func execute(ctx context.Context, o options) error {
 	return serve.UntilStopped(ctx, workers, fatal)
 }
 
-// check returns an error if a flag has a value that cannot be used.
-func (o *options) check() error {
+// validate returns an error if a flag has an invalid value.
+func (o *options) validate() error {
 	for group := range strings.SplitSeq(o.tokenGroups, ",") {
 		if group != "" && !strings.HasPrefix(group, "system:bootstrappers:") {
 			return fmt.Errorf(
@@ -193,8 +193,8 @@ func (o *options) check() error {
 	return o.cloud.Check()
 }
 
-// checkName returns the presence of this worker, or an error if the installation had another name. It is nil if this
-// worker serves no queue of the core: such a worker has no Lease.
+// checkName returns the presence of this worker, or an error if the installation had another name. A worker that serves
+// no core queue has no Lease: checkName then returns nil.
 func checkName(
 	ctx context.Context,
 	o options,
@@ -206,18 +206,18 @@ func checkName(
 		return nil, nil
 	}
 	leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-	here := newPresence(leases, name, run.Installation(o.nameBefore), serve.NewHeartbeat(p.Registry), p.Logger)
-	return here, here.check(ctx)
+	here := newPresence(leases, name, run.Installation(o.formerName), serve.NewHeartbeat(p.Registry), p.Logger)
+	return here, here.checkInstallation(ctx)
 }
 
-// caches are what a worker that serves the core decides from.
+// caches are the caches from which a worker of the core queues decides.
 type caches struct {
-	cluster *cache.Cluster // nil: this worker needs no caches
-	api     *capi.Cache    // nil: no objects of Cluster API are reconciled
+	cluster    *cache.Cluster // caches of the clusters; nil: the worker needs no caches
+	clusterAPI *capi.Cache    // caches of Cluster API; nil: no objects of Cluster API are reconciled
 }
 
-// watch fills the caches; zero if this worker needs none.
-func watch(ctx context.Context, o options, clients clients) (none caches, err error) {
+// fillCaches fills the caches. fillCaches returns zero caches if the worker needs none.
+func fillCaches(ctx context.Context, o options, clients clients) (none caches, err error) {
 	if !o.servesCore() {
 		return none, nil
 	}
@@ -251,14 +251,16 @@ func watch(ctx context.Context, o options, clients clients) (none caches, err er
 	if err := cluster.Start(ctx); err != nil {
 		return none, err
 	}
-	cluster.OnForeign(tellsForeign(cluster, clients.events))
+	cluster.OnOtherController(foreignEventRecorder(cluster, clients.events))
 	return caches{cluster, api}, nil
 }
 
-// servesCore reports whether this worker serves a queue of workflows and cluster activities. A worker that only calls a
+// servesCore reports whether the worker serves a queue of workflows or cluster activities. A worker that only calls a
 // cloud needs no caches and no permission to list objects.
-func (o *options) servesCore() bool { return slices.ContainsFunc(strings.Split(o.queues, ","), isCore) }
+func (o *options) servesCore() bool {
+	return slices.ContainsFunc(strings.Split(o.queues, ","), isCoreQueue)
+}
 
-func isCore(queue string) bool {
+func isCoreQueue(queue string) bool {
 	return queue == run.QueueMachines || queue == run.QueueKubernetes || queue == run.QueueDrains
 }

@@ -25,67 +25,70 @@ import (
 )
 
 const (
-	// renewEach is the time between two renewals. Sources: with the Lease of the bridge, 8 requests a minute; millwright
-	// reports an absence after three missed renewals.
-	renewEach = 15 * time.Second
-	// absentAfter is the shortest absence that counts. Source: four missed renewals, and far below the shortest timeout
-	// that is of use.
-	absentAfter = time.Minute
-	// mostAbsences is the number of absences that are kept: the newest ones. Source: 4 KiB of an annotation.
-	mostAbsences = 50
-	// presenceTimeout bounds one renewal. Source: a third of renewEach.
+	// renewInterval is the interval between two renewals of the Lease. Sources: together with the Lease of the bridge, 8
+	// requests per minute; millwright reports an absence after three missed renewals.
+	renewInterval = 15 * time.Second
+	// minAbsence is the shortest absence that counts. Source: four missed renewals, and far below the shortest useful
+	// timeout.
+	minAbsence = time.Minute
+	// maxAbsences is the maximum number of recorded absences; the oldest absences are dropped. Source: 4 KiB of an
+	// annotation.
+	maxAbsences = 50
+	// presenceTimeout is the timeout of one renewal. Source: a third of renewInterval.
 	presenceTimeout = 5 * time.Second
 )
 
-// presence keeps the Lease of the workers. A worker renews it while Temporal and the control cluster answer. After a
-// gap of more than absentAfter, whoever renews it first adds the gap to the absences: time that does not count as
-// slowness of a machine or of a rollout. All times are of the API server: clocks of workers may differ.
+// presence renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer.
+// After a gap of more than minAbsence, the first worker to renew the Lease adds the gap to the absences. The time of
+// an absence does not count as slowness of a machine or of a rollout. All times are of the API server, because clocks
+// of workers may differ.
 type presence struct {
-	leases   typedcoordinationv1.LeaseInterface
-	of       run.Installation
-	before   run.Installation            // former name of the installation; empty: it was not changed
-	scope    cache.Scope                 // of this installation
-	answers  func(context.Context) error // returns nil if Temporal answers
-	identity string
-	known    func(cache.Absences)
-	log      *slog.Logger
+	leases             typedcoordinationv1.LeaseInterface
+	installation       run.Installation
+	formerInstallation run.Installation            // former name of the installation; empty: the name was not changed
+	scope              cache.Scope                 // namespaces that this installation manages
+	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
+	identity           string
+	onAbsences         func(cache.Absences)
+	log                *slog.Logger
 
-	heartbeat prometheus.Gauge
-	renewed   time.Time // when this process last renewed the Lease, by its own clock; zero: never
-	// the Lease as this process wrote it last, so that a single worker need not read it; nil: it has to be read
-	kept    *coordinationv1.Lease
-	failing bool
+	heartbeat   prometheus.Gauge
+	lastRenewal time.Time // last renewal by this process, by the process's clock; zero: never
+	// lastLease is the Lease as this process last wrote it, so that a single worker need not read the Lease; nil: read the
+	// Lease.
+	lastLease *coordinationv1.Lease
+	isFailing bool
 }
 
-// newPresence returns the presence of this worker. It needs watch before it can begin.
+// newPresence returns the presence of this worker. Call setDependencies before beginPresence.
 func newPresence(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
 	heartbeat prometheus.Gauge,
 	log *slog.Logger,
 ) *presence {
-	host, _ := os.Hostname() // if it fails, the process ID remains
+	host, _ := os.Hostname() // on an error, the process ID still identifies the worker
 	return &presence{
-		leases:    leases,
-		of:        of,
-		before:    before,
-		identity:  fmt.Sprintf("%s-%d", host, os.Getpid()),
-		heartbeat: heartbeat,
-		log:       log,
+		leases:             leases,
+		installation:       of,
+		formerInstallation: before,
+		identity:           fmt.Sprintf("%s-%d", host, os.Getpid()),
+		heartbeat:          heartbeat,
+		log:                log,
 	}
 }
 
-// watch sets what the presence depends on, and the cache that gets the absences.
-func (p *presence) watch(temporal client.Client, namespace string, cluster *cache.Cluster) {
-	p.answers = func(ctx context.Context) error { // a request that Temporal answers from its database
+// setDependencies sets the Temporal client, the cache that gets the absences, and the scope.
+func (p *presence) setDependencies(temporal client.Client, namespace string, cluster *cache.Cluster) {
+	p.checkTemporal = func(ctx context.Context) error { // Temporal answers this request from its database
 		_, err := temporal.WorkflowService().
 			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	p.known, p.scope = cluster.SetAbsences, cluster.Scope
+	p.onAbsences, p.scope = cluster.SetAbsences, cluster.Scope
 }
 
-// renamedError says that the workers of this control cluster had another name of the installation.
+// renamedError means that the workers of this control cluster used another name of the installation.
 type renamedError struct{ Lease, Theirs, Ours string }
 
 func (e *renamedError) Error() string {
@@ -98,44 +101,44 @@ func (e *renamedError) Error() string {
 	)
 }
 
-// compare returns a renamedError if a Lease has another name than this worker, and --accept-new-cluster-name does not
-// say that the name was changed. A Lease without a name is of an earlier version.
-func (p *presence) compare(lease *coordinationv1.Lease) error {
+// compareName returns a renamedError if a Lease has another name than this worker, unless --accept-new-cluster-name has
+// the Lease's name. A Lease without a name was written by an earlier version.
+func (p *presence) compareName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
-	case "", p.of, p.before:
+	case "", p.installation, p.formerInstallation:
 		return nil
 	default:
-		return &renamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.of)}
+		return &renamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.installation)}
 	}
 }
 
-// check returns a renamedError if the installation had another name, before anything is done under the new one. It
-// tries again until the API server answers or ctx ends. It changes nothing.
-func (p *presence) check(ctx context.Context) error {
-	return p.untilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
+// checkInstallation returns a renamedError if the installation had another name, before anything is done under the new
+// name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes nothing.
+func (p *presence) checkInstallation(ctx context.Context) error {
+	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 		defer cancel()
 		lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err): // no worker has ever run here
+		case apierrors.IsNotFound(err): // no worker has ever run for this control cluster
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the Lease: %w", err)
-		case p.before != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.of):
-			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.of)
+		case p.formerInstallation != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.installation):
+			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.installation)
 		}
-		return p.compare(lease)
+		return p.compareName(lease)
 	})
 }
 
-// begin renews the Lease for the first time, so that the first decision knows of the absence before. It tries again
-// until ctx ends. It returns a renamedError if the installation had another name.
-func (p *presence) begin(ctx context.Context) error {
-	return p.untilDone(ctx, "record the presence of this worker", p.renew)
+// beginPresence renews the Lease for the first time, so that the first decision knows the last absence. beginPresence
+// retries until ctx ends. beginPresence returns a renamedError if the installation had another name.
+func (p *presence) beginPresence(ctx context.Context) error {
+	return p.retryUntilDone(ctx, "record the presence of this worker", p.renew)
 }
 
-// untilDone tries something each second until it succeeds, the installation turns out to be renamed, or ctx ends.
-func (p *presence) untilDone(ctx context.Context, what string, try func(context.Context) error) error {
+// retryUntilDone calls try each second until try succeeds, try returns a renamedError, or ctx ends.
+func (p *presence) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
 		if _, renamed := errors.AsType[*renamedError](err); err == nil || renamed {
@@ -156,46 +159,46 @@ func (p *presence) untilDone(ctx context.Context, what string, try func(context.
 	}
 }
 
-// keep renews the Lease until ctx ends. It returns a renamedError if a worker with another name of the installation has
-// renewed it: this one must not go on.
-func (p *presence) keep(ctx context.Context) error {
+// keepRenewing renews the Lease until ctx ends. keepRenewing returns a renamedError if a worker with another name of
+// the installation has renewed the Lease: this worker must then stop.
+func (p *presence) keepRenewing(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(renewEach):
+		case <-time.After(renewInterval):
 		}
 		err := p.renew(ctx)
 		if _, renamed := errors.AsType[*renamedError](err); renamed {
 			return err
 		}
-		if apierrors.IsConflict(err) { // another worker is at work
+		if apierrors.IsConflict(err) { // another worker renewed the Lease
 			continue
 		}
-		if failing := err != nil; failing != p.failing && ctx.Err() == nil {
-			p.failing = failing
+		if failing := err != nil; failing != p.isFailing && ctx.Err() == nil {
+			p.isFailing = failing
 			p.log.Warn("presence of the workers", "recorded", !failing, "error", err)
 		}
 	}
 }
 
-// keepOrFail calls keep, and ends the process with its error.
-func (p *presence) keepOrFail(ctx context.Context, fatal serve.Fatal) {
-	if err := p.keep(ctx); err != nil {
+// keepRenewingOrFail calls keepRenewing, and ends the process with its error.
+func (p *presence) keepRenewingOrFail(ctx context.Context, fatal serve.Fatal) {
+	if err := p.keepRenewing(ctx); err != nil {
 		fatal.Fail(err)
 	}
 }
 
-// renew renews the Lease once, and records the absence before it if there was one.
+// renew renews the Lease once, and records the absence before the renewal if there was an absence.
 func (p *presence) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	if err := p.answers(ctx); err != nil {
+	if err := p.checkTemporal(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
-	if lease := p.kept; lease != nil && time.Since(p.renewed) < absentAfter/2 {
-		// after a longer pause, others may have renewed it: it is read
-		p.kept = nil
+	if lease := p.lastLease; lease != nil && time.Since(p.lastRenewal) < minAbsence/2 {
+		// After a longer pause, other workers may have renewed the Lease: read the Lease.
+		p.lastLease = nil
 		err := p.renewLease(ctx, lease.DeepCopy())
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
@@ -204,7 +207,7 @@ func (p *presence) renew(ctx context.Context) error {
 	lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeaseWorkers}}
-		p.stamp(lease)
+		p.stampLease(lease)
 		lease, err = p.leases.Create(ctx, lease, metav1.CreateOptions{})
 	}
 	if err != nil {
@@ -213,58 +216,59 @@ func (p *presence) renew(ctx context.Context) error {
 	return p.renewLease(ctx, lease)
 }
 
-// renewLease renews a Lease that was read or written last in this state, and records the absence before it if there was
-// one.
+// renewLease renews a Lease in the state in which it was last read or written. renewLease records the absence before
+// the renewal if there was an absence.
 func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
-	if err := p.compare(lease); err != nil {
+	if err := p.compareName(lease); err != nil {
 		return err
 	}
-	// The time of the API server is known only after a write. So the beginning of a possible absence is written first, and
-	// its end is computed from the answer. If this process dies in between, the next one goes on from there.
+	// Only the answer to a write has the API server's time. The first write records the start of a possible absence; the
+	// end of the absence is computed from the answer. If this process ends between both writes of the Lease, the next
+	// worker continues with the recorded start.
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" &&
-		(p.renewed.IsZero() || time.Since(p.renewed) > absentAfter/2) {
+		(p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2) {
 		metav1.SetMetaDataAnnotation(
 			&lease.ObjectMeta,
 			v1alpha1.AnnotationAbsentSince,
-			writtenAt(lease).UTC().Format(time.RFC3339),
+			lastWriteTime(lease).UTC().Format(time.RFC3339),
 		)
 	}
-	if lease, err = p.write(ctx, lease); err != nil {
+	if lease, err = p.writeLease(ctx, lease); err != nil {
 		return err
 	}
-	absences := absencesOf(lease)
+	absences := readAbsences(lease)
 	if begin := lease.Annotations[v1alpha1.AnnotationAbsentSince]; begin != "" {
 		since, err := time.Parse(time.RFC3339, begin)
-		if now := writtenAt(lease); err == nil && now.Sub(since) > absentAfter {
+		if now := lastWriteTime(lease); err == nil && now.Sub(since) > minAbsence {
 			absences = append(absences, cache.Absence{From: since, To: now})
-			absences = absences[max(len(absences)-mostAbsences, 0):]
+			absences = absences[max(len(absences)-maxAbsences, 0):]
 			p.log.Warn("no worker was at work", "from", since, "to", now)
 		}
 		if err := setAbsences(lease, absences); err != nil {
 			return err
 		}
-		if lease, err = p.write(ctx, lease); err != nil {
+		if lease, err = p.writeLease(ctx, lease); err != nil {
 			return err
 		}
 	}
-	p.renewed, p.kept = time.Now(), lease
-	p.heartbeat.Set(float64(p.renewed.Unix()))
-	p.known(absencesOf(lease))
+	p.lastRenewal, p.lastLease = time.Now(), lease
+	p.heartbeat.Set(float64(p.lastRenewal.Unix()))
+	p.onAbsences(readAbsences(lease))
 	return nil
 }
 
-// stamp sets the holder, the time of a renewal, the name of the installation, and the namespaces on which it acts.
-func (p *presence) stamp(lease *coordinationv1.Lease) {
-	scope, _ := json.Marshal(p.scope) // cannot fail
+// stampLease sets the holder, the renewal time, the installation's name, and the installation's namespaces.
+func (p *presence) stampLease(lease *coordinationv1.Lease) {
+	scope, _ := json.Marshal(p.scope) // Marshal of a Scope cannot fail
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationScope, string(scope))
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.of))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.installation))
 }
 
-// write renews the Lease. It returns a conflict if another worker was faster.
-func (p *presence) write(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	p.stamp(lease)
+// writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.
+func (p *presence) writeLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	p.stampLease(lease)
 	lease, err := p.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("renew the Lease: %w", err)
@@ -272,7 +276,7 @@ func (p *presence) write(ctx context.Context, lease *coordinationv1.Lease) (*coo
 	return lease, nil
 }
 
-// setAbsences writes the absences into the Lease, and removes the beginning of a possible one.
+// setAbsences writes the absences to the Lease, and removes the start of a possible absence.
 func setAbsences(lease *coordinationv1.Lease, absences cache.Absences) error {
 	text, err := json.Marshal(absences)
 	if err != nil {
@@ -283,16 +287,16 @@ func setAbsences(lease *coordinationv1.Lease, absences cache.Absences) error {
 	return nil
 }
 
-// absencesOf reads the absences from the Lease. What cannot be read counts as none.
-func absencesOf(lease *coordinationv1.Lease) (absences cache.Absences) {
+// readAbsences reads the absences from the Lease. readAbsences returns nil if the absences are unreadable.
+func readAbsences(lease *coordinationv1.Lease) (absences cache.Absences) {
 	if json.Unmarshal([]byte(lease.Annotations[v1alpha1.AnnotationAbsences]), &absences) != nil {
 		return nil
 	}
 	return slices.Clip(absences)
 }
 
-// writtenAt returns when an object was last written, by the clock of the API server.
-func writtenAt(o metav1.Object) time.Time {
+// lastWriteTime returns the time of an object's last write, by the API server's clock.
+func lastWriteTime(o metav1.Object) time.Time {
 	last := o.GetCreationTimestamp().Time
 	for _, entry := range o.GetManagedFields() {
 		if entry.Time != nil && entry.Time.After(last) {

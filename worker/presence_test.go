@@ -26,22 +26,22 @@ import (
 	"millwright/workflows/run"
 )
 
-// server is an API server with one Lease, whose clock is ahead of that of the workers.
-type server struct {
-	client *fake.Clientset
-	skew   time.Duration
-	lease  *coordinationv1.Lease
-	fails  error // of the next writes
-	writes int   // so far
+// leaseServer is an API server with one Lease. The server's clock is ahead of the workers' clocks by skew.
+type leaseServer struct {
+	client     *fake.Clientset
+	skew       time.Duration
+	lease      *coordinationv1.Lease
+	writeError error // error of the next writes
+	writeCount int   // number of writes
 }
 
-func newServer(skew time.Duration) *server {
-	s := &server{client: fake.NewClientset(), skew: skew}
+func newLeaseServer(skew time.Duration) *leaseServer {
+	s := &leaseServer{client: fake.NewClientset(), skew: skew}
 	write := func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if s.fails != nil {
-			return true, nil, s.fails
+		if s.writeError != nil {
+			return true, nil, s.writeError
 		}
-		at := metav1.NewTime(s.now())
+		at := metav1.NewTime(s.currentTime())
 		lease := action.(interface{ GetObject() runtime.Object }).GetObject().(*coordinationv1.Lease).DeepCopy()
 		if s.lease != nil && lease.ResourceVersion != s.lease.ResourceVersion {
 			return true, nil, apierrors.NewConflict(
@@ -50,8 +50,8 @@ func newServer(skew time.Duration) *server {
 				errors.New("it has another version"),
 			)
 		}
-		s.writes++
-		lease.ResourceVersion = strconv.Itoa(s.writes)
+		s.writeCount++
+		lease.ResourceVersion = strconv.Itoa(s.writeCount)
 		s.lease = lease
 		s.lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "worker", Time: &at}}
 		return true, s.lease.DeepCopy(), nil
@@ -67,108 +67,108 @@ func newServer(skew time.Duration) *server {
 	return s
 }
 
-// now is the time of the API server.
-func (s *server) now() time.Time { return time.Now().Add(s.skew).Truncate(time.Second) }
+// currentTime returns the API server's time.
+func (s *leaseServer) currentTime() time.Time { return time.Now().Add(s.skew).Truncate(time.Second) }
 
-// colleague is a worker that starts now.
-type colleague struct {
+// testWorker is a worker that starts now.
+type testWorker struct {
 	*presence
-	seen cache.Absences
-	read *prometheus.Registry // of its metrics
-	away error                // of Temporal
+	absences      cache.Absences
+	registry      *prometheus.Registry // registry of the worker's metrics
+	temporalError error                // error of Temporal
 }
 
-func (s *server) worker() *colleague {
-	c := &colleague{read: prometheus.NewRegistry()}
+func (s *leaseServer) newWorker() *testWorker {
+	c := &testWorker{registry: prometheus.NewRegistry()}
 	c.presence = &presence{
 		leases: s.client.CoordinationV1().
 			Leases("millwright"),
-		of:        "prod",
-		scope:     cache.Scope{Only: []string{"shop"}},
-		identity:  "w",
-		heartbeat: serve.NewHeartbeat(c.read),
-		log:       slog.New(slog.DiscardHandler),
-		answers:   func(context.Context) error { return c.away },
-		known:     func(a cache.Absences) { c.seen = a },
+		installation:  "prod",
+		scope:         cache.Scope{Only: []string{"shop"}},
+		identity:      "w",
+		heartbeat:     serve.NewHeartbeat(c.registry),
+		log:           slog.New(slog.DiscardHandler),
+		checkTemporal: func(context.Context) error { return c.temporalError },
+		onAbsences:    func(a cache.Absences) { c.absences = a },
 	}
 	return c
 }
 
-// lastBeat returns the value of the worker's metric.
-func (c *colleague) lastBeat(t *testing.T) time.Time {
+// lastHeartbeat returns the value of the worker's heartbeat metric.
+func (c *testWorker) lastHeartbeat(t *testing.T) time.Time {
 	t.Helper()
-	families, err := c.read.Gather()
+	families, err := c.registry.Gather()
 	require.NoError(t, err)
 	require.Len(t, families, 1)
 	return time.Unix(int64(families[0].GetMetric()[0].GetGauge().GetValue()), 0)
 }
 
-// works renews the Lease for the time d.
-func (c *colleague) works(t *testing.T, d time.Duration) {
+// renewFor starts the presence and renews the Lease for the time d.
+func (c *testWorker) renewFor(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	require.NoError(t, c.begin(ctx))
-	require.NoError(t, c.keep(ctx))
+	require.NoError(t, c.beginPresence(ctx))
+	require.NoError(t, c.keepRenewing(ctx))
 }
 
 func TestAbsencesOfWorkers(t *testing.T) {
 	t.Run("none runs for ten minutes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(8 * time.Minute)
-			first := s.worker()
-			first.works(t, 61*time.Second)
-			require.Empty(t, first.seen)
+			s := newLeaseServer(8 * time.Minute)
+			first := s.newWorker()
+			first.renewFor(t, 61*time.Second)
+			require.Empty(t, first.absences)
 			require.Equal(t, "prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
 			require.Equal(t, "namespaces shop", cache.ScopeOf(s.lease).String())
-			from := s.now().Add(-time.Second) // of the last renewal
+			from := s.currentTime().Add(-time.Second) // time of the last renewal
 			time.Sleep(10 * time.Minute)
-			second := s.worker()
-			require.NoError(t, second.begin(t.Context()))
-			require.Equal(t, cache.Absences{{From: from.UTC(), To: s.now().UTC()}}, second.seen)
-			third := s.worker()
-			require.NoError(t, third.begin(t.Context()))
-			require.Equal(t, second.seen, third.seen, "an absence is recorded once")
+			second := s.newWorker()
+			require.NoError(t, second.beginPresence(t.Context()))
+			require.Equal(t, cache.Absences{{From: from.UTC(), To: s.currentTime().UTC()}}, second.absences)
+			third := s.newWorker()
+			require.NoError(t, third.beginPresence(t.Context()))
+			require.Equal(t, second.absences, third.absences, "an absence is recorded once")
 		})
 	})
 	t.Run("a restart, or one of two workers", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(0)
-			one, two := s.worker(), s.worker()
-			one.works(t, 45*time.Second)
+			s := newLeaseServer(0)
+			one, two := s.newWorker(), s.newWorker()
+			one.renewFor(t, 45*time.Second)
 			time.Sleep(50 * time.Second)
-			two.works(t, 5*time.Minute)
-			require.NoError(t, one.begin(t.Context()), "it was stopped for five minutes, while the other worked")
-			require.Empty(t, one.seen)
-			require.Empty(t, two.seen)
+			two.renewFor(t, 5*time.Minute)
+			require.NoError(t, one.beginPresence(t.Context()), "it was stopped for five minutes, while the other worked")
+			require.Empty(t, one.absences)
+			require.Empty(t, two.absences)
 		})
 	})
 	t.Run("Temporal or the API server does not answer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(0)
-			w := s.worker()
-			require.NoError(t, w.begin(t.Context()))
-			w.goesOn(t, time.Minute)
-			w.away = errors.New("unavailable")
+			s := newLeaseServer(0)
+			w := s.newWorker()
+			require.NoError(t, w.beginPresence(t.Context()))
+			w.keepFor(t, time.Minute)
+			w.temporalError = errors.New("unavailable")
 			silent := time.Now()
-			w.goesOn(t, 3*time.Minute)
-			assert.WithinDuration(t, silent, w.lastBeat(t), renewEach+time.Second)
-			w.away = nil
-			w.goesOn(t, 2*time.Minute)
-			s.fails = errors.New("connection refused")
-			w.goesOn(t, 2*time.Minute)
-			s.fails = nil
-			w.goesOn(t, 2*time.Minute)
-			assert.WithinDuration(t, time.Now(), w.lastBeat(t), renewEach+time.Second)
-			require.Len(t, w.seen, 2)
-			assert.InDelta(t, 3, w.seen[0].To.Sub(w.seen[0].From).Minutes(), 0.4)
-			assert.InDelta(t, 2, w.seen[1].To.Sub(w.seen[1].From).Minutes(), 0.4)
+			w.keepFor(t, 3*time.Minute)
+			assert.WithinDuration(t, silent, w.lastHeartbeat(t), renewInterval+time.Second)
+			w.temporalError = nil
+			w.keepFor(t, 2*time.Minute)
+			s.writeError = errors.New("connection refused")
+			w.keepFor(t, 2*time.Minute)
+			s.writeError = nil
+			w.keepFor(t, 2*time.Minute)
+			assert.WithinDuration(t, time.Now(), w.lastHeartbeat(t), renewInterval+time.Second)
+			require.Len(t, w.absences, 2)
+			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
+			assert.InDelta(t, 2, w.absences[1].To.Sub(w.absences[1].From).Minutes(), 0.4)
 		})
 	})
 	t.Run("a worker that dies between the two writes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(0)
-			s.worker().works(t, time.Second)
-			from := s.now()
+			s := newLeaseServer(0)
+			s.newWorker().renewFor(t, time.Second)
+			from := s.currentTime()
 			time.Sleep(10 * time.Minute)
 			writes := 0
 			s.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -177,66 +177,66 @@ func TestAbsencesOfWorkers(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-			require.Error(t, s.worker().renew(t.Context()))
+			require.Error(t, s.newWorker().renew(t.Context()))
 			time.Sleep(30 * time.Second)
-			next := s.worker()
-			require.NoError(t, next.begin(t.Context()))
-			require.Len(t, next.seen, 1)
-			assert.Equal(t, 10*time.Minute+30*time.Second, next.seen[0].To.Sub(next.seen[0].From).Round(10*time.Second))
-			assert.WithinDuration(t, from, next.seen[0].From, 2*time.Second)
+			next := s.newWorker()
+			require.NoError(t, next.beginPresence(t.Context()))
+			require.Len(t, next.absences, 1)
+			assert.Equal(t, 10*time.Minute+30*time.Second, next.absences[0].To.Sub(next.absences[0].From).Round(10*time.Second))
+			assert.WithinDuration(t, from, next.absences[0].From, 2*time.Second)
 		})
 	})
 	t.Run("a single worker makes one request for each renewal", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(0)
-			w := s.worker()
-			require.NoError(t, w.begin(t.Context()))
+			s := newLeaseServer(0)
+			w := s.newWorker()
+			require.NoError(t, w.beginPresence(t.Context()))
 			s.client.ClearActions()
-			w.goesOn(t, 10*time.Minute)
+			w.keepFor(t, 10*time.Minute)
 			assert.InDelta(t, 40, len(s.client.Actions()), 1)
-			s.worker().works(t, time.Second)
+			s.newWorker().renewFor(t, time.Second)
 			s.client.ClearActions()
-			w.goesOn(t, 16*time.Second)
+			w.keepFor(t, 16*time.Second)
 			assert.Len(t, s.client.Actions(), 3, "a conflict with another worker, a read, a write")
-			assert.WithinDuration(t, time.Now(), w.lastBeat(t), 2*time.Second)
+			assert.WithinDuration(t, time.Now(), w.lastHeartbeat(t), 2*time.Second)
 		})
 	})
 	t.Run("another worker is faster", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(0)
-			w := s.worker()
-			require.NoError(t, w.begin(t.Context()))
-			s.fails = apierrors.NewConflict(
+			s := newLeaseServer(0)
+			w := s.newWorker()
+			require.NoError(t, w.beginPresence(t.Context()))
+			s.writeError = apierrors.NewConflict(
 				schema.GroupResource{Resource: "leases"},
 				v1alpha1.LeaseWorkers,
 				errors.New("changed"),
 			)
-			w.goesOn(t, 30*time.Second)
-			require.False(t, w.failing)
+			w.keepFor(t, 30*time.Second)
+			require.False(t, w.isFailing)
 		})
 	})
 }
 
-// goesOn renews the Lease for the time d, after begin.
-func (c *colleague) goesOn(t *testing.T, d time.Duration) {
+// keepFor renews the Lease for the time d, after beginPresence.
+func (c *testWorker) keepFor(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	require.NoError(t, c.keep(ctx))
+	require.NoError(t, c.keepRenewing(ctx))
 }
 
-// named is a worker with this --cluster-name and --accept-new-cluster-name.
-func (s *server) named(of, before run.Installation) *colleague {
-	c := s.worker()
-	c.of, c.before = of, before
+// workerNamed returns a worker with this --cluster-name and --accept-new-cluster-name.
+func (s *leaseServer) workerNamed(of, before run.Installation) *testWorker {
+	c := s.newWorker()
+	c.installation, c.formerInstallation = of, before
 	return c
 }
 
-// Instances carry the name as a tag: under another name they look gone.
+// Instances carry the installation's name as a tag: under another name, all instances look gone.
 func TestAChangedNameIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
-		lease      string // what it says; empty: nothing
+		lease      string // name in the Lease; empty: no name
 		of, before run.Installation
-		refused    string // part of the error; empty: it begins
+		refused    string // part of the error; empty: beginPresence succeeds
 	}{
 		"the same name":                               {"prod", "prod", "", ""},
 		"another one":                                 {"prod", "Prod", "", "--accept-new-cluster-name=prod"},
@@ -248,11 +248,11 @@ func TestAChangedNameIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newServer(0)
-				require.NoError(t, s.named(run.Installation(row.lease), "").begin(t.Context()))
-				before := s.writes
-				w := s.named(row.of, row.before)
-				checked, begun := w.check(t.Context()), w.begin(t.Context())
+				s := newLeaseServer(0)
+				require.NoError(t, s.workerNamed(run.Installation(row.lease), "").beginPresence(t.Context()))
+				before := s.writeCount
+				w := s.workerNamed(row.of, row.before)
+				checked, begun := w.checkInstallation(t.Context()), w.beginPresence(t.Context())
 				require.Equal(t, checked, begun, "before and after the name is claimed in Temporal")
 				if row.refused == "" {
 					require.NoError(t, begun)
@@ -263,44 +263,45 @@ func TestAChangedNameIsRefused(t *testing.T) {
 				require.ErrorContains(t, begun, "--cluster-name is "+string(row.of)+", ")
 				require.ErrorContains(t, begun, "had the name "+row.lease+":")
 				require.ErrorContains(t, begun, "take them for gone")
-				require.Equal(t, before, s.writes, "nothing is overwritten")
+				require.Equal(t, before, s.writeCount, "nothing is overwritten")
 			})
 		})
 	}
 }
 
-func TestTheNameOfAClusterWithoutALeaseIsNew(t *testing.T) {
-	require.NoError(t, newServer(0).named("prod", "").check(t.Context()))
+func TestCheckWithoutLease(t *testing.T) {
+	require.NoError(t, newLeaseServer(0).workerNamed("prod", "").checkInstallation(t.Context()))
 }
 
-// The Lease cannot be read at once, as when the API server starts.
+// While the API server starts, the first reads of the Lease fail.
 func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(0)
-		require.NoError(t, s.worker().begin(t.Context()))
+		s := newLeaseServer(0)
+		require.NoError(t, s.newWorker().beginPresence(t.Context()))
 		asked := 0
 		s.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
 			return asked < 5, nil, errors.New("connection refused")
 		})
-		require.ErrorContains(t, s.named("Prod", "").check(t.Context()), "--accept-new-cluster-name=prod")
+		require.ErrorContains(t, s.workerNamed("Prod", "").checkInstallation(t.Context()), "--accept-new-cluster-name=prod")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		asked = 0
-		require.ErrorIs(t, s.named("Prod", "").check(ctx), context.Canceled)
+		require.ErrorIs(t, s.workerNamed("Prod", "").checkInstallation(ctx), context.Canceled)
 	})
 }
 
-// A worker with the former name ends when one with the new name is at work: both would make machines for the same objects.
+// A worker with the former name ends after a worker with the new name has renewed the Lease: two such workers would
+// create machines for the same objects.
 func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(0)
-		old := s.worker()
-		require.NoError(t, old.begin(t.Context()))
-		require.NoError(t, s.named("Prod", "prod").begin(t.Context()))
+		s := newLeaseServer(0)
+		old := s.newWorker()
+		require.NoError(t, old.beginPresence(t.Context()))
+		require.NoError(t, s.workerNamed("Prod", "prod").beginPresence(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		require.ErrorContains(t, old.keep(ctx), "--cluster-name is prod, ")
+		require.ErrorContains(t, old.keepRenewing(ctx), "--cluster-name is prod, ")
 		require.Equal(t, "Prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
 	})
 }

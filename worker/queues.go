@@ -30,16 +30,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// Slots of a worker: an activity of the queues of machines and drains takes little but a slot.
+// Slots of a worker. An activity of the queues machines and drains needs few resources apart from a slot.
 const (
 	machineSlots = 200 // the default of a cluster queue is 100
-	drainSlots   = 500 // a drain takes one slot and nearly always waits
-	// if one set has a fourth of the concurrent cloud calls in progress, calls for other sets go first: three more sets
-	// may be as large
-	fairShare = 4
+	drainSlots   = 500 // a drain occupies one slot and waits nearly all the time
+	// fairShareDivisor defines the fair share of cloud calls: if one set has a fourth of the concurrent cloud calls in
+	// progress, calls for other sets have priority. Three more sets may have as many cloud calls each.
+	fairShareDivisor = 4
 )
 
-// serveQueues starts one SDK worker for each queue. fatal gets the error of the first one that stops polling.
+// serveQueues starts one SDK worker for each queue. The parameter fatal gets the error of the first SDK worker that
+// stops polling.
 func serveQueues(
 	ctx context.Context,
 	o options,
@@ -58,7 +59,7 @@ func serveQueues(
 		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
-		FairCalls:   max(o.cloud.Calls/fairShare, 1),
+		FairCalls:   max(o.cloud.Calls/fairShareDivisor, 1),
 		Pollers: func(ctx context.Context, name string) (int, error) {
 			return taskqueue.Pollers(
 				ctx,
@@ -70,17 +71,17 @@ func serveQueues(
 		},
 	}
 	onClusters := activities.OnClusters(k)
-	if in.api != nil {
+	if in.clusterAPI != nil {
 		workloads := capidrain.NewWorkloads(ctx, clients.workloads(o))
-		onClusters = append(onClusters, activities.OnClusterAPI(k, in.api, workloads)...)
+		onClusters = append(onClusters, activities.OnClusterAPI(k, in.clusterAPI, workloads)...)
 	}
 	providers := &provider.Registry{}
-	if o.virtualcloud != "" {
+	if o.virtualCloudAddress != "" {
 		var options []driver.Option
-		if !o.adopt {
+		if !o.adoptBeforeCreate {
 			options = append(options, driver.WithoutSearch())
 		}
-		if err := providers.Register("virtual", virtual.New(o.virtualcloud, options...)); err != nil {
+		if err := providers.Register("virtual", virtual.New(o.virtualCloudAddress, options...)); err != nil {
 			return nil, err
 		}
 	}
@@ -91,7 +92,7 @@ func serveQueues(
 		var err error
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
-		case isCore(queue):
+		case isCoreQueue(queue):
 			w, err = serve.Start(temporal, installation.Queue(queue), coreOptions(queue), fatal, func(w worker.Registry) {
 				if queue == run.QueueMachines {
 					workflows.Register(w)
@@ -106,7 +107,7 @@ func serveQueues(
 				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 			}
 			calls := &cloud.Provider{Cloud: found, FreshTokens: k.FreshTokens}
-			if err := serve.Connect(o.Flags, agent, calls); err != nil {
+			if err := serve.Connect(o.Flags, userAgent, calls); err != nil {
 				return nil, err
 			}
 			w, err = serve.StartCloud(temporal, installation, name, o.cloud, metrics, fatal, calls)
@@ -127,7 +128,7 @@ func serveQueues(
 	return workers, nil
 }
 
-// coreOptions returns the options of the worker of a queue of workflows and cluster activities.
+// coreOptions returns the options of the worker of a core queue.
 func coreOptions(queue string) worker.Options {
 	options := serve.Options()
 	switch queue {
@@ -139,10 +140,10 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
-// recorder sends events to the cluster.
-func recorder(control kubernetes.Interface) record.EventRecorder {
+// newRecorder returns a recorder that sends events to the cluster.
+func newRecorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
-	_ = v1alpha1.AddToScheme(scheme) // fails only on a type that is registered twice
+	_ = v1alpha1.AddToScheme(scheme) // AddToScheme fails only for a type that is registered twice
 	_ = clusterv1.AddToScheme(scheme)
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: control.CoreV1().Events("")})

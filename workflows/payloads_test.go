@@ -29,38 +29,38 @@ import (
 	"millwright/workflows/run"
 )
 
-// Of the largest fleet that is expected: machines of one set, and sets of one deployment.
+// The largest expected fleet: machines of one set, and sets of one deployment.
 const (
-	fleet     = 10_000
-	fleetSets = 1000
+	maxMachines = 10_000
+	maxSets     = 1000
 )
 
-// largestPayload is from where on Temporal warns, in bytes. It refuses eight times as much. Source: limit.blobSize.warn
-// and limit.blobSize.error of its server.
-const largestPayload = 256 << 10
+// maxPayload is the size in bytes above which Temporal warns. Temporal refuses payloads above eight times this
+// size. Source: limit.blobSize.warn and limit.blobSize.error of Temporal's server.
+const maxPayload = 256 << 10
 
-// longName is a name of 253 bytes, the most that Kubernetes takes. Its end tells it from others.
+// longName returns a name of 253 bytes, the maximum in Kubernetes. Only its last five digits differ.
 func longName(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("n", 247), i) }
 
-// longText is what people and clouds may write without end.
+// longText returns a text that is longer than any limit, like messages of people and clouds.
 func longText() string { return strings.Repeat("because ", 10_000) }
 
-func uid(i int) string { return fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", i) }
+func testUID(i int) string { return fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", i) }
 
-func ref() kube.Ref {
-	return kube.Ref{Namespace: strings.Repeat("s", 63), Name: longName(0), UID: uid(0)}
+func longRef() kube.Ref {
+	return kube.Ref{Namespace: strings.Repeat("s", 63), Name: longName(0), UID: testUID(0)}
 }
 
-// readAt has the versions of all resources.
+// readAt returns a Read with the versions of all resources.
 func readAt(now time.Time) kube.Read {
 	versions := kube.MinVersions{}
 	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets} {
 		versions[resource] = "18446744073709551615"
 	}
-	return kube.Read{Ref: ref(), Versions: versions, At: now}
+	return kube.Read{Ref: longRef(), Versions: versions, At: now}
 }
 
-// What the largest fleet puts into a history stays below what Temporal warns of: lists are bounded, and texts are cut.
+// The payloads of the largest fleet stay below Temporal's warning limit, because lists are limited and texts are cut.
 func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -81,13 +81,13 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		o := scale.Observed{
 			Now:      now,
 			Naming:   []string{longName(0) + "-", ""},
-			Settings: scale.Settings{Replicas: fleet},
+			Settings: scale.Settings{Replicas: maxMachines},
 			Deletion: scale.Deletion{Finalizer: true},
 		}
-		for i := range fleet {
+		for i := range maxMachines {
 			m := scale.Member{
 				Name:     longName(i),
-				UID:      uid(i),
+				UID:      testUID(i),
 				Version:  "123456789",
 				Created:  now,
 				Matches:  true,
@@ -105,54 +105,54 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 			Pending: plan.Pending,
 			Scale:   plan.Decision,
 			Seen:    readAt(now).Versions,
-			Blocked: waits(now).Blocked(now),
+			Blocked: blockedSet(now).Blocked(now),
 		}
 	}
 	none := scale.Decide(
 		scale.Observed{
 			Now:      now,
 			Naming:   []string{longName(0) + "-", ""},
-			Settings: scale.Settings{Replicas: fleet},
+			Settings: scale.Settings{Replicas: maxMachines},
 			Deletion: scale.Deletion{Finalizer: true},
 		},
 	)
 	require.Len(t, none.Create, scale.MaxCreate)
-	payloads["CreateMachines"] = set.Creation{Set: ref(), Names: none.Create}
+	payloads["CreateMachines"] = set.Creation{Set: longRef(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
-		o := manySets(strategy, now)
+		o := deploymentWithManySets(strategy, now)
 		plan := rollout.Plan(o)
 		require.True(t, plan.Decision.Acts(), strategy)
 		d := deployment.Planned(&v1alpha1.MachineDeployment{}, o, plan)
-		d.Seen, d.Blocked = readAt(now).Versions, waits(now).Blocked(now)
+		d.Seen, d.Blocked = readAt(now).Versions, blockedSet(now).Blocked(now)
 		payloads["DecideDeployment, "+string(strategy)] = d
 	}
-	payloads["GrantReplacements"] = deployment.Granted{Why: replace.Decide(allDue(now)).Why}
+	payloads["GrantReplacements"] = deployment.Granted{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
 	emptied := drain.Decide(crowdedNode(now))
 	require.NotEmpty(t, emptied.Departed)
 	evicted := activitiesdrain.Evicted{Picture: emptied.Picture, Blockers: emptied.Blockers, Departed: emptied.Departed}
 	payloads["EvictPods"] = evicted
 	payloads["input of Drain"] = workflowsdrain.Input{
-		Ref:      ref(),
+		Ref:      longRef(),
 		Versions: readAt(now).Versions,
 		NodeName: longName(0),
 		Seen:     &evicted,
 	}
 	payloads["input of EvictPods"] = activitiesdrain.Eviction{
-		Machine:  ref(),
+		Machine:  longRef(),
 		Shown:    emptied.Blockers,
 		Known:    emptied.Picture.Rows,
 		Departed: emptied.Departed,
 	}
 	payloads["heartbeat of EvictPods"] = activitiesdrain.Progress{Departed: emptied.Departed, Picture: emptied.Picture}
-	swept := orphan.Decide(lostMachines(now))
+	swept := orphan.Decide(classWithLostMachines(now))
 	require.NotEmpty(t, swept.Collect)
 	payloads["FindOrphans"] = cloud.OrphanDecision{Decision: swept}
-	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: ref(), At: now, Sightings: swept.Sightings}
+	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: longRef(), At: now, Sightings: swept.Sightings}
 	secrets := class.Decision{Seen: readAt(now).Versions}
-	for i := range scale.MaxBatch { // DecideClass names no more
+	for i := range scale.MaxBatch { // DecideClass returns at most MaxBatch Secrets
 		s := class.SecretTarget{
 			Name:       longName(i),
-			UID:        uid(i),
+			UID:        testUID(i),
 			Version:    "123456789",
 			Finalizers: []string{longName(i), "machine.sapcloud.io/machine-controller"},
 		}
@@ -160,7 +160,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	}
 	payloads["DecideClass"] = secrets
 	payloads["signal changed"] = run.Changed{
-		UID:      uid(0),
+		UID:      testUID(0),
 		Versions: readAt(now).Versions,
 		Tell:     longName(0),
 		Ended:    longName(0),
@@ -169,15 +169,15 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		encoded, err := converter.GetDefaultDataConverter().ToPayloads(payload)
 		require.NoError(t, err, name)
 		size := proto.Size(encoded)
-		assert.LessOrEqual(t, size, largestPayload, name)
+		assert.LessOrEqual(t, size, maxPayload, name)
 		t.Logf("%6d bytes: %s", size, name)
 	}
 }
 
-// waits is a set whose machines wait for 10,000 different things.
-func waits(now time.Time) explain.Set {
-	s, cause := explain.Set{Namespace: "shop", Name: longName(0), Of: fleet}, longText()[:1000]
-	for i := range fleet {
+// blockedSet returns a set whose machines wait for 10,000 different blockers.
+func blockedSet(now time.Time) explain.Set {
+	s, cause := explain.Set{Namespace: "shop", Name: longName(0), Of: maxMachines}, longText()[:1000]
+	for i := range maxMachines {
 		s.Machines = append(s.Machines, explain.Machine{
 			Namespace: "shop",
 			Name:      longName(i),
@@ -195,43 +195,43 @@ func waits(now time.Time) explain.Set {
 	return s
 }
 
-// manySets is a deployment in whose sets and machines nothing is as it should be.
-func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
+// deploymentWithManySets returns a deployment with a problem in each of its sets and machines.
+func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 	o := rollout.Observed{
 		Now: now,
 		Settings: rollout.Settings{
-			Replicas:     fleet,
+			Replicas:     maxMachines,
 			Strategy:     strategy,
 			HistoryLimit: new(3),
 			Surge:        rollout.Bound{Value: 10, Percent: true},
 			Unavailable:  rollout.Bound{Value: 10, Percent: true},
-			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: fleet},
+			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: maxMachines},
 		},
 		Deletion: scale.Deletion{Finalizer: true},
 		MCM:      rollout.MCMDeployment{Guard: true},
 		Requests: rollout.Requests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
-	for n := range fleetSets {
+	for n := range maxSets {
 		s := rollout.Set{
 			Name:      longName(n),
-			UID:       uid(n),
+			UID:       testUID(n),
 			Version:   "123456789",
 			Created:   now.Add(time.Duration(n) * time.Second),
 			Deletion:  scale.Deletion{Finalizer: true},
 			Drift:     true,
-			Replicas:  fleet / fleetSets,
-			ActedOn:   fleet / fleetSets,
+			Replicas:  maxMachines / maxSets,
+			ActedOn:   maxMachines / maxSets,
 			Revision:  int64(n + 1),
-			Current:   n == fleetSets-1,
+			Current:   n == maxSets-1,
 			NoScaleUp: n%2 == 0,
 			Failure:   failure,
 		}
-		for i := range fleet / fleetSets {
-			id := n*fleet/fleetSets + i
+		for i := range maxMachines / maxSets {
+			id := n*maxMachines/maxSets + i
 			s.Machines = append(s.Machines, rollout.Member{
 				Name:    longName(id),
-				UID:     uid(id),
+				UID:     testUID(id),
 				Version: "123456789",
 				MCM: rollout.MCMMember{
 					Node:     longName(id),
@@ -247,17 +247,18 @@ func manySets(strategy rollout.Strategy, now time.Time) rollout.Observed {
 	return o
 }
 
-// allDue is a deployment all of whose machines are due for replacement, as many as may be granted already.
-func allDue(now time.Time) replace.Observed {
+// deploymentDueForReplacement returns a deployment in which all machines are due for replacement and the granted
+// replacements are near the limit.
+func deploymentDueForReplacement(now time.Time) replace.Observed {
 	o := replace.Observed{
 		Now:    now,
 		Budget: rollout.Bound{Value: 100, Percent: true},
-		Nodes:  replace.Nodes{Joined: 3 * fleet},
+		Nodes:  replace.Nodes{Joined: 3 * maxMachines},
 	}
-	for i := range fleet {
+	for i := range maxMachines {
 		m := replace.Machine{
 			Name:   longName(i),
-			UID:    uid(i),
+			UID:    testUID(i),
 			Domain: longName(i % 64),
 			Joined: true,
 			Due:    true,
@@ -271,8 +272,8 @@ func allDue(now time.Time) replace.Observed {
 	return o
 }
 
-// crowdedNode is a node that 500 pods with volumes and budgets have left at the same time, and as many are blocked on.
-// Source of the number: kubelets take 110 pods by default, and clouds allow 256.
+// crowdedNode returns a node from which 500 pods with volumes and budgets have just left, and on which 500 pods are
+// blocked. Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
 func crowdedNode(now time.Time) drain.Observed {
 	const pods = 500
 	message := longText()[:2000]
@@ -282,7 +283,7 @@ func crowdedNode(now time.Time) drain.Observed {
 	}
 	for i := range pods {
 		p := drain.Pod{
-			UID:         uid(i),
+			UID:         testUID(i),
 			Namespace:   strings.Repeat("s", 63),
 			Name:        longName(i),
 			Ready:       true,
@@ -292,21 +293,21 @@ func crowdedNode(now time.Time) drain.Observed {
 			Tries:       drain.Tries{Result: drain.Failed, Message: message},
 		}
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
-		o.Departed = append(o.Departed, drain.Leave(p, now.Add(-time.Duration(i)*time.Millisecond)))
-		p.UID, p.Name, p.Volumes = uid(pods+i), longName(pods+i), nil
+		o.Departed = append(o.Departed, drain.RecordDeparture(p, now.Add(-time.Duration(i)*time.Millisecond)))
+		p.UID, p.Name, p.Volumes = testUID(pods+i), longName(pods+i), nil
 		o.Pods, o.Budgets = append(o.Pods, p), append(o.Budgets, drain.Budget{Key: p.Budgets[0]})
 	}
 	return o
 }
 
-// lostMachines is a class whose machines are gone but one.
-func lostMachines(now time.Time) orphan.Facts {
+// classWithLostMachines returns a class with one remaining machine.
+func classWithLostMachines(now time.Time) orphan.Facts {
 	f := orphan.Facts{Now: now, Allowed: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
-	for i := range fleet {
+	for i := range maxMachines {
 		instance := orphan.Instance{
 			ProviderID: "i-" + longName(i),
 			Machine:    longName(i),
-			UID:        uid(i),
+			UID:        testUID(i),
 			Created:    now.Add(-24 * time.Hour),
 		}
 		f.Instances = append(f.Instances, instance)
@@ -315,6 +316,6 @@ func lostMachines(now time.Time) orphan.Facts {
 			orphan.Sighting{ProviderID: instance.ProviderID, UID: instance.UID, Since: now.Add(-24 * time.Hour)},
 		)
 	}
-	f.Machines = []orphan.Machine{{Name: longName(0), UID: uid(0), ProviderID: "i-" + longName(0)}}
+	f.Machines = []orphan.Machine{{Name: longName(0), UID: testUID(0), ProviderID: "i-" + longName(0)}}
 	return f
 }

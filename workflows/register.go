@@ -1,6 +1,6 @@
-// Package workflows says in which order work is done and when it is given up. Each kind of object has a package with
-// one durable procedure per object, which the bridge starts and signals. Workflows read no cluster, call no cloud and
-// decide nothing from facts: activities do.
+// Package workflows defines the order of work and its timeouts. Each kind of object has a package with one workflow
+// per object, which the bridge starts and signals. Workflows read no cluster, call no cloud and decide nothing from
+// facts: activities do.
 package workflows
 
 import (

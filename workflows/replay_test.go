@@ -27,13 +27,13 @@ import (
 	"millwright/workflows"
 )
 
-// recorded is the folder of the recorded histories. Its folders are those of `make record`: each has a list of its
-// histories beside it.
-var recorded = filepath.Join("testdata", "replay")
+// recordedHistories is the folder of the recorded histories. `make record` writes its subfolders, and beside each
+// subfolder a list of the histories in it.
+var recordedHistories = filepath.Join("testdata", "replay")
 
 // TestReplay replays every recorded history, of ended and of open runs, against the current workflows.
 func TestReplay(t *testing.T) {
-	for _, name := range names(t) {
+	for _, name := range historyNames(t) {
 		t.Run(strings.TrimSuffix(name, ".json.gz"), func(t *testing.T) {
 			replayer, err := worker.NewWorkflowReplayerWithOptions(
 				worker.WorkflowReplayerOptions{DisableRegistrationAliasing: true, DisableDeadlockDetection: true},
@@ -42,17 +42,17 @@ func TestReplay(t *testing.T) {
 			workflows.Register(replayer)
 			require.NoError(
 				t,
-				replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), read(t, name)),
+				replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), readHistory(t, name)),
 			)
 		})
 	}
 }
 
-// names returns the recorded histories as the lists have them: folder/kind/situation.json.gz.
-func names(t *testing.T) []string {
+// historyNames returns the names of the recorded histories, as in the lists: folder/kind/situation.json.gz.
+func historyNames(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	require.NoError(t, fs.WalkDir(os.DirFS(recorded), ".", func(name string, entry fs.DirEntry, err error) error {
+	require.NoError(t, fs.WalkDir(os.DirFS(recordedHistories), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && path.Ext(name) != ".sum" {
 			all = append(all, name)
 		}
@@ -61,9 +61,9 @@ func names(t *testing.T) []string {
 	return all
 }
 
-func read(t *testing.T, name string) *historypb.History {
+func readHistory(t *testing.T, name string) *historypb.History {
 	t.Helper()
-	file, err := os.Open(filepath.Join(recorded, filepath.FromSlash(name)))
+	file, err := os.Open(filepath.Join(recordedHistories, filepath.FromSlash(name)))
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	text, err := gzip.NewReader(file)
@@ -73,12 +73,12 @@ func read(t *testing.T, name string) *historypb.History {
 	return history
 }
 
-// A recorded history never changes and never goes: workflows of that version may be open somewhere. The lists name all
-// of them, each once.
-func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
-	lists, err := filepath.Glob(filepath.Join(recorded, "*.sum"))
+// A recorded history is never changed or deleted, because workflows of its version may still be open. The lists
+// contain each recorded history once.
+func TestRecordedHistoriesMatchTheirLists(t *testing.T) {
+	lists, err := filepath.Glob(filepath.Join(recordedHistories, "*.sum"))
 	require.NoError(t, err)
-	require.Contains(t, lists, filepath.Join(recorded, "v0.1.sum"))
+	require.Contains(t, lists, filepath.Join(recordedHistories, "v0.1.sum"))
 	listed, digests := []string{}, map[string]string{}
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
@@ -93,7 +93,7 @@ func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
 				"%s lists its own folder",
 				list,
 			)
-			history, err := os.ReadFile(filepath.Join(recorded, filepath.FromSlash(name)))
+			history, err := os.ReadFile(filepath.Join(recordedHistories, filepath.FromSlash(name)))
 			if !assert.NoError(t, err, "a recorded history is never deleted") {
 				continue
 			}
@@ -109,32 +109,32 @@ func TestRecordedHistoriesAreThoseOfTheirLists(t *testing.T) {
 			listed, digests[digest] = append(listed, name), name
 		}
 	}
-	assert.ElementsMatch(t, listed, names(t), "make record adds a history to its list")
+	assert.ElementsMatch(t, listed, historyNames(t), "make record adds a history to its list")
 }
 
-// registry stores the names of the workflows that are registered with it.
+// registry stores the names of the registered workflows.
 type registry struct {
 	worker.WorkflowRegistry
 
-	names []string
+	workflowNames []string
 }
 
 func (r *registry) RegisterWorkflowWithOptions(_ any, options workflow.RegisterOptions) {
-	r.names = append(r.names, options.Name)
+	r.workflowNames = append(r.workflowNames, options.Name)
 }
 
-// Each workflow that a worker registers has a recorded history of an open run and one of an ended run, and what can
-// happen to a workflow has happened in one of them.
+// Each registered workflow has a recorded history of an open run and of an ended run. The recorded histories together
+// contain every type of event that a workflow can have.
 func TestWhatIsRecorded(t *testing.T) {
 	var registered registry
 	workflows.Register(&registered)
 	open, ended, happened := map[string]bool{}, map[string]bool{}, map[enumspb.EventType]bool{}
 	local := false
-	for _, name := range names(t) {
-		events := read(t, name).Events
+	for _, name := range historyNames(t) {
+		events := readHistory(t, name).Events
 		kind := events[0].GetWorkflowExecutionStartedEventAttributes().GetWorkflowType().GetName()
 		assert.Equal(t, strings.ToLower(kind), strings.Split(name, "/")[1], "the folder of %s", name)
-		if over(events[len(events)-1].EventType) {
+		if endsRun(events[len(events)-1].EventType) {
 			ended[kind] = true
 		} else {
 			open[kind] = true
@@ -146,12 +146,15 @@ func TestWhatIsRecorded(t *testing.T) {
 			}
 		}
 	}
-	slices.Sort(registered.names)
-	assert.Equal(t, registered.names, slices.Sorted(maps.Keys(ended)), "a history of an ended run of each")
-	brief := []string{"OrphanCollection", "ProviderCheck"} // they wait for nothing but one call of a provider
+	slices.Sort(registered.workflowNames)
+	assert.Equal(t, registered.workflowNames, slices.Sorted(maps.Keys(ended)), "a history of an ended run of each")
+	brief := []string{"OrphanCollection", "ProviderCheck"} // workflows that only wait for one provider call
 	assert.Equal(
 		t,
-		slices.DeleteFunc(slices.Clone(registered.names), func(name string) bool { return slices.Contains(brief, name) }),
+		slices.DeleteFunc(
+			slices.Clone(registered.workflowNames),
+			func(name string) bool { return slices.Contains(brief, name) },
+		),
 		slices.Sorted(maps.Keys(open)),
 		"and one of an open run",
 	)
@@ -167,8 +170,8 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 }
 
-// over reports whether an event is the last one of a run.
-func over(e enumspb.EventType) bool {
+// endsRun reports whether the event type ends a run.
+func endsRun(e enumspb.EventType) bool {
 	return slices.Contains([]enumspb.EventType{
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,

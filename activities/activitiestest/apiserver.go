@@ -23,23 +23,24 @@ import (
 	"k8s.io/client-go/testing"
 )
 
-// apiServer adds to fake clientsets what an API server does and they do not: resource versions, UIDs, preconditions,
-// finalizers, a status that is written by itself, times in whole seconds, and no event for a write that changes
-// nothing. Its watches can be held back, as by a slow network.
+// apiServer adds the behaviour of an API server to fake clientsets: resourceVersions, UIDs, preconditions, finalizers,
+// a separate status subresource, times in whole seconds, and no event for a write without changes. apiServer's watches
+// can be held back, as by a slow network.
 type apiServer struct {
-	mu       sync.Mutex
-	version  int                  // of the last write
-	written  map[kept]string      // the last version of each resource
-	watching map[kept]bool        // whether a cache watches it
-	deleted  map[types.UID]string // the version of each deletion
-	held     bool                 // events wait
-	released *sync.Cond           // held has become false; its lock is mu
-	Watched  chan struct{}        // receives once for each watch that has begun
-	feeds    sync.Map             // *watch.RaceFreeFakeWatcher: those from which the watches get their events
+	mu               sync.Mutex
+	lastVersion      int                    // resourceVersion of the last write
+	lastVersions     map[resourceKey]string // last resourceVersion of each resource
+	watchedByCache   map[resourceKey]bool   // resources that a cache watches
+	deletionVersions map[types.UID]string   // resourceVersion of each deletion
+	eventsHeld       bool                   // events of all watches are held back
+	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
+	Watched          chan struct{}          // the channel receives one value for each watch that has begun
+	eventSources     sync.Map               // keys of type *watch.RaceFreeFakeWatcher: sources of the watches' events
 }
 
-// kept names a resource and the fake clientset that stores it: control cluster and target both have Secrets.
-type kept struct {
+// resourceKey names a resource and the fake clientset that stores it: the control cluster and the target cluster both
+// have Secrets.
+type resourceKey struct {
 	tracker testing.ObjectTracker
 	gvr     schema.GroupVersionResource
 }
@@ -53,18 +54,19 @@ type FakeClient interface {
 
 func newAPIServer() *apiServer {
 	s := &apiServer{
-		version: 1000, Watched: make(chan struct{}, 100),
-		written: map[kept]string{}, watching: map[kept]bool{}, deleted: map[types.UID]string{},
+		lastVersion: 1000, Watched: make(chan struct{}, 100),
+		lastVersions: map[resourceKey]string{}, watchedByCache: map[resourceKey]bool{},
+		deletionVersions: map[types.UID]string{},
 	}
-	s.released = sync.NewCond(&s.mu)
+	s.releasedCond = sync.NewCond(&s.mu)
 	return s
 }
 
-// serve intercepts the requests of a fake clientset.
-func (s *apiServer) serve(c FakeClient) {
+// interceptRequests intercepts the requests of a fake clientset.
+func (s *apiServer) interceptRequests(c FakeClient) {
 	tracker := c.Tracker()
 	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
-		s.makeRoom()
+		s.waitForFeedRoom()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch a := action.(type) {
@@ -82,12 +84,12 @@ func (s *apiServer) serve(c FakeClient) {
 		case testing.DeleteCollectionActionImpl:
 			return true, nil, s.deleteAll(tracker, a)
 		case testing.ListActionImpl:
-			if a.ListOptions.Limit != 1 { // a cache watches from the version of its list on, and the tracker knows no versions
+			if a.ListOptions.Limit != 1 { // a cache watches from the version of its list; the tracker has none
 				return false, nil, nil
 			}
 			list, err := tracker.List(a.GetResource(), a.GetKind(), a.GetNamespace())
 			if err == nil {
-				list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(s.version)) // that of the whole store
+				list.(metav1.ListInterface).SetResourceVersion(strconv.Itoa(s.lastVersion)) // resourceVersion of the whole store
 			}
 			return true, list, err
 		default:
@@ -96,7 +98,7 @@ func (s *apiServer) serve(c FakeClient) {
 	})
 	c.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
 		options := action.(testing.WatchActionImpl).ListOptions
-		if options.SendInitialEvents != nil { // the tracker sends none: the cache lists instead
+		if options.SendInitialEvents != nil { // the tracker sends no initial events: the cache lists instead
 			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 		}
 		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), options)
@@ -104,25 +106,25 @@ func (s *apiServer) serve(c FakeClient) {
 			return true, nil, err
 		}
 		s.mu.Lock()
-		s.watching[kept{tracker, action.GetResource()}] = true
+		s.watchedByCache[resourceKey{tracker, action.GetResource()}] = true
 		s.mu.Unlock()
-		s.feeds.Store(w, true)
+		s.eventSources.Store(w, true)
 		s.Watched <- struct{}{}
-		return true, filter(w, s.deliver), nil
+		return true, filterWatch(w, s.deliverEvent), nil
 	})
 }
 
-// mostWaiting is the largest number of events that may wait in a feed when a write begins. Source: a feed holds 100
-// events and panics at the next one, and at most 16 writes of a batch begin at the same time.
-const mostWaiting = 100 - 2*16
+// maxWaitingEvents is the maximum number of events in a feed when a write begins. Source: a feed holds 100 events and
+// panics at the next event, and at most 16 writes of a batch begin at the same time.
+const maxWaitingEvents = 100 - 2*16
 
-// makeRoom waits, for a minute at most, until no feed holds many events: on a busy machine, writes are faster than the
-// readers of the events.
-func (s *apiServer) makeRoom() {
+// waitForFeedRoom waits, for a minute at most, until no feed holds more than maxWaitingEvents events: on a busy
+// machine, writes are faster than the readers of the events.
+func (s *apiServer) waitForFeedRoom() {
 	full := func() (full bool) {
-		s.feeds.Range(func(feed, _ any) bool {
+		s.eventSources.Range(func(feed, _ any) bool {
 			w, is := feed.(*watch.RaceFreeFakeWatcher)
-			full = is && !w.IsStopped() && len(w.ResultChan()) > mostWaiting
+			full = is && !w.IsStopped() && len(w.ResultChan()) > maxWaitingEvents
 			return !full
 		})
 		return full
@@ -132,20 +134,21 @@ func (s *apiServer) makeRoom() {
 	}
 }
 
-// filtered is a watch that can be stopped before all its events were read; a watch of watch.Filter would block forever.
-type filtered struct {
+// filteredWatch is a watch that can be stopped before all its events are read. The watch of watch.Filter would block
+// forever.
+type filteredWatch struct {
 	watch.Interface
 	events  chan watch.Event
 	stopped chan struct{}
 	stop    func()
 }
 
-func (f *filtered) ResultChan() <-chan watch.Event { return f.events }
+func (f *filteredWatch) ResultChan() <-chan watch.Event { return f.events }
 
-func (f *filtered) Stop() { f.stop() }
+func (f *filteredWatch) Stop() { f.stop() }
 
-func filter(from watch.Interface, each watch.FilterFunc) *filtered {
-	f := &filtered{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
+func filterWatch(from watch.Interface, each watch.FilterFunc) *filteredWatch {
+	f := &filteredWatch{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
 	f.stop = sync.OnceFunc(func() {
 		close(f.stopped)
 		from.Stop()
@@ -167,48 +170,49 @@ func filter(from watch.Interface, each watch.FilterFunc) *filtered {
 	return f
 }
 
-// deliver sends an event when events are not held, a deletion with its version.
-func (s *apiServer) deliver(e watch.Event) (watch.Event, bool) {
+// deliverEvent sends an event after events are no longer held back. A deletion is sent with the resourceVersion of the
+// deletion.
+func (s *apiServer) deliverEvent(e watch.Event) (watch.Event, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.held {
-		s.released.Wait()
+	for s.eventsHeld {
+		s.releasedCond.Wait()
 	}
 	if e.Type == watch.Deleted {
 		object := Accessor(e.Object)
-		object.SetResourceVersion(s.deleted[object.GetUID()])
+		object.SetResourceVersion(s.deletionVersions[object.GetUID()])
 	}
 	return e, true
 }
 
-// hold makes events wait, or no longer.
-func (s *apiServer) hold(held bool) {
+// holdEvents sets whether events of all watches are held back.
+func (s *apiServer) holdEvents(held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = held
-	s.released.Broadcast()
+	s.eventsHeld = held
+	s.releasedCond.Broadcast()
 }
 
-func (s *apiServer) next(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {
-	s.version++
-	s.written[kept{tracker, gvr}] = strconv.Itoa(s.version)
-	return strconv.Itoa(s.version)
+func (s *apiServer) nextVersion(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {
+	s.lastVersion++
+	s.lastVersions[resourceKey{tracker, gvr}] = strconv.Itoa(s.lastVersion)
+	return strconv.Itoa(s.lastVersion)
 }
 
 func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateActionImpl) (runtime.Object, error) {
-	object := decode(Encode(a.GetObject()), a.GetObject())
+	object := decodeLike(Encode(a.GetObject()), a.GetObject())
 	m := Accessor(object)
 	if _, err := tracker.Get(a.GetResource(), a.GetNamespace(), m.GetName()); err == nil {
 		return nil, apierrors.NewAlreadyExists(a.GetResource().GroupResource(), m.GetName())
 	}
-	m.SetResourceVersion(s.next(tracker, a.GetResource()))
+	m.SetResourceVersion(s.nextVersion(tracker, a.GetResource()))
 	m.SetUID(types.UID("uid-" + m.GetName() + "-" + m.GetResourceVersion()))
 	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	m.SetGeneration(1)
 	return object, tracker.Create(a.GetResource(), object, a.GetNamespace())
 }
 
-// update replaces an object, or its status alone, by that of the request.
+// update replaces an object by the object in the request. For the subresource status, update replaces only the status.
 func (s *apiServer) update(
 	tracker testing.ObjectTracker,
 	a testing.Action,
@@ -239,7 +243,7 @@ func (s *apiServer) update(
 			after["status"] = status
 		}
 	}
-	object := decode(after, old)
+	object := decodeLike(after, old)
 	if reflect.DeepEqual(Encode(object), before) {
 		return old, nil
 	}
@@ -251,16 +255,16 @@ func (s *apiServer) update(
 	if !reflect.DeepEqual(Encode(object)["spec"], before["spec"]) {
 		changed.SetGeneration(m.GetGeneration() + 1)
 	}
-	changed.SetResourceVersion(s.next(tracker, gvr))
+	changed.SetResourceVersion(s.nextVersion(tracker, gvr))
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
-		s.deleted[changed.GetUID()] = changed.GetResourceVersion()
+		s.deletionVersions[changed.GetUID()] = changed.GetResourceVersion()
 		return object, tracker.Delete(gvr, a.GetNamespace(), name)
 	}
 	return object, tracker.Update(gvr, object, a.GetNamespace())
 }
 
-// change writes an object as another client would, while a test runs.
-func (s *apiServer) change(
+// changeAsClient writes an object as another client would, while a test runs.
+func (s *apiServer) changeAsClient(
 	tracker testing.ObjectTracker,
 	gvr schema.GroupVersionResource,
 	namespace, name string,
@@ -273,7 +277,7 @@ func (s *apiServer) change(
 		panic(err)
 	}
 	action := testing.NewUpdateAction(gvr, namespace, old)
-	if _, err := s.update(tracker, action, merge(Encode(old), patch), ""); err != nil {
+	if _, err := s.update(tracker, action, applyMergePatch(Encode(old), patch), ""); err != nil {
 		panic(err)
 	}
 }
@@ -287,13 +291,13 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 	if err := json.Unmarshal(a.GetPatch(), &change); err != nil {
 		return nil, err
 	}
-	wanted := merge(Encode(old), change)
+	wanted := applyMergePatch(Encode(old), change)
 	if a.GetPatchType() == types.StrategicMergePatchType {
 		if wanted, err = strategicpatch.StrategicMergeMapPatch(Encode(old), change, old); err != nil {
 			return nil, err
 		}
 		if m := Accessor(old); wanted["metadata"].(map[string]any)["uid"] != string(m.GetUID()) {
-			// as of any patch: the field is immutable
+			// A strategic merge patch, like any patch, must not change the UID: the field is immutable.
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: a.GetResource().Resource}, m.GetName(), nil)
 		}
 	}
@@ -314,7 +318,7 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 		}
 	}
 	if len(m.GetFinalizers()) == 0 {
-		s.deleted[m.GetUID()] = s.next(tracker, gvr)
+		s.deletionVersions[m.GetUID()] = s.nextVersion(tracker, gvr)
 		return tracker.Delete(gvr, a.GetNamespace(), a.GetName())
 	}
 	if m.GetDeletionTimestamp() != nil {
@@ -322,11 +326,11 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	}
 	now := metav1.NewTime(time.Now()).Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)
-	m.SetResourceVersion(s.next(tracker, gvr))
+	m.SetResourceVersion(s.nextVersion(tracker, gvr))
 	return tracker.Update(gvr, object, a.GetNamespace())
 }
 
-// deleteAll deletes the Secrets that labels and type select.
+// deleteAll deletes the Secrets that match the label selector and the type.
 func (s *apiServer) deleteAll(tracker testing.ObjectTracker, a testing.DeleteCollectionActionImpl) error {
 	list, err := tracker.List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Secret"), a.GetNamespace())
 	if err != nil {
@@ -344,8 +348,8 @@ func (s *apiServer) deleteAll(tracker testing.ObjectTracker, a testing.DeleteCol
 	return nil
 }
 
-// merge applies a JSON merge patch (RFC 7396).
-func merge(object, change map[string]any) map[string]any {
+// applyMergePatch applies a JSON merge patch (RFC 7396).
+func applyMergePatch(object, change map[string]any) map[string]any {
 	result := maps.Clone(object)
 	if result == nil {
 		result = map[string]any{}
@@ -357,7 +361,7 @@ func merge(object, change map[string]any) map[string]any {
 			delete(result, key)
 		case isObject:
 			old, _ := result[key].(map[string]any)
-			result[key] = merge(old, inner)
+			result[key] = applyMergePatch(old, inner)
 		default:
 			result[key] = value
 		}
@@ -377,8 +381,8 @@ func Encode(object runtime.Object) map[string]any {
 	return result
 }
 
-// decode returns a new object of the same type as like.
-func decode(from map[string]any, like runtime.Object) runtime.Object {
+// decodeLike returns a new object of the same type as like.
+func decodeLike(from map[string]any, like runtime.Object) runtime.Object {
 	data, err := json.Marshal(from)
 	if err != nil {
 		panic(err)

@@ -11,23 +11,27 @@ import (
 	"go.temporal.io/sdk/worker"
 )
 
-// attempt is a running activity.
-type attempt[T any] struct {
+// runningActivity is a running activity.
+type runningActivity[T any] struct {
 	Cancel context.CancelFunc
-	Stop   chan struct{} // closed: the worker stops
-	Ended  chan outcome[T]
+	Stop   chan struct{} // closing Stop stops the worker
+	Ended  chan activityOutcome[T]
 }
 
-// outcome is how an activity has ended.
-type outcome[T any] struct {
+// activityOutcome is the result or the error of an ended activity.
+type activityOutcome[T any] struct {
 	Result T
 	Err    error
 }
 
-// AttemptTo runs an activity, in an environment that prepare may change.
-func AttemptTo[T any](w *World, activity, in any, prepare func(*testsuite.TestActivityEnvironment)) *attempt[T] {
+// AttemptTo starts an activity in a test environment. prepare may change the environment.
+func AttemptTo[T any](
+	w *World,
+	activity, in any,
+	prepare func(*testsuite.TestActivityEnvironment),
+) *runningActivity[T] {
 	ctx, cancel := context.WithCancel(w.T.Context())
-	a := &attempt[T]{Cancel: cancel, Stop: make(chan struct{}), Ended: make(chan outcome[T], 1)}
+	a := &runningActivity[T]{Cancel: cancel, Stop: make(chan struct{}), Ended: make(chan activityOutcome[T], 1)}
 	w.T.Cleanup(cancel)
 	env := ActivityEnvironment()
 	env.RegisterActivity(activity)
@@ -37,7 +41,7 @@ func AttemptTo[T any](w *World, activity, in any, prepare func(*testsuite.TestAc
 	env.SetWorkerStopChannel(a.Stop)
 	prepare(env)
 	go func() {
-		var o outcome[T]
+		var o activityOutcome[T]
 		value, err := env.ExecuteActivity(activity, in)
 		if o.Err = err; err == nil {
 			o.Err = value.Get(&o.Result)
@@ -47,8 +51,8 @@ func AttemptTo[T any](w *World, activity, in any, prepare func(*testsuite.TestAc
 	return a
 }
 
-// GoesOn asserts that the activity has not ended when all goroutines of the bubble wait.
-func (a *attempt[T]) GoesOn(t *testing.T) {
+// GoesOn asserts that the activity is still running when all goroutines of the bubble are blocked.
+func (a *runningActivity[T]) GoesOn(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	if len(a.Ended) > 0 {
@@ -57,7 +61,7 @@ func (a *attempt[T]) GoesOn(t *testing.T) {
 }
 
 // Ends waits for the end of the activity and returns its outcome and duration.
-func (a *attempt[T]) Ends(t *testing.T) (T, time.Duration) {
+func (a *runningActivity[T]) Ends(t *testing.T) (T, time.Duration) {
 	t.Helper()
 	begun := time.Now()
 	o := <-a.Ended
@@ -66,12 +70,12 @@ func (a *attempt[T]) Ends(t *testing.T) (T, time.Duration) {
 }
 
 // Quit cancels the activity and waits for its end.
-func (a *attempt[T]) Quit() error {
+func (a *runningActivity[T]) Quit() error {
 	a.Cancel()
 	return (<-a.Ended).Err
 }
 
-// After lets time pass in a bubble, until all its goroutines wait.
+// After lets time pass in a bubble, and then waits until all its goroutines are blocked.
 func After(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

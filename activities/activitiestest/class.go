@@ -12,7 +12,7 @@ import (
 func Keys(name string, finalizers ...string) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metadata(name),
+		ObjectMeta: defaultMetadata(name),
 	}
 	s.Finalizers = finalizers
 	return s
@@ -22,7 +22,7 @@ func (w *World) Class(name string) *v1alpha1.MachineClass {
 	return Stored[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", Shop, name)
 }
 
-// Keys returns the metadata of a Secret as the API server has it now; nil when it is gone.
+// Keys returns the current metadata of a Secret from the API server; nil if the Secret is gone.
 func (w *World) Keys(name string) *metav1.PartialObjectMetadata {
 	object, err := w.Meta.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), Shop, name)
 	if err != nil {

@@ -26,63 +26,63 @@ import (
 	"millwright/provider/fake"
 )
 
-// cloud is a provider that records the calls of another one.
-type cloud struct {
+// recordingCloud is a provider that records the calls of the embedded fake provider.
+type recordingCloud struct {
 	*fake.Provider
 	Classes  []provider.Class
 	Machines []provider.Machine
-	Create   func(context.Context) (provider.Instance, error) // instead of the other provider's
+	Create   func(context.Context) (provider.Instance, error) // replaces CreateInstance of the fake provider if set
 }
 
-func (c *cloud) note(class provider.Class, machine provider.Machine) {
+func (c *recordingCloud) recordCall(class provider.Class, machine provider.Machine) {
 	c.Classes, c.Machines = append(c.Classes, class), append(c.Machines, machine)
 }
 
-func (c *cloud) CreateInstance(
+func (c *recordingCloud) CreateInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	c.note(class, machine)
+	c.recordCall(class, machine)
 	if c.Create != nil {
 		return c.Create(ctx)
 	}
 	return c.Provider.CreateInstance(ctx, class, machine)
 }
 
-func (c *cloud) InitializeInstance(
+func (c *recordingCloud) InitializeInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	c.note(class, machine)
+	c.recordCall(class, machine)
 	return c.Provider.InitializeInstance(ctx, class, machine)
 }
 
-func (c *cloud) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
-	c.note(class, machine)
+func (c *recordingCloud) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
+	c.recordCall(class, machine)
 	return c.Provider.DeleteInstance(ctx, class, machine)
 }
 
-func (c *cloud) InstanceStatus(
+func (c *recordingCloud) InstanceStatus(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	c.note(class, machine)
+	c.recordCall(class, machine)
 	return c.Provider.InstanceStatus(ctx, class, machine)
 }
 
 // Office holds the provider activities, their cloud, and the API server with classes and Secrets.
 type Office struct {
 	t     *testing.T
-	Cloud *cloud
+	Cloud *recordingCloud
 	*activitiescloud.Provider
 }
 
 func NewOffice(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *Office {
 	t.Helper()
-	o := &Office{t: t, Cloud: &cloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
+	o := &Office{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
 	o.Provider = &activitiescloud.Provider{
 		Cloud:   o.Cloud,
 		Classes: machinefake.NewSimpleClientset(mc),
@@ -98,8 +98,7 @@ func (o *Office) Ask(activity any, in activitiescloud.InstanceCall) (activitiesc
 	return Execute[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
 }
 
-// Patiently runs an activity with the retries of its workflow, without waiting, and returns how long they would have
-// taken.
+// Patiently runs an activity with the retries of its workflow, in simulated time, and returns the simulated duration.
 func (o *Office) Patiently(
 	activity any,
 	in activitiescloud.InstanceCall,
@@ -146,7 +145,7 @@ func SecretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// Waits returns how long an activity backs off from a problem that is shown already.
+// Waits returns the back-off of an activity after a problem that is already shown.
 func (o *Office) Waits(known kube.Problem) time.Duration {
 	o.t.Helper()
 	in := InstanceCall
@@ -158,7 +157,8 @@ func (o *Office) Waits(known kube.Problem) time.Duration {
 	return failed.NextRetryDelay()
 }
 
-// Until runs an activity whose context ends after limit, as with a timeout of Temporal, and returns how long it took.
+// Until runs an activity whose context ends after limit, like a timeout in Temporal, and returns the activity's
+// duration.
 func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
@@ -173,7 +173,7 @@ func (o *Office) Until(step any, limit time.Duration) (took time.Duration, err e
 	return time.Since(begun), err
 }
 
-// Canary is in every Secret of these tests, and must be nowhere else.
+// Canary is in every Secret of the tests, and must be nowhere else.
 const Canary = "canary-4711-do-not-tell"
 
 func WithSecrets(userData, credentials string) *v1alpha1.MachineClass {

@@ -33,8 +33,8 @@ func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Obje
 	t.Helper()
 	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
 		w.Provider = capitest.NewServer(objects...)
-		w.Server.serve(w.Provider.Core)
-		w.Server.serve(w.Provider.Objects)
+		w.Server.interceptRequests(w.Provider.Core)
+		w.Server.interceptRequests(w.Provider.Objects)
 		var err error
 		w.API, err = capi.Watch(t.Context(), cluster, w.Provider.Client, settings)
 		require.NoError(t, err)
@@ -42,11 +42,11 @@ func NewClusterAPI(t *testing.T, settings capi.Settings, objects ...runtime.Obje
 		require.NoError(t, w.API.WatchRules())
 		connect := func(*rest.Config) (kubernetes.Interface, error) { return w.Target, nil }
 		w.Workloads = capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: w.Secrets, Connect: connect})
-		return 5 // sets, machines, deployments, Clusters, drain rules
+		return 5 // caches of sets, machines, deployments, Clusters, drain rules
 	})
 }
 
-// Kubeconfig is the Secret of a Cluster whose workload cluster is the target of the world.
+// Kubeconfig is the Secret of a Cluster whose workload cluster is the target cluster of the world.
 func Kubeconfig(cluster string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -63,7 +63,7 @@ func Kubeconfig(cluster string) *corev1.Secret {
 	}
 }
 
-// resourceOf names a resource in MinVersions.
+// resourceOf returns the name of a resource in MinVersions.
 func resourceOf(gvr schema.GroupVersionResource) cache.Resource {
 	if gvr.Group == "" || gvr.Group == v1alpha1.SchemeGroupVersion.Group {
 		return cache.Resource(gvr.Resource)
@@ -80,15 +80,15 @@ func coreKinds() []schema.GroupVersionKind {
 	return kinds
 }
 
-// provided returns the objects of Cluster API and of its providers in the API server.
-func (w *World) provided() (all []any) {
+// clusterAPIObjects returns the objects of Cluster API and of its providers in the API server.
+func (w *World) clusterAPIObjects() (all []any) {
 	if w.Provider == nil {
 		return nil
 	}
 	add := func(tracker clienttesting.ObjectTracker, kinds []schema.GroupVersionKind) {
 		for _, kind := range kinds {
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
-			for _, o := range w.list(tracker, resource, kind) {
+			for _, o := range w.listObjects(tracker, resource, kind) {
 				all = append(all, o)
 			}
 		}
@@ -98,8 +98,8 @@ func (w *World) provided() (all []any) {
 	return all
 }
 
-// provides returns the resources of Cluster API and of its providers that have a cache.
-func (w *World) provides() (all []cache.Resource) {
+// cachedClusterAPIResources returns the resources of Cluster API and of its providers that have a cache.
+func (w *World) cachedClusterAPIResources() (all []cache.Resource) {
 	if w.Provider == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (w *World) provides() (all []cache.Resource) {
 	return all
 }
 
-// asked returns the requests about objects of Cluster API and of its providers.
-func (w *World) asked() (actions []clienttesting.Action) {
+// clusterAPIRequests returns the requests about objects of Cluster API and of its providers.
+func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
 	if w.Provider == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (w *World) asked() (actions []clienttesting.Action) {
 	return actions
 }
 
-// ClusterAPISet returns a set of Cluster API as the API server has it now; nil when it is gone.
+// ClusterAPISet returns the current set of Cluster API from the API server; nil if the set is gone.
 func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
 	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinesets"), Shop, name)
 	if err != nil {
@@ -132,7 +132,8 @@ func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
 	return o.(*clusterv1.MachineSet)
 }
 
-// ClusterAPIDeployment returns a deployment of Cluster API as the API server has it now; nil when it is gone.
+// ClusterAPIDeployment returns the current deployment of Cluster API from the API server; nil if the deployment is
+// gone.
 func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
 	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinedeployments"), Shop, name)
 	if err != nil {
@@ -141,7 +142,7 @@ func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
 	return o.(*clusterv1.MachineDeployment)
 }
 
-// ClusterAPISets returns the sets of Cluster API as the API server has them now, by name.
+// ClusterAPISets returns the current sets of Cluster API from the API server, sorted by name.
 func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
 	list, err := w.Provider.Client.Sets(Shop).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
@@ -154,10 +155,10 @@ func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
 
 // ClusterAPIRequest is an operator request for a deployment of Cluster API.
 func ClusterAPIRequest(d *clusterv1.MachineDeployment, o request.Order) activitiesrequest.Request {
-	return requested(request.MachineDeployment, d, o)
+	return applyRequestInput(request.MachineDeployment, d, o)
 }
 
-// ClusterAPIMachine returns a machine of Cluster API as the API server has it now; nil when it is gone.
+// ClusterAPIMachine returns the current machine of Cluster API from the API server; nil if the machine is gone.
 func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machines"), Shop, name)
 	if err != nil {
@@ -166,7 +167,8 @@ func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 	return o.(*clusterv1.Machine)
 }
 
-// Foreign returns an object of a provider as the API server has it now; nil when it is gone. like is of the same kind.
+// Foreign returns the current object of a provider from the API server; nil if the object is gone. like is an object of
+// the same kind.
 func (w *World) Foreign(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOf(like), Shop, name)
 	if err != nil {

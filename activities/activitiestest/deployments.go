@@ -27,7 +27,7 @@ func DeploymentRead(o metav1.Object) deployment.Input {
 	return deployment.Input{Read: Read(o)}
 }
 
-// Owned returns a set of a deployment.
+// Owned returns a set that a deployment owns.
 func Owned(
 	d *v1alpha1.MachineDeployment,
 	name string,
@@ -68,7 +68,7 @@ func (w *World) Replacements() []string {
 }
 
 func DeploymentRequest(d *v1alpha1.MachineDeployment, o request.Order) activitiesrequest.Request {
-	return requested(request.MachineDeployment, d, o)
+	return applyRequestInput(request.MachineDeployment, d, o)
 }
 
 // Former gives a set an old template of its deployment.
@@ -91,7 +91,7 @@ func CreateSet(d *v1alpha1.MachineDeployment) deployment.SetCreation {
 	}}
 }
 
-// Forbidden gives a set the label that forbids it to create machines.
+// Forbidden gives a set the label that disables scale-up.
 func Forbidden(s *v1alpha1.MachineSet) {
 	s.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: v1alpha1.ValueLowerTrue, "app": "web"}
 }

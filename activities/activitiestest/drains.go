@@ -29,8 +29,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// Draining makes a machine one that is being deleted, and whose drain began with these means. ago is the time since the
-// drain began.
+// Draining makes a machine that is being deleted and whose drain began with these means. The parameter ago is the time
+// since the drain began.
 func Draining(ago time.Duration, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		Going(m)
@@ -47,7 +47,7 @@ func Marked(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 }
 
-// NotReady makes a node not Ready. ago is the time since it was Ready last.
+// NotReady makes a node not Ready. The parameter ago is the time since the node was last Ready.
 func NotReady(ago time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status = "Unknown"
@@ -60,8 +60,8 @@ func Detaching(a *storagev1.VolumeAttachment) {
 	a.Finalizers = []string{"external-attacher/csi-example-com"}
 }
 
-// AwaitDetach runs AwaitDetach.
-func (w *World) AwaitDetach(in activitiesdrain.Detaching) *attempt[activitiesdrain.Detached] {
+// AwaitDetach starts the activity AwaitDetach.
+func (w *World) AwaitDetach(in activitiesdrain.Detaching) *runningActivity[activitiesdrain.Detached] {
 	return AttemptTo[activitiesdrain.Detached](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach,
@@ -87,14 +87,15 @@ func (d *Desk) Count(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// evictingTarget is a target whose evictions take long, as with a webhook. Unlike a fake it notices when the client
-// gives up.
+// evictingTarget is a target cluster whose evictions take long, as with a webhook. Unlike a fake, evictingTarget
+// notices when the client cancels a request.
 type evictingTarget struct {
 	kubernetes.Interface
-	before func(ctx context.Context, pod string) error // runs before an eviction; after an error the eviction is not sent
+	// beforeEviction runs before an eviction. If beforeEviction returns an error, the eviction is not sent.
+	beforeEviction func(ctx context.Context, pod string) error
 }
 
-// IsWatchListSemanticsUnSupported answers as the fake does: its watches begin without a list.
+// IsWatchListSemanticsUnSupported answers like the fake clientset: its watches begin without a list.
 func (evictingTarget) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (e evictingTarget) CoreV1() typedcorev1.CoreV1Interface {
@@ -116,7 +117,7 @@ type evictingPods struct {
 }
 
 func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) error {
-	if err := e.target.before(ctx, eviction.Name); err != nil {
+	if err := e.target.beforeEviction(ctx, eviction.Name); err != nil {
 		return err
 	}
 	return e.PodInterface.EvictV1(ctx, eviction)
@@ -134,42 +135,42 @@ func (d *Desk) EvictAt(t *testing.T, before func(ctx context.Context, pod string
 
 // Asked is one request about a pod.
 type Asked struct {
-	Verb  string // evict or delete
+	Verb  string // verb of the request: evict or delete
 	Pod   string
-	UID   string // the precondition; empty when there was none
-	Grace string // the grace period in the request; empty: the pod's own
+	UID   string // UID precondition; empty: the request has no precondition
+	Grace string // grace period in the request; empty: the pod's own grace period
 }
 
-// Desk answers the requests to evict or delete pods in place of the API server: a pod that may go terminates, and
-// exists until the test says that it is gone.
+// Desk answers the requests to evict or delete pods in place of the API server. After an accepted request, a pod is
+// terminating and exists until the test ends it.
 type Desk struct {
 	*World
-	mu       sync.Mutex
-	requests []Asked
-	answers  map[string]error // answers to return instead, by pod
+	mu          sync.Mutex
+	requests    []Asked
+	errorsByPod map[string]error // errors to return for requests about a pod, by pod
 }
 
 var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
 // TakeRequests returns the desk of a world.
 func (w *World) TakeRequests() *Desk {
-	d := &Desk{World: w, answers: map[string]error{}}
+	d := &Desk{World: w, errorsByPod: map[string]error{}}
 	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.CreateActionImpl)
 		if a.Subresource != "eviction" {
 			return false, nil, nil
 		}
 		e := a.Object.(*policyv1.Eviction)
-		return true, nil, d.take("evict", a.Namespace, e.Name, e.DeleteOptions)
+		return true, nil, d.answerRequest("evict", a.Namespace, e.Name, e.DeleteOptions)
 	})
 	w.Target.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.DeleteActionImpl)
-		return true, nil, d.take("delete", a.Namespace, a.Name, &a.DeleteOptions)
+		return true, nil, d.answerRequest("delete", a.Namespace, a.Name, &a.DeleteOptions)
 	})
 	return d
 }
 
-func (d *Desk) take(verb, namespace, name string, options *metav1.DeleteOptions) error {
+func (d *Desk) answerRequest(verb, namespace, name string, options *metav1.DeleteOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := Asked{Verb: verb, Pod: name}
@@ -180,7 +181,7 @@ func (d *Desk) take(verb, namespace, name string, options *metav1.DeleteOptions)
 		r.Grace = (time.Duration(*options.GracePeriodSeconds) * time.Second).String()
 	}
 	d.requests = append(d.requests, r)
-	if err := d.answers[name]; err != nil {
+	if err := d.errorsByPod[name]; err != nil {
 		return err
 	}
 	object, err := d.Target.Tracker().Get(PodsResource, namespace, name)
@@ -200,16 +201,16 @@ func (d *Desk) take(verb, namespace, name string, options *metav1.DeleteOptions)
 	return nil
 }
 
-// Answer makes the API server return this error for a pod; nil ends that.
+// Answer makes the API server return this error for requests about the pods. Answer removes the error if err is nil.
 func (d *Desk) Answer(err error, pods ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range pods {
-		d.answers[name] = err
+		d.errorsByPod[name] = err
 	}
 }
 
-// Since returns the requests since the last call, sorted by pod.
+// Since returns the requests since the last call of Since, sorted by pod.
 func (d *Desk) Since() []Asked {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,7 +240,7 @@ func (w *World) RewritePod(name string, change func(*corev1.Pod)) {
 	}
 	p := object.DeepCopyObject().(*corev1.Pod)
 	change(p)
-	p.ResourceVersion = w.Server.next(w.Target.Tracker(), PodsResource)
+	p.ResourceVersion = w.Server.nextVersion(w.Target.Tracker(), PodsResource)
 	assert.NoError(w.T, w.Target.Tracker().Update(PodsResource, p, "web"))
 }
 
@@ -252,14 +253,14 @@ func (w *World) End(names ...string) {
 
 // Emptier is a running EvictPods.
 type Emptier struct {
-	*attempt[activitiesdrain.Evicted]
+	*runningActivity[activitiesdrain.Evicted]
 	Beats chan activitiesdrain.Progress
 }
 
-// Empty runs EvictPods, with the heartbeat details of the attempt before, if any.
+// Empty starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
 func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	e := &Emptier{Beats: make(chan activitiesdrain.Progress, 1000)}
-	e.attempt = AttemptTo[activitiesdrain.Evicted](
+	e.runningActivity = AttemptTo[activitiesdrain.Evicted](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).EvictPods,
 		in,
@@ -279,7 +280,8 @@ func (w *World) Empty(in activitiesdrain.Eviction, before ...any) *Emptier {
 	return e
 }
 
-// Attached is the attachment of the volume pv-<name> to a node; an empty name is a volume without a persistent volume.
+// Attached is the attachment of the volume pv-<name> to a node. An empty name means a volume without a persistent
+// volume.
 func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -295,7 +297,7 @@ func Attached(name, node string, change ...func(*storagev1.VolumeAttachment)) *s
 	return With(a, change)
 }
 
-// Detach frees a volume from the node n.
+// Detach detaches a volume from the node n.
 func (w *World) Detach(name string) {
 	w.T.Helper()
 	require.NoError(

@@ -22,13 +22,13 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-const Backup = "example.com/backup" // a finalizer that is not ours
+const Backup = "example.com/backup" // a finalizer of another controller
 
-// Tried makes a machine one for which a create call was begun.
+// Tried records in a machine that a create call was begun.
 func Tried(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
 
-// Begun records that a creation began, without an event for the caches.
-func (w *World) Begun(name string) {
+// BeginCreation records that a creation began, and forgets the request.
+func (w *World) BeginCreation(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
 	Tried(m)
@@ -37,7 +37,7 @@ func (w *World) Begun(name string) {
 	w.Forget()
 }
 
-// Impostor replaces a machine by another one of the same name.
+// Impostor replaces a machine by another machine of the same name.
 func (w *World) Impostor(name string) {
 	w.T.Helper()
 	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
@@ -47,12 +47,12 @@ func (w *World) Impostor(name string) {
 	require.NoError(w.T, tracker.Create(gvr, other, Shop))
 }
 
-// Failed reports whether a decision says that the machine has failed.
+// Failed reports whether a decision sets the machine's phase to Failed.
 func Failed(d machine.Decision) bool {
 	return d.Health != nil && d.Health.Change != nil && d.Health.Change.Phase == "Failed"
 }
 
-// DueFor makes a machine one that is due for this reason.
+// DueFor gives a machine the condition ReplacementDue with this reason.
 func DueFor(reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{
@@ -65,7 +65,7 @@ func Granted(m *v1alpha1.Machine) {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, LongAgo.Format(time.RFC3339))
 }
 
-// Dead returns machines whose node is gone, and others whose node is healthy.
+// Dead returns machines whose node is gone, and machines whose node is healthy.
 func Dead(gone, well int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range gone + well {
@@ -79,7 +79,7 @@ func Dead(gone, well int) []runtime.Object {
 	return objects
 }
 
-// UpdateLabels replaces the labels of a node by those of an in-place update.
+// UpdateLabels replaces the labels of a node by labels of an in-place update.
 func UpdateLabels(names ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Labels = map[string]string{}
@@ -113,7 +113,7 @@ func SaysUpdate(reason string) func(*corev1.Node) {
 	}
 }
 
-// UpdateCondition returns the condition of a node's in-place update; nil when there is none.
+// UpdateCondition returns the condition of a node's in-place update; nil if the node has no such condition.
 func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeInPlaceUpdate {
@@ -123,12 +123,12 @@ func UpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// Current is the version map that a step on the node returns, whether it wrote or not.
+// Current returns the versions that an activity on the node returns, with or without a write.
 func (w *World) Current() kube.MinVersions {
 	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
 }
 
-// Advance does what one decision about the in-place update of the machine m asks for, each step twice, and returns the
+// Advance carries out one decision about the in-place update of the machine m, each activity twice, and returns the
 // decision.
 func Advance(w *World) inplace.Decision {
 	w.T.Helper()
@@ -149,7 +149,7 @@ func Advance(w *World) inplace.Decision {
 	return d
 }
 
-// Advances expects exactly these steps.
+// Advances asserts that the next decisions have exactly these steps.
 func (w *World) Advances(steps ...inplace.Step) {
 	w.T.Helper()
 	for _, step := range append(steps, inplace.Nothing) {
@@ -158,7 +158,7 @@ func (w *World) Advances(steps ...inplace.Step) {
 	}
 }
 
-// Label sets a label of the node's update; nil removes it.
+// Label sets a label of the node's update. Label removes the label if value is nil.
 func (w *World) Label(key string, value any) {
 	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
@@ -174,7 +174,7 @@ func ProviderID(id string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.ProviderID = id }
 }
 
-// Lived gives a node labels, annotations and taints of others.
+// Lived gives a node labels, annotations and taints of other controllers.
 func Lived(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Labels = map[string]string{"kubernetes.io/os": "linux"}
@@ -196,7 +196,7 @@ func (w *World) Wish(template map[string]any) {
 	w.Forget()
 }
 
-// SyncNode syncs twice and returns the node afterwards.
+// SyncNode runs the activity SyncNode twice and returns the node afterwards.
 func SyncNode(w *World, in kube.Read) *corev1.Node {
 	w.T.Helper()
 	versions := Twice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
@@ -210,8 +210,8 @@ func SyncNode(w *World, in kube.Read) *corev1.Node {
 	return n
 }
 
-// KeptFrom is the workflow's time when a preservation begins. It is later than the time of any worker, so that it
-// counts. Both times are local ones, like the times in an API server's answer.
+// KeptFrom is the workflow's time when a preservation begins. KeptFrom is later than the time of any worker, so that
+// Stamp returns it. KeptFrom and KeptUntil are local times, like the times in an API server's answer.
 var (
 	KeptFrom  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
 	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
@@ -247,15 +247,16 @@ func DecideMachine(w *World, in kube.Read) machine.Decision {
 
 var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// askedAt is when all requests of the tests are made. It is neither a worker's time nor in whole seconds.
-var askedAt = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
+// requestTime is the time of all requests of the tests. requestTime differs from every worker's time and is not in
+// whole seconds.
+var requestTime = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
 
-// requested is the input of ApplyRequest for an object of a kind.
-func requested(kind request.Kind, object metav1.Object, o request.Order) activitiesrequest.Request {
-	o.Asked = askedAt
+// applyRequestInput is the input of ApplyRequest for an object of a kind.
+func applyRequestInput(kind request.Kind, object metav1.Object, o request.Order) activitiesrequest.Request {
+	o.Asked = requestTime
 	return activitiesrequest.Request{Kind: kind, Object: Ref(object), Order: o}
 }
 
 func Ordered(m *v1alpha1.Machine, o request.Order) activitiesrequest.Request {
-	return requested(request.Machine, m, o)
+	return applyRequestInput(request.Machine, m, o)
 }

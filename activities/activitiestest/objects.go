@@ -15,9 +15,9 @@ import (
 	"millwright/observe/cache"
 )
 
-const Shop = "shop" // the namespace of all objects
+const Shop = "shop" // namespace of all machine objects in the tests
 
-func metadata(name string) metav1.ObjectMeta {
+func defaultMetadata(name string) metav1.ObjectMeta {
 	created := metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
 	return metav1.ObjectMeta{
 		Namespace:         Shop,
@@ -31,20 +31,20 @@ func metadata(name string) metav1.ObjectMeta {
 }
 
 func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	m := &v1alpha1.Machine{ObjectMeta: metadata(name)}
+	m := &v1alpha1.Machine{ObjectMeta: defaultMetadata(name)}
 	m.Labels = map[string]string{"app": "web"}
 	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
 	return With(m, change)
 }
 
 func Class(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
-	c := &v1alpha1.MachineClass{ObjectMeta: metadata("small"), Provider: "fake"}
+	c := &v1alpha1.MachineClass{ObjectMeta: defaultMetadata("small"), Provider: "fake"}
 	c.ProviderSpec = runtime.RawExtension{Raw: []byte(`{"size":"xl"}`)}
 	return With(c, change)
 }
 
 func Set(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1alpha1.MachineSet {
-	s := &v1alpha1.MachineSet{ObjectMeta: metadata(name)}
+	s := &v1alpha1.MachineSet{ObjectMeta: defaultMetadata(name)}
 	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Replicas = replicas
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -53,7 +53,7 @@ func Set(name string, replicas int32, change ...func(*v1alpha1.MachineSet)) *v1a
 }
 
 func Deployment(name string, replicas int32, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
-	d := &v1alpha1.MachineDeployment{ObjectMeta: metadata(name)}
+	d := &v1alpha1.MachineDeployment{ObjectMeta: defaultMetadata(name)}
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	d.Spec.Template = Template()
@@ -78,7 +78,7 @@ func Node(change ...func(*corev1.Node)) *corev1.Node {
 	return With(n, change)
 }
 
-// MarkedBy marks a node as that of a machine.
+// MarkedBy gives a node the UID annotation of a machine.
 func MarkedBy(m *v1alpha1.Machine) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, v1alpha1.AnnotationMachineUID, string(m.UID))
@@ -129,12 +129,12 @@ func Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o)} }
 
 func Live(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), Live: true} }
 
-// Stranger names another object that once had the same name.
+// Stranger names an earlier object of the same name.
 func Stranger(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
 }
 
-// Stored returns an object as the API server has it now; nil when it is gone.
+// Stored returns the current object from the API server; nil if the object is gone.
 func Stored[T any](tracker testing.ObjectTracker, resource, namespace, name string) *T {
 	gv := v1alpha1.SchemeGroupVersion
 	if namespace == "" {
@@ -169,7 +169,7 @@ func (w *World) Edit(resource cache.Resource, name string, patch map[string]any)
 	if resource == cache.Nodes {
 		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
 	}
-	w.Server.change(tracker, gvr, namespace, name, patch)
+	w.Server.changeAsClient(tracker, gvr, namespace, name, patch)
 }
 
 // Annotated is a patch of one annotation.
@@ -200,7 +200,7 @@ func (w *World) Create(objects ...metav1.Object) {
 
 func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// Replace deletes a machine without finalizers and creates another one of the same name.
+// Replace deletes a machine without finalizers and creates another machine of the same name.
 func (w *World) Replace(m *v1alpha1.Machine) {
 	w.T.Helper()
 	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(Shop).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
@@ -208,7 +208,7 @@ func (w *World) Replace(m *v1alpha1.Machine) {
 	w.Forget()
 }
 
-// Rewrite writes the given status of an object, and waits until the caches have it.
+// Rewrite writes the status of an object, and waits until the caches have the status.
 func (w *World) Rewrite(o metav1.Object) {
 	w.T.Helper()
 	var err error

@@ -36,10 +36,10 @@ func Mirror(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodA
 
 func Elsewhere(p *corev1.Pod) { p.Spec.NodeName = "other" }
 
-// listedAt is the resource version of lists of pods.
-const listedAt = "4711"
+// podListVersion is the resourceVersion of lists of pods.
+const podListVersion = "4711"
 
-// ServePods makes a world list and watch pods as an API server does: by node, and from a resource version on.
+// ServePods makes a world list and watch pods as an API server does: by node, and from a resourceVersion.
 func (w *World) ServePods() {
 	tracker, pods := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("pods")
 	onIt := func(selector fields.Selector, o runtime.Object) bool {
@@ -50,7 +50,7 @@ func (w *World) ServePods() {
 		if err != nil {
 			return true, nil, err
 		}
-		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: listedAt}}
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: podListVersion}}
 		for _, p := range all.(*corev1.PodList).Items {
 			if onIt(action.(clienttesting.ListAction).GetListRestrictions().Fields, &p) {
 				list.Items = append(list.Items, p)
@@ -60,7 +60,7 @@ func (w *World) ServePods() {
 	})
 	w.Target.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		restrictions := action.(clienttesting.WatchAction).GetWatchRestrictions()
-		if restrictions.ResourceVersion != listedAt {
+		if restrictions.ResourceVersion != podListVersion {
 			return true, nil, fmt.Errorf("watch from %q, not from what was listed", restrictions.ResourceVersion)
 		}
 		all, err := tracker.Watch(pods, "")
@@ -68,14 +68,14 @@ func (w *World) ServePods() {
 			return true, nil, err
 		}
 		w.Server.Watched <- struct{}{}
-		return true, filter(
+		return true, filterWatch(
 			all,
 			func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) },
 		), nil
 	})
 }
 
-// WatchBy gives the next watches of pods only the events that the test sends.
+// WatchBy gives later watches of pods only the events that the test sends.
 func (w *World) WatchBy() *watch.FakeWatcher {
 	pods := watch.NewFake()
 	w.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {

@@ -12,7 +12,7 @@ import (
 
 func SetRead(s *v1alpha1.MachineSet) set.Input { return set.Input{Read: Read(s)} }
 
-// Counted returns a set whose status has the right counts.
+// Counted returns a set whose status has correct counts.
 func Counted(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
 	s.Status = v1alpha1.MachineSetStatus{
 		ObservedGeneration:   s.Generation,
@@ -29,7 +29,7 @@ func Create(s *v1alpha1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }
 
-// Blocked makes a machine one for which its provider creates no instance.
+// Blocked makes a machine whose provider creates no instance.
 func Blocked(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -39,7 +39,7 @@ func Blocked(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// Change writes the status of a machine as change leaves it.
+// Change writes the changes that change makes to the status of a machine.
 func (w *World) Change(name string, change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
@@ -54,10 +54,13 @@ func Rich(c *v1alpha1.MachineClass) {
 	}
 }
 
-// Cached returns the objects in the caches, each with a copy of it.
+// Cached returns the objects in the caches by their copies.
 func (w *World) Cached() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
-	for _, resource := range append(w.provides(), cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets) {
+	for _, resource := range append(
+		w.cachedClusterAPIResources(),
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Nodes, cache.Secrets,
+	) {
 		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
 			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
 		}

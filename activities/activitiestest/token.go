@@ -15,14 +15,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-const KubeSystem = "kube-system" // where bootstrap tokens are
+const KubeSystem = "kube-system" // namespace of bootstrap tokens
 
 var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// Soon is when the tokens of these tests expire. It has a fraction of a second, which their Secrets cannot store.
+// Soon is the expiration of the tokens of the tests. Soon has a fraction of a second, which the tokens' Secrets cannot
+// store.
 func Soon() time.Time { return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond) }
 
-// Token returns the Secret of a token as the API server has it; nil when it is gone.
+// Token returns the current Secret of a token from the API server; nil if the Secret is gone.
 func (w *World) Token(ref kube.TokenRef) *corev1.Secret {
 	object, err := w.Target.Tracker().Get(SecretsGVR, ref.Namespace, ref.Name)
 	if err != nil {
@@ -43,7 +44,7 @@ func (w *World) Tokens() []string {
 	return names
 }
 
-// Revoke removes the tokens of a machine twice, as Temporal does after a lost answer.
+// Revoke revokes the tokens of a machine twice, as Temporal does after a lost answer.
 func (w *World) Revoke(m *v1alpha1.Machine) {
 	w.T.Helper()
 	_, err := Run[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
@@ -56,13 +57,13 @@ func (w *World) Revoke(m *v1alpha1.Machine) {
 
 // Alter changes a value in the Secret of a token.
 func (w *World) Alter(ref kube.TokenRef, key, value string) {
-	w.Server.change(w.Target.Tracker(), SecretsGVR, ref.Namespace, ref.Name,
+	w.Server.changeAsClient(w.Target.Tracker(), SecretsGVR, ref.Namespace, ref.Name,
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 
 // TokenSecret returns the Secret of the first attempt of machine m.
 func TokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
-	name := "bootstrap-token-woaoc8" // as tokenID makes it
+	name := "bootstrap-token-woaoc8" // Secret name for the token ID of machine uid-m, attempt 1
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{
 		Namespace:       KubeSystem,
 		Name:            name,

@@ -16,22 +16,21 @@ import (
 	"millwright/activities/kube"
 )
 
-// Worker is a worker whose clock may be wrong. The clock of the test is the worker's.
+// Worker is a worker whose clock may be wrong. The clock of the test is the worker's clock.
 type Worker struct {
-	Ahead time.Duration // of the clocks of Temporal's server and of the API servers; negative: behind
-	Local bool          // it runs activities as local ones: then nothing but the input says the time of the server
-	Tried time.Duration // time from the activity's schedule to the begin of the attempt; zero: the first attempt
+	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
+	Local bool          // the worker runs local activities, which know the server's time only from their input
+	Tried time.Duration // time from the activity's schedule to the start of the attempt; zero: the first attempt
 }
 
 // Bubble is the time at which the clock of a bubble begins. Source: testing/synctest.
 var Bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Rounding is by how much a time that is stored in whole seconds may differ from the time that a test of a bubble
-// expects.
+// Rounding is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
 const Rounding = time.Second
 
-// OnWrongClocks runs a test on workers whose clocks are wrong by ten minutes, with local and with regular activities,
-// each in a bubble.
+// OnWrongClocks runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each worker
+// runs local or regular activities, in its own bubble.
 func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
 	t.Helper()
 	for way, local := range map[string]bool{"local": true, "regular": false} {
@@ -44,15 +43,16 @@ func OnWrongClocks(t *testing.T, test func(t *testing.T, k Worker)) {
 	}
 }
 
-// Server is the time now, by the clock of the servers.
+// Server is the current time by the servers' clock.
 func (k Worker) Server() time.Time { return time.Now().Add(-k.Ahead) }
 
-// Stamp is a time by the clock of the servers, as an API server writes it.
+// Stamp is a time by the servers' clock, in the form in which an API server writes times.
 func (k Worker) Stamp(ago time.Duration) metav1.Time {
 	return metav1.NewTime(k.Server().Add(-ago)).Rfc3339Copy()
 }
 
-// Read reads an object at the present time of the servers, which a workflow gives to its activities.
+// Read is a Read of an object at the servers' current time. A workflow passes the servers' current time to its
+// activities.
 func (k Worker) Read(o metav1.Object) kube.Read { return kube.Read{Ref: Ref(o), At: k.Server()} }
 
 // RunOn runs an activity on a worker.
@@ -65,7 +65,7 @@ func RunOn[T any](w *World, k Worker, activity, in any) (T, error) {
 	return Execute[T](w.T, activity, in, k.Execute)
 }
 
-// Execute runs an activity as a regular one of this worker, in an environment that is used for nothing else.
+// Execute runs a regular activity on this worker, in an environment of its own.
 func (k Worker) Execute(
 	env *testsuite.TestActivityEnvironment,
 	activity any,
@@ -76,44 +76,44 @@ func (k Worker) Execute(
 }
 
 func (k Worker) interceptors() []interceptor.WorkerInterceptor {
-	return []interceptor.WorkerInterceptor{&serverTimes{of: k}}
+	return []interceptor.WorkerInterceptor{&serverTimeInterceptor{worker: k}}
 }
 
-// serverTimes makes the times of a regular activity those of the server: the test environment takes them from the
-// worker's clock.
-type serverTimes struct {
+// serverTimeInterceptor converts the times of a regular activity to the server's clock. The test environment takes
+// these times from the worker's clock.
+type serverTimeInterceptor struct {
 	interceptor.WorkerInterceptorBase
-	of Worker
+	worker Worker
 }
 
-func (s *serverTimes) InterceptActivity(
+func (s *serverTimeInterceptor) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	in := &inbound{of: s.of}
+	in := &activityInbound{worker: s.worker}
 	in.Next = next
 	return in
 }
 
-type inbound struct {
+type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	of Worker
+	worker Worker
 }
 
-func (i *inbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	out := &outbound{of: i.of}
+func (i *activityInbound) Init(next interceptor.ActivityOutboundInterceptor) error {
+	out := &activityOutbound{worker: i.worker}
 	out.Next = next
 	return i.Next.Init(out)
 }
 
-type outbound struct {
+type activityOutbound struct {
 	interceptor.ActivityOutboundInterceptorBase
-	of Worker
+	worker Worker
 }
 
-func (o *outbound) GetInfo(ctx context.Context) activity.Info {
+func (o *activityOutbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.StartedTime = info.StartedTime.Add(-o.of.Ahead)
-	info.ScheduledTime = info.ScheduledTime.Add(-o.of.Ahead - o.of.Tried)
+	info.StartedTime = info.StartedTime.Add(-o.worker.Ahead)
+	info.ScheduledTime = info.ScheduledTime.Add(-o.worker.Ahead - o.worker.Tried)
 	return info
 }

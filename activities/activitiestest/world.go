@@ -37,32 +37,34 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-// giveUp bounds the wait for an event that must come: no machine is so busy that it takes longer.
-const giveUp = 2 * time.Minute
+// eventTimeout is the timeout of a wait for an event that must come, even on a busy machine.
+const eventTimeout = 2 * time.Minute
 
-// World is a control cluster with its target, the activities that work on them, and the events that they recorded.
+// World is a control cluster with its target cluster, the activities on them, and the events that the activities
+// recorded.
 type World struct {
 	T         *testing.T
 	Server    *apiServer
 	Machines  *fake.Clientset
 	Target    *kubefake.Clientset
-	Meta      *metadatafake.FakeMetadataClient // of Secrets
+	Meta      *metadatafake.FakeMetadataClient // metadata client of Secrets
 	Recorder  *record.FakeRecorder
-	Provider  *capitest.Server     // of the objects of Cluster API; nil without them
-	API       *capi.Cache          // cache of these objects
-	Workloads *capidrain.Workloads // the workload clusters of these objects: all are Target
-	Secrets   *kubefake.Clientset  // with the kubeconfigs of workload clusters; nil without them
+	Provider  *capitest.Server     // server of the objects of Cluster API; nil without Cluster API
+	API       *capi.Cache          // cache of the objects of Cluster API
+	Workloads *capidrain.Workloads // workload clusters of Cluster API; each of them is Target
+	Secrets   *kubefake.Clientset  // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
-	Ahead time.Duration // how far the clock of the worker that makes attempts is ahead of the servers'; see Worker
+	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks in attempts; see Worker
 }
 
-// NewWorld returns a world that holds these objects, machine objects and nodes alike, in its API server and its caches.
+// NewWorld returns a world that holds these objects in its API server and its caches.
 func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
 	t.Helper()
 	return newWorld(t, objects, func(*World, *cache.Cluster) int { return 0 })
 }
 
-// newWorld returns a world that holds these objects. watch adds caches before they start, and returns how many.
+// newWorld returns a world that holds these objects. The function watch adds caches before the caches start, and
+// returns the number of added caches.
 func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *cache.Cluster) int) *World {
 	t.Helper()
 	w := &World{T: t, Server: newAPIServer(), Recorder: record.NewFakeRecorder(1000)}
@@ -78,33 +80,33 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 		}
 	}
 	w.Machines, w.Target = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
-	w.Server.serve(w.Machines)
-	w.Server.serve(w.Target)
+	w.Server.interceptRequests(w.Machines)
+	w.Server.interceptRequests(w.Target)
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w.Meta = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
-	w.Server.serve(w.Meta)
+	w.Server.interceptRequests(w.Meta)
 	cluster, err := cache.NewCluster(w.Machines, w.Target, w.Meta)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 10 + more { // one for each cache: a fake drops events before a watch begins
+	for range 10 + more { // one watch per cache: a fake drops events before a watch begins
 		<-w.Server.Watched
 	}
-	require.Eventually(t, cluster.KnowsAttachments, giveUp, time.Millisecond)
+	require.Eventually(t, cluster.KnowsAttachments, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 	w.Forget()
 	return w
 }
 
-// Run runs an activity as a regular one.
+// Run runs an activity as a regular activity.
 func Run[T any](w *World, activity, in any) (T, error) {
 	w.T.Helper()
 	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
 }
 
-// Local runs an activity as a local one.
+// Local runs an activity as a local activity.
 func Local[T any](w *World, activity, in any) (T, error) {
 	w.T.Helper()
 	return Execute[T](w.T, activity, in, (*testsuite.TestActivityEnvironment).ExecuteLocalActivity)
@@ -125,30 +127,30 @@ func Execute[T any](
 	return result, err
 }
 
-// ActivityEnvironment runs activities, and logs nothing. The test suite would end a local activity after three seconds
-// of the real clock.
+// ActivityEnvironment returns an environment that runs activities without logs. ActivityEnvironment's timeout is
+// eventTimeout, because the test suite would end a local activity after three seconds of the real clock.
 func ActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
-	env.SetTestTimeout(giveUp)
+	env.SetTestTimeout(eventTimeout)
 	return env
 }
 
-// WorkflowEnvironment runs workflows, and logs nothing. On a busy machine a workflow may stand still for longer than
-// the seconds of the real clock after which the test suite ends it, and than the second after which the SDK takes it
-// for a deadlock.
+// WorkflowEnvironment returns an environment that runs workflows without logs. WorkflowEnvironment's timeouts are
+// eventTimeout: on a busy machine, a workflow may be blocked longer than the test suite's timeout of some seconds and
+// the SDK's deadlock timeout of one second.
 func WorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
-	env.SetTestTimeout(giveUp)
-	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: giveUp})
+	env.SetTestTimeout(eventTimeout)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: eventTimeout})
 	return env
 }
 
-// Twice runs an activity two times, as Temporal does when an answer is lost. The second time must succeed too, write
-// nothing and tell nobody. It returns what the first one answered.
+// Twice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write nothing
+// and record no event. Twice returns the result of the first run.
 func Twice[T any](w *World, activity, in any) T {
 	w.T.Helper()
 	w.Settle()
@@ -164,25 +166,25 @@ func Twice[T any](w *World, activity, in any) T {
 	return first
 }
 
-// Settle waits until the caches hold what was written.
+// Settle waits until the caches hold all writes.
 func (w *World) Settle() {
 	w.T.Helper()
 	versions := cache.MinVersions{}
 	w.Server.mu.Lock()
-	for what, version := range w.Server.written {
-		if w.Server.watching[what] {
+	for what, version := range w.Server.lastVersions {
+		if w.Server.watchedByCache[what] {
 			versions.Raise(resourceOf(what.gvr), version)
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, giveUp), "the caches stay behind")
+	require.True(w.T, w.Cluster.Await(w.T.Context(), versions, eventTimeout), "the caches stay behind")
 }
 
 // Hold delays the events of the caches until the returned function is called, or the test ends.
 func (w *World) Hold() (release func()) {
 	w.Settle()
-	w.Server.hold(true)
-	release = func() { w.Server.hold(false) }
+	w.Server.holdEvents(true)
+	release = func() { w.Server.holdEvents(false) }
 	w.T.Cleanup(release)
 	return release
 }
@@ -194,21 +196,21 @@ func (w *World) Snapshot() string {
 	for _, kind := range []string{"Machine", "MachineSet", "MachineDeployment", "MachineClass"} {
 		kind := v1alpha1.SchemeGroupVersion.WithKind(kind)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		all = append(all, w.list(w.Machines.Tracker(), resource, kind))
+		all = append(all, w.listObjects(w.Machines.Tracker(), resource, kind))
 	}
 	core := corev1.SchemeGroupVersion
-	all = append(all, w.list(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
-	all = append(all, w.list(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
-	// the kind of the fake client's lists
+	all = append(all, w.listObjects(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
+	all = append(all, w.listObjects(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
+	// metadataOnly is the kind of the fake client's lists.
 	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}
-	all = append(all, w.list(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
-	all = append(all, w.provided()...)
+	all = append(all, w.listObjects(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
+	all = append(all, w.clusterAPIObjects()...)
 	text, err := json.MarshalIndent(all, "", " ")
 	require.NoError(w.T, err)
 	return string(text)
 }
 
-func (w *World) list(
+func (w *World) listObjects(
 	tracker clienttesting.ObjectTracker,
 	resource schema.GroupVersionResource,
 	kind schema.GroupVersionKind,
@@ -221,11 +223,14 @@ func (w *World) list(
 	return items
 }
 
-// Requests returns the requests to the API servers since Forget, as verb and resource: "patch machines". It leaves out
-// the watches of the caches, which begin at any time after these are filled; only drains watch pods.
+// Requests returns the requests to the API servers since Forget, as verb and resource: "patch machines". Requests omits
+// the watches of the caches, because these watches begin at random times. Watches of pods are included: only drains
+// watch pods.
 func (w *World) Requests() []string {
 	list := []string{}
-	for _, action := range slices.Concat(w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions(), w.asked()) {
+	for _, action := range slices.Concat(
+		w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions(), w.clusterAPIRequests(),
+	) {
 		if action.GetVerb() == "watch" && action.GetResource().Resource != "pods" {
 			continue
 		}
@@ -261,8 +266,8 @@ func (w *World) Forget() {
 	}
 }
 
-// Told returns the events since the last call, as "type reason message".
-func (w *World) Told() []string {
+// NewEvents returns the events since the last call of Told, as "type reason message".
+func (w *World) NewEvents() []string {
 	events := []string{}
 	for len(w.Recorder.Events) > 0 {
 		events = append(events, <-w.Recorder.Events)
@@ -270,7 +275,8 @@ func (w *World) Told() []string {
 	return events
 }
 
-// Failing makes the next n requests of one kind fail; do, which may be nil, runs just before each.
+// Failing makes the next requests of one kind fail, as many as times. The function do runs just before each failure; do
+// may be nil.
 func Failing(c interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 }, verb, resource string, times int, err error, do func(),

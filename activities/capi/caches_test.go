@@ -23,9 +23,9 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// crowd is a set with one object of each kind, with something to change wherever an activity could change it in place.
-// Objects that are being deleted are called old.
-func crowd() (*clusterv1.MachineSet, []runtime.Object) {
+// oneObjectOfEachKind returns a MachineSet and one object of each other kind. Each object has a field that an activity
+// could change in place. Objects named old are being deleted.
+func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 	s := capitest.Set(
 		"s",
 		3,
@@ -61,7 +61,7 @@ func crowd() (*clusterv1.MachineSet, []runtime.Object) {
 	}
 	return s, []runtime.Object{
 		s,
-		receiver("s"),
+		receivingSet("s"),
 		capitest.Set(
 			"old",
 			0,
@@ -88,18 +88,18 @@ func crowd() (*clusterv1.MachineSet, []runtime.Object) {
 		capitest.Bootstrap(shared),
 		capitest.Infrastructure(shared),
 		capitest.ControlPlane(),
-		clone(
+		cloneOfTemplate(
 			capitest.Infrastructure(),
 			"stray",
 		),
-		clone(capitest.Infrastructure(), "hooked"),
-		clone(capitest.Bootstrap(), "due"),
-		clone(capitest.Infrastructure(), "due"),
+		cloneOfTemplate(capitest.Infrastructure(), "hooked"),
+		cloneOfTemplate(capitest.Bootstrap(), "due"),
+		cloneOfTemplate(capitest.Infrastructure(), "due"),
 	}
 }
 
-// inputs are the inputs of the activities.
-func inputs(s *clusterv1.MachineSet) map[string][]any {
+// activityInputs returns the inputs of each activity, by the activity's name.
+func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 	machines := func(names ...string) set.Batch {
 		b := set.Batch{Set: activitiestest.Ref(s)}
 		for _, name := range names {
@@ -132,7 +132,7 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 			activitiestest.ClusterAPIRead(old, false),
 		},
 		"FinalizeClusterAPISet":    {activitiestest.Read(s), activitiestest.Read(old)},
-		"ReportClusterAPISet":      {report(s), report(old)},
+		"ReportClusterAPISet":      {reportInput(s), reportInput(old)},
 		"CreateClusterAPIMachines": {activitiestest.CreateClusterAPI(s, "s-a")},
 		"DeleteClusterAPIMachines": {machines("m", "sick")},
 		"AdoptClusterAPIMachines":  {machines("free")},
@@ -145,7 +145,7 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 		"UpdateClusterAPIMachines": {machines("due")},
 		"PostponeRemediation":      {remark},
 		"OwnTemplates":             {extraWrites(capitest.Infrastructure(), "small")},
-		"CollectClones":            {extraWrites(clone(capitest.Infrastructure(), "stray"), "stray")},
+		"CollectClones":            {extraWrites(cloneOfTemplate(capitest.Infrastructure(), "stray"), "stray")},
 		"DecideClusterAPIDrain":    {drain.Input{Read: activitiestest.Read(hooked)}},
 		"CordonClusterAPINode":     {activitiestest.Read(hooked)},
 		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},
@@ -161,23 +161,23 @@ func inputs(s *clusterv1.MachineSet) map[string][]any {
 	}
 }
 
-func TestNoActivityChangesWhatIsInACache(t *testing.T) {
-	s, _ := crowd()
+func TestNoActivityChangesACachedObject(t *testing.T) {
+	s, _ := oneObjectOfEachKind()
 	kind := reflect.TypeFor[*capi.Activities]()
 	for method := range kind.Methods() {
 		name := method.Name
 		t.Run(name, func(t *testing.T) {
-			with := inputs(s)[name]
+			with := activityInputs(s)[name]
 			require.NotEmpty(t, with, "inputs has no row for this activity")
 			for _, in := range with {
-				_, objects := crowd()
+				_, objects := oneObjectOfEachKind()
 				w := activitiestest.NewClusterAPI(t, capitest.Settings, objects...)
 				cached, _ := w.API.Set("shop/s")
-				_, err := w.API.Read(t.Context(), cached) // from now on templates have caches
+				_, err := w.API.Read(t.Context(), cached) // the informers of the templates start here
 				require.NoError(t, err)
 				before := w.Cached()
 				require.Len(t, before, len(objects)-4, "all but the clones")
-				w.Hold() // what is written must not replace the cached object
+				w.Hold() // a watch event would replace the cached object
 				env := activitiestest.ActivityEnvironment()
 				for _, owner := range registered.OnClusterAPI(w.Kube, w.API, w.Workloads) {
 					env.RegisterActivity(owner)

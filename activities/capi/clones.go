@@ -23,20 +23,21 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// clone is a copy of a template for one machine.
+// clone describes a machine's copy of a template.
 type clone struct {
-	resource schema.GroupVersionResource
-	ref      clusterv1.ContractVersionedObjectReference
-	uid      types.UID
-	taken    bool // a machine owns it already
+	resource       schema.GroupVersionResource
+	ref            clusterv1.ContractVersionedObjectReference
+	uid            types.UID
+	ownedByMachine bool // a machine already owns the clone
 }
 
-// clone makes the copy of a template for the machine with this name. A copy that exists and is owned by the set or by a
-// machine counts as made. The set owns the copy until Cluster API's controller of machines makes the machine its owner.
-func (a *Activities) clone(
+// createClone creates a machine's copy of a template, named after the machine. An existing copy that the set or a
+// machine owns counts as created. The set owns the copy until Cluster API's Machine controller makes the machine its
+// owner.
+func (a *Activities) createClone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	template capi.Foreign,
+	template capi.ProviderObject,
 	name string,
 ) (c clone, err error) {
 	kind := capi.CloneKind(template.Ref)
@@ -63,20 +64,20 @@ func (a *Activities) clone(
 	if apierrors.IsAlreadyExists(err) {
 		made, err = objects.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && !capi.Owned(made, string(s.UID)) && !capi.OwnedByMachine(made) {
-			return c, kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted again, or not of this set
+			return c, kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
 		}
 	}
 	if err != nil {
 		return c, fmt.Errorf("create %s %s: %w", kind.Kind, name, err)
 	}
-	c.uid, c.taken = made.GetUID(), capi.OwnedByMachine(made)
+	c.uid, c.ownedByMachine = made.GetUID(), capi.OwnedByMachine(made)
 	return c, nil
 }
 
 // cloneMetadata returns the labels and annotations of the clones of a template.
 func (a *Activities) cloneMetadata(
 	s *clusterv1.MachineSet,
-	template capi.Foreign,
+	template capi.ProviderObject,
 ) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	if template.Object != nil {
@@ -95,10 +96,10 @@ func (a *Activities) cloneMetadata(
 	return labels, annotations
 }
 
-// deleteClones deletes clones that belong to a set and to no machine. One that is gone counts as deleted.
+// deleteClones deletes the clones that no machine owns. A clone that is gone counts as deleted.
 func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, clones []clone) (err error) {
 	for _, c := range clones {
-		if c.taken {
+		if c.ownedByMachine {
 			continue
 		}
 		objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
@@ -110,9 +111,9 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 	return err
 }
 
-// strays lists the clones that a set owns, that no machine owns, and whose machine does not exist: they were left
-// behind when a worker died.
-func (a *Activities) strays(
+// unusedClones lists the clones that the set owns and that no machine owns or references. If a worker dies after it
+// created a clone and before it created the machine, the clone is unused.
+func (a *Activities) unusedClones(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
 	related capi.Related,
@@ -140,22 +141,22 @@ func (a *Activities) strays(
 		for _, o := range list.Items {
 			if capi.Owned(&o, string(s.UID)) && !capi.OwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
 				!used.Has(o.GetName()) {
-				strays = append(strays, object(resource, &o, "no machine uses it"))
+				strays = append(strays, setObjectOf(resource, &o, "no machine uses it"))
 			}
 		}
 	}
 	return strays, nil
 }
 
-func object(resource schema.GroupVersionResource, o metav1.Object, why string) set.Object {
+func setObjectOf(resource schema.GroupVersionResource, o metav1.Object, why string) set.Object {
 	return set.Object{
 		Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
 		Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion(), Why: why,
 	}
 }
 
-// CollectClones deletes clones that no machine uses and that still are as the decision saw them. Running it twice
-// deletes once.
+// CollectClones deletes unused clones. A clone that changed since the decision causes a Conflict. The activity is
+// idempotent.
 func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.InParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
@@ -169,16 +170,18 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 	})
 }
 
-// unowned returns the templates of a set that lack the owner reference to its Cluster, or the label of its Cluster.
-func unowned(related capi.Related) (objects []set.Object) {
+// unownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
+// label.
+func unownedTemplates(related capi.Related) (objects []set.Object) {
 	for _, f := range capi.Unowned(related) {
-		objects = append(objects, object(f.Resource, f.Object, "the Cluster owns it"))
+		objects = append(objects, setObjectOf(f.Resource, f.Object, "the Cluster owns it"))
 	}
 	return objects
 }
 
-// postponed returns the machines that do not say yet why their set does not replace them.
-func postponed(related capi.Related, plan scale.Planned) (objects []set.Object) {
+// postponedMachines returns the machines whose condition OwnerRemediated does not yet say why their set postpones their
+// replacement.
+func postponedMachines(related capi.Related, plan scale.Planned) (objects []set.Object) {
 	machines, reason := capiset.Unremarked(related, plan)
 	for _, m := range machines {
 		objects = append(objects, set.Object{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
@@ -186,11 +189,11 @@ func postponed(related capi.Related, plan scale.Planned) (objects []set.Object) 
 	return objects
 }
 
-// OwnTemplates adds the owner reference to the Cluster, and the label of the Cluster, to templates of a set that still
-// are as the decision saw them, so that a deletion of the Cluster deletes them and a move of the Cluster moves them.
-// Running it twice writes once.
+// OwnTemplates adds the owner reference to the Cluster and the Cluster's label to the templates of a set. A deletion of
+// the Cluster then deletes the templates, and clusterctl move moves them. A template that changed since the decision
+// causes a Conflict.
 func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
-	s, err := a.setAt(ctx, in.Set, "")
+	s, err := a.readSetAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +209,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		objects := a.API.Client().Objects.Resource(o.GVR()).Namespace(s.Namespace)
 		template, err := kube.LiveAt(
 			ctx,
-			getter{objects},
+			objectGetter{objects},
 			"template",
 			kube.Ref{Namespace: s.Namespace, Name: o.Name, UID: o.UID},
 			o.Version,
@@ -230,16 +233,16 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 	return versions, nil
 }
 
-// getter reads objects of a provider.
-type getter struct{ objects dynamic.ResourceInterface }
+// objectGetter reads objects of a Cluster API provider.
+type objectGetter struct{ objects dynamic.ResourceInterface }
 
 // Get returns an object.
-func (g getter) Get(ctx context.Context, name string, o metav1.GetOptions) (*unstructured.Unstructured, error) {
+func (g objectGetter) Get(ctx context.Context, name string, o metav1.GetOptions) (*unstructured.Unstructured, error) {
 	return g.objects.Get(ctx, name, o)
 }
 
-// syncClones writes the labels and annotations of the clones of a machine. A clone that does not exist is left to the
-// machine's own controller, which says so in the machine's conditions.
+// syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped: the
+// Machine controller reports the missing clone in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
 	related, err := a.API.ReadToAct(ctx, s)
 	if err != nil {
@@ -255,11 +258,12 @@ func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m 
 	return nil
 }
 
-// cloneOf returns a machine's reference to its clone of one of its set's templates; not defined if it has none.
+// cloneOf returns a machine's reference to its clone of a template. The reference is empty if the machine has no clone
+// of the template.
 func cloneOf(
 	s *clusterv1.MachineSet,
 	m *clusterv1.Machine,
-	template capi.Foreign,
+	template capi.ProviderObject,
 ) clusterv1.ContractVersionedObjectReference {
 	if template.Ref == s.Spec.Template.Spec.InfrastructureRef {
 		return m.Spec.InfrastructureRef
@@ -270,7 +274,7 @@ func cloneOf(
 func (a *Activities) syncClone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	template capi.Foreign,
+	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
 	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
@@ -291,7 +295,7 @@ func (a *Activities) syncClone(
 	return kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }
 
-// cloneClient patches objects of providers as the field manager that made the clones.
+// cloneClient patches clones with the field manager that created them.
 type cloneClient struct{ dynamic.ResourceInterface }
 
 // Patch patches an object.

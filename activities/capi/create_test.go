@@ -24,7 +24,7 @@ import (
 
 func TestCreateMachinesWithTheirClones(t *testing.T) {
 	s := capitest.Set("s", 3, capitest.OfDeployment)
-	w, a := world(t, s)
+	w, a := newWorld(t, s)
 	written := activitiestest.Twice[set.Written](
 		w,
 		a.CreateClusterAPIMachines,
@@ -35,7 +35,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		`Normal SuccessfulCreate Created Machine "s-a"`,
 		`Normal SuccessfulCreate Created Machine "s-b"`,
 		`Normal SuccessfulCreate Created Machine "s-c"`,
-	}, slices.Sorted(slices.Values(w.Told())))
+	}, slices.Sorted(slices.Values(w.NewEvents())))
 	newest := kube.MinVersions{}
 	for _, name := range []string{"s-a", "s-b", "s-c"} {
 		m := w.ClusterAPIMachine(name)
@@ -66,7 +66,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 			m.Spec.InfrastructureRef,
 		)
 
-		bootstrap, machine := bootstrapOf(w, name), machineOf(w, name)
+		bootstrap, machine := bootstrapOf(w, name), infrastructureOf(w, name)
 		require.NotNil(t, bootstrap)
 		require.NotNil(t, machine)
 		assert.Equal(t, map[string]any{"format": "cloud-config"}, bootstrap.Object["spec"])
@@ -95,35 +95,35 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 	assert.Equal(t, newest, written.Versions)
 }
 
-// Cluster API's controllers may have taken over the clones when an attempt is repeated.
-func TestARepeatedAttemptFindsWhatItMade(t *testing.T) {
+// Cluster API's controllers may already own the clones when Temporal retries the attempt.
+func TestARetryFindsTheCreatedObjects(t *testing.T) {
 	s := capitest.Set("s", 1)
 	made := capitest.Machine("s-a", s)
-	w, a := world(
+	w, a := newWorld(
 		t,
 		s,
 		made,
-		clone(capitest.Bootstrap(), "s-a", ownedByMachine(made)),
-		clone(capitest.Infrastructure(), "s-a"),
+		cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByMachine(made)),
+		cloneOfTemplate(capitest.Infrastructure(), "s-a"),
 	)
 	written := activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }
 
-func TestWithoutABootstrapTemplate(t *testing.T) {
+func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
 	s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
-	w, a := world(t, s)
+	w, a := newWorld(t, s)
 	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 	assert.Equal(t, s.Spec.Template.Spec.Bootstrap, w.ClusterAPIMachine("s-a").Spec.Bootstrap)
 	assert.Nil(t, bootstrapOf(w, "s-a"))
-	assert.NotNil(t, machineOf(w, "s-a"))
+	assert.NotNil(t, infrastructureOf(w, "s-a"))
 }
 
-// What went away since the decision is a Conflict, and nothing is left behind.
+// A template or Cluster that was deleted since the decision causes a Conflict. The activity creates nothing.
 func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 	s := capitest.Set("s", 1)
 	theirs := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
@@ -142,19 +142,19 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := activitiestest.NewClusterAPI(t, capitest.Settings, row.has...)
 			w.Forget()
-			_, err := activitiestest.Run[set.Written](w, activities(w).CreateClusterAPIMachines, row.in)
+			_, err := activitiestest.Run[set.Written](w, newActivities(w).CreateClusterAPIMachines, row.in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Empty(t, w.Writes())
 		})
 	}
 	t.Run("the set is gone", func(t *testing.T) {
-		w, a := world(t)
+		w, a := newWorld(t)
 		_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
 
-func TestARejectedMachineLeavesNothing(t *testing.T) {
+func TestARejectedMachineLeavesNoClones(t *testing.T) {
 	for _, row := range []struct {
 		name, resource string
 	}{
@@ -164,8 +164,8 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 4)
-			w, a := world(t, s)
-			refuse(w, row.resource, "s-b", forbidden())
+			w, a := newWorld(t, s)
+			refuseCreation(w, row.resource, "s-b", forbiddenError())
 			written, err := activitiestest.Run[set.Written](
 				w,
 				a.CreateClusterAPIMachines,
@@ -176,10 +176,10 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 			assert.Contains(t, written.Failure.Message, "forbidden")
 			assert.Contains(t, written.Failure.Message, "s-b")
 			for name, there := range map[string]bool{"s-a": true, "s-b": false, "s-c": true, "s-d": false} {
-				// one, then two, then none
+				// the first batch has one machine, the second has two; the rejection prevents a third batch
 				assert.Equal(t, there, w.ClusterAPIMachine(name) != nil, name)
 				assert.Equal(t, there, bootstrapOf(w, name) != nil, "bootstrap of %s", name)
-				assert.Equal(t, there, machineOf(w, name) != nil, "machine of %s", name)
+				assert.Equal(t, there, infrastructureOf(w, name) != nil, "machine of %s", name)
 			}
 			assert.Equal(
 				t,
@@ -187,19 +187,20 @@ func TestARejectedMachineLeavesNothing(t *testing.T) {
 				written.Versions[capi.MachinesResource],
 				"those that were created are waited for",
 			)
-			assert.Contains(t, w.Told(), "Warning FailedCreate Error creating: "+written.Failure.Message)
+			assert.Contains(t, w.NewEvents(), "Warning FailedCreate Error creating: "+written.Failure.Message)
 		})
 	}
 }
 
-// An API server that does not answer has not rejected anything: the attempt is repeated, and uses what it made.
-// The API server may have made a machine whose creation it answers with an internal error: its clones are in use.
+// An API server that does not answer has rejected nothing: Temporal retries the activity, and the retry finds the
+// clones. An API server that answers a creation with an internal error may still have created the machine, which uses
+// its clones.
 func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
 	s := capitest.Set("s", 1)
 	later := activitiestest.Worker{Tried: 5 * time.Second}
 	for name, made := range map[string]bool{"made": true, "not made": false} {
 		t.Run(name, func(t *testing.T) {
-			w, a := world(t, s)
+			w, a := newWorld(t, s)
 			w.Provider.Core.PrependReactor("create", "machines", func(action k8stesting.Action) (bool, runtime.Object, error) {
 				create, _ := action.(k8stesting.CreateAction)
 				if made {
@@ -218,33 +219,33 @@ func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
 			)
 			require.NoError(t, err)
 			assert.Contains(t, written.Failure.Message, assert.AnError.Error())
-			assert.Equal(t, made, machineOf(w, "s-a") != nil)
+			assert.Equal(t, made, infrastructureOf(w, "s-a") != nil)
 			assert.Equal(t, made, bootstrapOf(w, "s-a") != nil)
 		})
 	}
 }
 
-func TestARepeatedAttemptUsesItsClones(t *testing.T) {
+func TestARetryUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, a := world(t, s)
+	w, a := newWorld(t, s)
 	activitiestest.Failing(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 	_, retryable := activitiestest.Failure(t, err)
 	assert.True(t, retryable)
-	bootstrap, machine := bootstrapOf(w, "s-a"), machineOf(w, "s-a")
+	bootstrap, machine := bootstrapOf(w, "s-a"), infrastructureOf(w, "s-a")
 	require.NotNil(t, bootstrap)
 	require.NotNil(t, machine)
 	activitiestest.Twice[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 	assert.NotNil(t, w.ClusterAPIMachine("s-a"))
 	assert.Equal(t, bootstrap.GetUID(), bootstrapOf(w, "s-a").GetUID())
-	assert.Equal(t, machine.GetUID(), machineOf(w, "s-a").GetUID())
+	assert.Equal(t, machine.GetUID(), infrastructureOf(w, "s-a").GetUID())
 }
 
-// A clone that cannot be deleted again is a failure beside that of the machine.
-func TestACloneThatStays(t *testing.T) {
+// If the deletion of a clone fails, the activity returns this error together with the machine's error.
+func TestACloneThatCannotBeDeleted(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, a := world(t, s)
-	refuse(w, "machines", "s-a", forbidden())
+	w, a := newWorld(t, s)
+	refuseCreation(w, "machines", "s-a", forbiddenError())
 	activitiestest.Failing(
 		w.Provider.Objects,
 		"delete",
@@ -261,14 +262,14 @@ func TestACloneThatStays(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, written.Failure.Message, "delete ExampleMachine s-a of a machine that was rejected")
 	assert.Nil(t, bootstrapOf(w, "s-a"), "the other one is deleted")
-	assert.NotNil(t, machineOf(w, "s-a"))
+	assert.NotNil(t, infrastructureOf(w, "s-a"))
 }
 
-// A name of a clone that another set took is a Conflict: the next decision takes another name. What is there stays as
-// it is.
-func TestACloneOfAnotherSet(t *testing.T) {
+// If another set's clone already has the name, the activity fails with a Conflict, and the other set's clone stays
+// unchanged. The next decision chooses another name.
+func TestACloneNameThatAnotherSetUses(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, a := world(t, s, clone(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
+	w, a := newWorld(t, s, cloneOfTemplate(capitest.Bootstrap(), "s-a", func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
 			[]metav1.OwnerReference{
 				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
@@ -281,10 +282,10 @@ func TestACloneOfAnotherSet(t *testing.T) {
 	assert.Equal(t, before, w.Snapshot())
 }
 
-// The decision of a set that misses machines is carried out, and the next one sees them.
-func TestFromTheDecisionToTheMachines(t *testing.T) {
+// The activities carry out the decision of a set that lacks machines; the next decision counts the new machines.
+func TestDecideAndCreateMachines(t *testing.T) {
 	s := capitest.Set("s", 2)
-	w, a := world(t, s)
+	w, a := newWorld(t, s)
 	d, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Create, 2)

@@ -27,19 +27,19 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// MachinesResource is the resource of the versions that writes of machines return.
+// MachinesResource is the key of Machines in the resource versions that activities return.
 const MachinesResource = capi.MachinesResource
 
-// fillTimeout bounds the wait for the budgets and volume attachments of a workload cluster. Source: half of the
-// heartbeat timeout of the activity, and long enough for a cluster that is far away. After it, Temporal begins another
-// attempt.
-const fillTimeout = 5 * time.Second
+// cacheFillTimeout bounds the wait for the PodDisruptionBudgets and VolumeAttachments of a workload cluster. Source:
+// half of the activity's heartbeat timeout, and enough for a distant cluster. After the timeout, Temporal retries the
+// activity.
+const cacheFillTimeout = 5 * time.Second
 
-// DecideClusterAPIDrain reads a machine whose node Millwright drains in place of Cluster API, what is around it, and
-// its node. It returns the next step for the machine's hook. While the node is drained, the decision also has the means
-// that removes pods now, and when that means ends.
+// DecideClusterAPIDrain returns the next step for Millwright's hook on a machine: Millwright drains the machine's node
+// in place of Cluster API. While the drain runs, the decision also holds the current means of removing pods (Evict,
+// DeleteInOrder, Delete or Kill), and the time when the drain changes to the next means.
 func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
-	m, err := a.machine(ctx, in.Read)
+	m, err := a.readMachine(ctx, in.Read)
 	if err != nil {
 		return drain.Decision{}, err
 	}
@@ -70,7 +70,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 			return d, err
 		}
 		if hook.NodeGone = node == nil; err != nil {
-			hook.Unknown = unknown(m, err)
+			hook.Unknown = whyNodeUnknown(m, err)
 		}
 		step, why = hook.Decide()
 	}
@@ -80,7 +80,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	case decidedrain.HookNothing:
 		d.Result = drain.Cancelled
 	case decidedrain.HookOver:
-		d.Result = over(hook)
+		d.Result = resultOfEndedDrain(hook)
 	case decidedrain.HookDrain:
 		record := observedrain.RecordOf(v, d.Purpose)
 		ladder := observedrain.Ladder(v, record, node, in.Grace, now)
@@ -101,8 +101,8 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	return d, nil
 }
 
-// over returns the result of a drain that ends before any pod is removed, or that has already ended.
-func over(hook decidedrain.Hook) string {
+// resultOfEndedDrain returns the result of a drain that has ended, or that ends before any pod is removed.
+func resultOfEndedDrain(hook decidedrain.Hook) string {
 	switch {
 	case hook.Result != "":
 		return hook.Result
@@ -113,8 +113,8 @@ func over(hook decidedrain.Hook) string {
 	}
 }
 
-// unknown says why a node could not be read.
-func unknown(m *clusterv1.Machine, err error) string {
+// whyNodeUnknown says why a node could not be read.
+func whyNodeUnknown(m *clusterv1.Machine, err error) string {
 	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
 	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.Unanswered(err) {
 		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
@@ -122,7 +122,7 @@ func unknown(m *clusterv1.Machine, err error) string {
 	return kube.Brief(why + err.Error())
 }
 
-// ownNode reads the node of a machine; nil if it is gone, or belongs to another instance.
+// ownNode reads the node of a machine; nil if the node is gone, or belongs to another instance.
 func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Machine) (*corev1.Node, error) {
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 		ownership.Machine{
 			UID:        string(m.UID),
 			ProviderID: cmp.Or(m.Spec.ProviderID, node.Spec.ProviderID),
-			Told:       m.Status.NodeRef.Name, // by Cluster API's core
+			Told:       m.Status.NodeRef.Name, // set by Cluster API's Machine controller
 		},
 		nil,
 	)
@@ -148,9 +148,9 @@ func ownNode(ctx context.Context, client kubernetes.Interface, m *clusterv1.Mach
 	return node, nil
 }
 
-// machine returns a machine as fresh as asked for; nil when it is gone.
-func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
-	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
+// readMachine returns a machine from the cache, or live if the input requires a live read; nil if the machine is gone.
+func (a *Activities) readMachine(ctx context.Context, in kube.Read) (*clusterv1.Machine, error) {
+	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
 		return nil, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -167,10 +167,10 @@ func (a *Activities) machine(ctx context.Context, in kube.Read) (*clusterv1.Mach
 	return m, nil
 }
 
-// CordonClusterAPINode keeps new pods off the node of a machine. A node that is gone or belongs to another instance is
-// not written. Running it twice writes once.
+// CordonClusterAPINode cordons the node of a machine. A node that is gone or belongs to another instance is not
+// written. The activity is idempotent.
 func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
-	m, err := a.machine(ctx, in)
+	m, err := a.readMachine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.Read) (ku
 	return nil, kube.Contended(in.Ref)
 }
 
-// EvictClusterAPIPods is drain.EvictPods for the node of a machine of Cluster API.
+// EvictClusterAPIPods is drain.EvictPods for the node of a Machine of Cluster API.
 func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction) (drain.Evicted, error) {
 	m, err := kube.Live(ctx, a.API.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
 	if err != nil {
@@ -214,7 +214,7 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		return drain.Evicted{}, err
 	}
 	defer release()
-	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
+	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
 	if err := a.Workloads.Begin(bounded, cluster); err != nil {
 		return drain.Evicted{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
@@ -245,16 +245,16 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	}, in)
 }
 
-// ReportClusterAPIDrain writes how far the drain of a machine's node is: into the annotation that holds the record, and
-// into the machine's conditions. What is written already is not written again. It returns what the machine says then,
-// or ObjectGone.
+// ReportClusterAPIDrain writes the progress of a drain into the machine's drain annotation and conditions, unless they
+// are up to date. The result is the version of the machine and its operation after the write. If the machine is gone,
+// the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.Reported, error) {
 	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
 	for attempt := range kube.MaxConflicts {
 		if attempt > 0 {
 			in.Read.Live = true
 		}
-		m, err := a.machine(ctx, in.Read)
+		m, err := a.readMachine(ctx, in.Read)
 		if err != nil {
 			return kube.Reported{}, err
 		}
@@ -263,7 +263,7 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 		}
 		before := capidrain.AsMachine(m)
 		after := machine.Reported(before, in, stamp)
-		written, err := a.writeDrain(ctx, machines, m, after)
+		written, err := a.writeDrainProgress(ctx, machines, m, after)
 		switch {
 		case apierrors.IsConflict(err):
 			continue
@@ -287,9 +287,9 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 	return kube.Reported{}, kube.Contended(in.Read.Ref)
 }
 
-// writeDrain writes the record and the conditions of a machine, if they differ. The record comes first, because the
-// clock of the drain counts from it.
-func (a *Activities) writeDrain(
+// writeDrainProgress writes the drain annotation and the conditions of a machine if they differ. The annotation is
+// written first, because the timeouts of the drain count from its times.
+func (a *Activities) writeDrainProgress(
 	ctx context.Context,
 	machines capi.Typed[*clusterv1.Machine, *clusterv1.MachineList],
 	m *clusterv1.Machine,
@@ -316,9 +316,9 @@ func (a *Activities) writeDrain(
 	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 }
 
-// HoldClusterAPIDrain writes a hold on a machine whose drain an operator cancelled in Temporal: its node is not drained
-// for now. An existing hold stays as it is. It returns the version to wait for, or ObjectGone; running it twice writes
-// once.
+// HoldClusterAPIDrain annotates a machine with a hold after an operator has cancelled the machine's drain in Temporal.
+// A held machine's node is not drained. An existing hold stays unchanged. If the machine is gone, the activity fails
+// with ObjectGone. The activity is idempotent.
 func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
@@ -338,11 +338,11 @@ func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.Holding) 
 // HookRelease says how the hook of a machine is removed.
 type HookRelease struct {
 	Read    kube.Read
-	Drained bool // Millwright has drained the node, or a person skipped that: Cluster API is not to drain it either
+	Drained bool // Cluster API must not drain the node: Millwright has drained it, or a person skipped the drain
 }
 
-// ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API goes on with its deletion. It
-// returns the version to wait for, or ObjectGone. Running it twice removes it once.
+// ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API continues the deletion of the
+// machine. If the machine is gone, the activity fails with ObjectGone. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) (string, error) {
 	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchSeen(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
@@ -354,8 +354,9 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 	})
 }
 
-// unhook takes the hook away from the machines of a set that is handed over, except from those that are being deleted.
-func (a *Activities) unhook(ctx context.Context, s *clusterv1.MachineSet) error {
+// removeHooks removes the hook from the machines of a set that was handed over, except from machines that are being
+// deleted.
+func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) error {
 	list, err := a.API.Client().Machines(s.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines of set %s: %w", s.Name, err)

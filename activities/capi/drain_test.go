@@ -31,12 +31,12 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-func annotated(key, value string) capitest.OnMachine {
+func withMachineAnnotation(key, value string) capitest.OnMachine {
 	return capitest.Annotated[*clusterv1.Machine](key, value)
 }
 
-// recorded is the annotation with the record of a drain.
-func recorded(d v1alpha1.MachineDrain) capitest.OnMachine {
+// withDrainRecord annotates a machine with the record of a drain.
+func withDrainRecord(d v1alpha1.MachineDrain) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
 		v := capidrain.AsMachine(m)
 		v.Status.Deletion.Drain = &d
@@ -44,11 +44,11 @@ func recorded(d v1alpha1.MachineDrain) capitest.OnMachine {
 		if err != nil {
 			panic(err)
 		}
-		annotated(v1alpha1.AnnotationDrainStatus, text)(m)
+		withMachineAnnotation(v1alpha1.AnnotationDrainStatus, text)(m)
 	}
 }
 
-// nodeOf is the Node of a machine of capitest.AtTheHook.
+// nodeOf returns the Node of a machine of capitest.AtTheHook.
 func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
 	n.Spec.ProviderID = "example:///" + name
@@ -56,14 +56,15 @@ func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 	return activitiestest.With(n, change)
 }
 
-// drained is a world with a machine that is drained, its infrastructure, and objects of the workload cluster.
-func drained(
+// newDrainWorld returns a world with a machine to drain, the machine's infrastructure, and objects of the workload
+// cluster.
+func newDrainWorld(
 	t *testing.T,
 	m *clusterv1.Machine,
 	inWorkload ...runtime.Object,
 ) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
-	w, a := world(t, m, clone(capitest.Infrastructure(), m.Name))
+	w, a := newWorld(t, m, cloneOfTemplate(capitest.Infrastructure(), m.Name))
 	for _, o := range inWorkload {
 		require.NoError(t, w.Target.Tracker().Add(o))
 	}
@@ -93,7 +94,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		machine  *clusterv1.Machine
 		workload []runtime.Object
-		want     drain.Decision // of these fields: Hook, Result, Why, Cordon, Hold
+		want     drain.Decision // compared fields: Hook, Result, Why, Cordon, Hold
 	}{
 		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
@@ -108,16 +109,16 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
 		}},
-		"a person skips it": {machine(annotated(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
+		"a person skips it": {machine(withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
-		"a person excludes it": {machine(annotated(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
+		"a person excludes it": {machine(withMachineAnnotation(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
-		"a person holds it": {machine(annotated(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"a person holds it": {machine(withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
 		}},
-		"it has ended": {machine(recorded(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
+		"it has ended": {machine(withDrainRecord(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
 			ClusterAPI: drain.Hook{Step: decidedrain.HookOver}, Result: vocabulary.DrainForced, Why: "the drain has already ended",
 		}},
 		"Cluster API has not come to it": {capitest.Machine("m", set, capitest.Hooked, capitest.Going), nil, drain.Decision{
@@ -127,7 +128,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		"no hook":     {capitest.Machine("m", set, capitest.Going), nil, drain.Decision{ClusterAPI: drain.Hook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, a := drained(t, row.machine, row.workload...)
+			w, a := newDrainWorld(t, row.machine, row.workload...)
 			d := decideDrain(t, w, a, row.machine)
 			assert.Equal(
 				t,
@@ -143,7 +144,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		})
 	}
 	t.Run("it is gone", func(t *testing.T) {
-		w, a := world(t)
+		w, a := newWorld(t)
 		assert.Equal(t, drain.Cancelled, decideDrain(t, w, a, machine()).Result)
 	})
 }
@@ -151,7 +152,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
 	t.Run("no Secret", func(t *testing.T) {
-		w, a := drained(t, m)
+		w, a := newDrainWorld(t, m)
 		require.NoError(
 			t,
 			w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
@@ -165,7 +166,7 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 		)
 	})
 	t.Run("no answer", func(t *testing.T) {
-		w, a := drained(t, m)
+		w, a := newDrainWorld(t, m)
 		w.Target.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})
@@ -175,17 +176,23 @@ func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
 	})
 }
 
-// The nodes of one Cluster take turns, and a drain that has begun keeps its place.
+// The drains of one Cluster's nodes take turns. A drain that has begun keeps its turn.
 func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	set := capitest.Set("s", 2)
 	first := capitest.Machine(
 		"m",
 		set,
 		capitest.AtTheHook,
-		recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"}),
+		withDrainRecord(v1alpha1.MachineDrain{StartedAt: capitest.Ago(1), Means: "Evict"}),
 	)
 	second := capitest.Machine("next", set, capitest.AtTheHook)
-	w, a := world(t, first, second, clone(capitest.Infrastructure(), "m"), clone(capitest.Infrastructure(), "next"))
+	w, a := newWorld(
+		t,
+		first,
+		second,
+		cloneOfTemplate(capitest.Infrastructure(), "m"),
+		cloneOfTemplate(capitest.Infrastructure(), "next"),
+	)
 	w.MaxDrains = 1
 	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
 		require.NoError(t, w.Target.Tracker().Add(o))
@@ -194,7 +201,8 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	assert.Equal(t, "queued: place 1 of 1; 1 node is drained at a time", decideDrain(t, w, a, second).ClusterAPI.Queue)
 }
 
-// Pods on silent nodes are killed, but not while most nodes of the Cluster are silent at once.
+// Pods on a silent node are killed (deleted with a grace period of zero), except while most nodes of the Cluster are
+// silent at once.
 func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 	set := capitest.Set("s", 4)
 	silent := func(n *corev1.Node) {
@@ -204,7 +212,9 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 		"m",
 		set,
 		capitest.AtTheHook,
-		recorded(v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))}),
+		withDrainRecord(
+			v1alpha1.MachineDrain{StartedAt: capitest.Ago(20), Means: "Evict", MeansSince: new(capitest.Ago(20))},
+		),
 	)
 	others := func(status metav1.ConditionStatus) (all []runtime.Object) {
 		for _, name := range []string{"a", "b", "d"} {
@@ -217,7 +227,7 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 		means  decidedrain.Means
 	}{"one node": {metav1.ConditionTrue, decidedrain.Kill}, "most nodes": {metav1.ConditionUnknown, decidedrain.Evict}} {
 		t.Run(name, func(t *testing.T) {
-			w, a := world(t, append(others(row.others), m, clone(capitest.Infrastructure(), "m"))...)
+			w, a := newWorld(t, append(others(row.others), m, cloneOfTemplate(capitest.Infrastructure(), "m"))...)
 			require.NoError(t, w.Target.Tracker().Add(nodeOf("m", silent)))
 			assert.Equal(t, row.means, decideDrain(t, w, a, m).Step.Means)
 		})
@@ -226,12 +236,12 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 
 func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
-	w, a := drained(t, m, nodeOf("m"))
+	w, a := newDrainWorld(t, m, nodeOf("m"))
 	activitiestest.Twice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
 	node, err := w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.True(t, node.Spec.Unschedulable)
-	w, a = drained(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
+	w, a = newDrainWorld(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
 	_, err = activitiestest.Run[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.Read(m))
 	require.NoError(t, err)
 	node, err = w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
@@ -239,7 +249,8 @@ func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 	assert.False(t, node.Spec.Unschedulable, "it belongs to another instance")
 }
 
-// The pods of the node are found in the workload cluster, with its budgets, and with the rules of Cluster API.
+// EvictClusterAPIPods reads the node's pods and PodDisruptionBudgets in the workload cluster, and the MachineDrainRules
+// in the management cluster.
 func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
@@ -264,7 +275,7 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{
 			{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}},
 		}
-		w, a := world(t, m, rule, clone(capitest.Infrastructure(), "m"))
+		w, a := newWorld(t, m, rule, cloneOfTemplate(capitest.Infrastructure(), "m"))
 		for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
 			require.NoError(t, w.Target.Tracker().Add(o))
 		}
@@ -287,7 +298,7 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		capitest.AtTheHook,
 		capitest.SaysWhy("Theirs", metav1.ConditionTrue, "Some", ""),
 	)
-	w, a := drained(t, m)
+	w, a := newDrainWorld(t, m)
 	report := machine.Report{
 		Read: activitiestest.Read(m),
 		Step: &kube.Step{
@@ -343,16 +354,16 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, "Blocked"))
 	assert.Equal(t, vocabulary.DrainDrained, capidrain.AsMachine(now).Status.Deletion.Drain.Result)
 
-	w, a = world(t)
+	w, a = newWorld(t)
 	_, err = activitiestest.Run[kube.Reported](w, a.ReportClusterAPIDrain, report)
 	failure, is := kube.Failure(err, kube.TypeObjectGone)
 	assert.True(t, is, failure)
 }
 
-// Cluster API writes the status of the machine all the time: a report that meets such a write reads the machine again.
-func TestAReportThatMeetsAnotherWrite(t *testing.T) {
+// Cluster API often writes the machine's status: a report that gets a conflict reads the machine again.
+func TestADrainReportThatGetsAConflict(t *testing.T) {
 	m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
-	w, a := drained(t, m)
+	w, a := newDrainWorld(t, m)
 	conflicts := 1
 	w.Provider.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		conflicts--
@@ -379,11 +390,11 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 		want    string
 	}{
 		"nobody holds it":           {capitest.Machine("m", set, capitest.AtTheHook), "cancelled"},
-		"somebody holds it already": {capitest.Machine("m", set, capitest.AtTheHook, annotated(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
+		"somebody holds it already": {capitest.Machine("m", set, capitest.AtTheHook, withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
 		"its hook is gone":          {capitest.Machine("m", set, capitest.Going), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, a := world(t, row.machine)
+			w, a := newWorld(t, row.machine)
 			activitiestest.Twice[string](
 				w,
 				a.HoldClusterAPIDrain,
@@ -398,7 +409,7 @@ func TestReleaseTheHook(t *testing.T) {
 	for name, drained := range map[string]bool{"after a drain": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
 			m := capitest.Machine("m", capitest.Set("s", 1), capitest.AtTheHook)
-			w, a := world(t, m)
+			w, a := newWorld(t, m)
 			version := activitiestest.Twice[string](
 				w,
 				a.ReleaseClusterAPIHook,
@@ -411,7 +422,7 @@ func TestReleaseTheHook(t *testing.T) {
 			assert.Equal(t, drained, excluded, "Cluster API drains what Millwright did not")
 		})
 	}
-	w, a := world(t)
+	w, a := newWorld(t)
 	_, err := activitiestest.Run[string](
 		w,
 		a.ReleaseClusterAPIHook,
@@ -421,12 +432,12 @@ func TestReleaseTheHook(t *testing.T) {
 	assert.True(t, is)
 }
 
-// A set that is handed over loses its finalizer after its machines have lost the hook, except those that are being
-// deleted.
+// A set that is handed over first loses the hooks of its machines, and then its finalizer. Machines that are being
+// deleted keep their hook.
 func TestHooksOfASetThatIsHandedOver(t *testing.T) {
-	s := capitest.Set("s", 2, theirs)
+	s := capitest.Set("s", 2, ofOtherController)
 	other := capitest.Machine("other", capitest.Set("z", 1), capitest.Hooked)
-	w, a := world(
+	w, a := newWorld(
 		t,
 		s,
 		capitest.Machine("alive", s, capitest.Hooked),

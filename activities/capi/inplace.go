@@ -23,7 +23,7 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// inPlaceClient patches machines as the field manager of the annotations of an update in place.
+// inPlaceClient patches machines with Cluster API's field manager for in-place updates.
 type inPlaceClient struct {
 	capi.Typed[*clusterv1.Machine, *clusterv1.MachineList]
 }
@@ -41,11 +41,12 @@ func (m inPlaceClient) Patch(
 	return m.Typed.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// MoveClusterAPIMachines moves machines that still are as the decision saw them to the set that an annotation of their
-// own set names; that set updates them in place. It reads both sets live first: if that set does not take them any
-// more, it is a Conflict. Running it twice moves once.
+// MoveClusterAPIMachines moves machines to the set that is named in an annotation of their current set; the new set
+// updates the machines in place. The activity reads both sets live first: if the new set no longer accepts machines,
+// the activity fails with a Conflict. A machine that changed since the decision causes a Conflict. The activity is
+// idempotent.
 func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.setAt(ctx, in.Set, "")
+	s, err := a.readSetAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -61,12 +62,12 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (
 		return nil, kube.Conflict(in.Set)
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil || m.DeletionTimestamp != nil || !metav1.IsControlledBy(m, s) {
 			return "", err
 		}
 		owners := slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == s.UID })
-		return a.mark(ctx, in.Set, m, map[string]any{
+		return a.patchMetadata(ctx, in.Set, m, map[string]any{
 			"ownerReferences": append(owners, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))),
 			"labels": map[string]any{
 				clusterv1.MachineDeploymentUniqueLabel: to.Labels[clusterv1.MachineDeploymentUniqueLabel],
@@ -79,8 +80,9 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.Batch) (
 	})
 }
 
-// mark writes metadata of an update in place on a machine. It returns the version of the machine; empty if it is gone.
-func (a *Activities) mark(
+// patchMetadata patches a machine's metadata for an in-place update. patchMetadata returns the version of the machine;
+// empty if the machine is gone.
+func (a *Activities) patchMetadata(
 	ctx context.Context,
 	of kube.Ref,
 	m *clusterv1.Machine,
@@ -101,12 +103,12 @@ func (a *Activities) mark(
 	return written.ResourceVersion, nil
 }
 
-// UpdateClusterAPIMachines begins the update in place of machines that still are as the decision saw them: it writes
-// the clones and the machine as their set's templates make them, and then the hook, which makes Cluster API's core call
-// a runtime extension. A clone that does not exist is Refused: its machine stays as it is, and the others go on.
-// Running it twice begins once.
+// UpdateClusterAPIMachines starts the in-place update of machines that did not change since the decision. For each
+// machine, the activity applies the set's templates to the clones and the machine, and then writes the hook. The hook
+// makes Cluster API call a runtime extension. A machine with a missing clone is Refused and stays unchanged; the other
+// machines are updated. The activity is idempotent.
 func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.setAt(ctx, in.Set, "")
+	s, err := a.readSetAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +116,11 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(related.Templates, capi.Foreign.Missing) {
+	if slices.ContainsFunc(related.Templates, capi.ProviderObject.Missing) {
 		return nil, kube.Conflict(in.Set) // a template was deleted since the decision
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.UpdateDue(m, s) {
 			return "", err
 		}
@@ -126,8 +128,8 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Batch)
 	})
 }
 
-// beginUpdate writes the clones, then the machine, then the hook. Core begins when it sees the hook, so the hook is
-// written last.
+// beginUpdate writes the clones, then the machine, then the hook. The hook is last because Cluster API starts the
+// update when it sees the hook.
 func (a *Activities) beginUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
@@ -148,7 +150,7 @@ func (a *Activities) beginUpdate(
 		return "", err
 	}
 	hooks := append(capiset.List(written.Annotations[runtimev1.PendingHooksAnnotation]), capiset.UpdateMachineHook)
-	version, err := a.mark(
+	version, err := a.patchMetadata(
 		ctx,
 		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
 		written,
@@ -167,12 +169,12 @@ func (a *Activities) beginUpdate(
 	return version, err
 }
 
-// applyClone writes a clone as the set's template makes it, with the annotation that the clone is updated in place:
-// without this annotation, core waits.
+// applyClone applies the set's template to a clone, and annotates the clone as being updated in place: Cluster API
+// waits for this annotation.
 func (a *Activities) applyClone(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
-	template capi.Foreign,
+	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
 	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
@@ -209,7 +211,7 @@ func (a *Activities) applyClone(
 	desired.SetGroupVersionKind(o.GroupVersionKind())
 	desired.SetName(ref.Name)
 	desired.SetNamespace(s.Namespace)
-	desired.SetUID(o.GetUID()) // a clone that was deleted is not created again
+	desired.SetUID(o.GetUID()) // server-side apply with a UID does not re-create a deleted clone
 	desired.SetLabels(labels)
 	desired.SetAnnotations(annotations)
 	_, err = objects.Apply(ctx, ref.Name, desired, metav1.ApplyOptions{FieldManager: capi.FieldManager, Force: true})

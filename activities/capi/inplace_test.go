@@ -19,24 +19,24 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-var noted = capitest.Annotated[*clusterv1.MachineSet]
+var withSetAnnotation = capitest.Annotated[*clusterv1.MachineSet]
 
-// sender hands its surplus over to the set next, and receiver is that set.
-func sender(replicas int32) *clusterv1.MachineSet {
+// setThatMovesMachines returns a set that moves its surplus machines to the set "next".
+func setThatMovesMachines(replicas int32) *clusterv1.MachineSet {
 	return capitest.Set(
 		"s",
 		replicas,
 		capitest.OfDeployment,
-		noted(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+		withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 	)
 }
 
-func receiver(from string) *clusterv1.MachineSet {
+func receivingSet(from string) *clusterv1.MachineSet {
 	return capitest.Set(
 		"next",
 		0,
 		capitest.OfDeployment,
-		noted(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, from),
+		withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, from),
 		func(s *clusterv1.MachineSet) {
 			s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "hash"
 		},
@@ -44,15 +44,15 @@ func receiver(from string) *clusterv1.MachineSet {
 }
 
 func TestMachinesMoveToAnotherSet(t *testing.T) {
-	s, to := sender(1), receiver("s")
+	s, to := setThatMovesMachines(1), receivingSet("s")
 	person := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "uid-x"}
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, person) })
 	going := capitest.Machine("going", s, capitest.Going)
-	w, acts := world(t, s, to, m, going)
+	w, acts := newWorld(t, s, to, m, going)
 	versions, err := activitiestest.Run[kube.MinVersions](
 		w,
 		acts.MoveClusterAPIMachines,
-		batch(s, m, going, capitest.Machine("gone", s)),
+		batchOf(s, m, going, capitest.Machine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
@@ -70,43 +70,44 @@ func TestMachinesMoveToAnotherSet(t *testing.T) {
 	assert.Equal(t, going.OwnerReferences, w.ClusterAPIMachine("going").OwnerReferences)
 
 	w.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batch(s, now))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, now))
 	require.NoError(t, err)
 	assert.Empty(t, w.Writes(), "it has moved")
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batch(s, m))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, m))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-func TestNothingMovesToASetThatTakesNothing(t *testing.T) {
+func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
 	for name, to := range map[string]*clusterv1.MachineSet{
-		"it takes the machines of another set": receiver("other"), "there is none": capitest.Set("another", 0),
-		"it is being deleted": func() *clusterv1.MachineSet { s := receiver("s"); capitest.Going(s); return s }(),
+		"it takes the machines of another set": receivingSet("other"), "there is none": capitest.Set("another", 0),
+		"it is being deleted": func() *clusterv1.MachineSet { s := receivingSet("s"); capitest.Going(s); return s }(),
 	} {
-		s := sender(0)
+		s := setThatMovesMachines(0)
 		m := capitest.Machine("m", s)
-		w, acts := world(t, s, to, m)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batch(s, m))
+		w, acts := newWorld(t, s, to, m)
+		_, err := activitiestest.Run[kube.MinVersions](w, acts.MoveClusterAPIMachines, batchOf(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes(), name)
 	}
 }
 
-// due is a machine whose update in place its set has to begin: it has moved to set s, which counts it.
-func due(m *clusterv1.Machine) {
+// updateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s counts the
+// machine.
+func updateDue(m *clusterv1.Machine) {
 	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 	capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 	m.Spec.Version = "v1.30.0"
 }
 
-// updating is a set that counts machine m, and whose templates differ from the clones of that machine.
-func updating(change ...capitest.OnSet) *clusterv1.MachineSet {
+// updatingSet returns a set that counts machine m, and whose templates differ from the clones of m.
+func updatingSet(change ...capitest.OnSet) *clusterv1.MachineSet {
 	return capitest.Set(
 		"s",
 		1,
 		append(
 			change,
 			capitest.OfDeployment,
-			noted(clusterv1.AcknowledgedMoveAnnotation, "m"),
+			withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"),
 			func(s *clusterv1.MachineSet) {
 				s.Spec.Template.Spec.FailureDomain = "b"
 			},
@@ -114,23 +115,23 @@ func updating(change ...capitest.OnSet) *clusterv1.MachineSet {
 }
 
 func TestAnUpdateInPlaceBegins(t *testing.T) {
-	s := updating()
-	m := capitest.Machine("m", s, due, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
-	w, acts := world(
+	s := updatingSet()
+	m := capitest.Machine("m", s, updateDue, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
+	w, acts := newWorld(
 		t,
 		s,
 		m,
-		clone(capitest.Bootstrap(), "m", ownedByMachine(m)),
-		clone(capitest.Infrastructure(), "m", ownedByMachine(m)),
+		cloneOfTemplate(capitest.Bootstrap(), "m", ownedByMachine(m)),
+		cloneOfTemplate(capitest.Infrastructure(), "m", ownedByMachine(m)),
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(s, m))
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, m))
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, []string{"v1.31.2", "b"}, []string{now.Spec.Version, now.Spec.FailureDomain})
 	assert.Equal(t, capiset.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
 	assert.NotContains(t, now.Annotations, clusterv1.PendingAcknowledgeMoveAnnotation)
-	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.Bootstrap(): bootstrapOf(w, "m"), capitest.Infrastructure(): machineOf(w, "m")} {
+	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.Bootstrap(): bootstrapOf(w, "m"), capitest.Infrastructure(): infrastructureOf(w, "m")} {
 		wanted, _, _ := unstructured.NestedMap(template.Object, "spec", "template", "spec")
 		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 		assert.Subset(t, spec, wanted)
@@ -138,38 +139,39 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 		assert.Equal(t, template.GetName(), o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation])
 		assert.Len(t, o.GetOwnerReferences(), 1)
 	}
-	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.Told())
+	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.NewEvents())
 
 	w.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(s, now))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, now))
 	require.NoError(t, err)
 	assert.Empty(t, w.Writes(), "it has begun")
 }
 
-// Machines whose update cannot begin, and one without bootstrap configuration.
+// The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
+// does.
 func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
-	s := updating(noted(clusterv1.AcknowledgedMoveAnnotation, "m"))
+	s := updatingSet(withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine
 	for _, name := range []string{"m", "n", "bare"} {
-		machines = append(machines, capitest.Machine(name, s, due))
+		machines = append(machines, capitest.Machine(name, s, updateDue))
 	}
 	machines[2].Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("x")}
-	w, acts := world(
+	w, acts := newWorld(
 		t,
 		s,
 		machines[0],
 		machines[1],
 		machines[2],
-		clone(
+		cloneOfTemplate(
 			capitest.Bootstrap(),
 			"m",
 		),
-		clone(capitest.Bootstrap(), "n"),
-		clone(capitest.Infrastructure(), "n"),
-		clone(capitest.Infrastructure(), "bare"),
+		cloneOfTemplate(capitest.Bootstrap(), "n"),
+		cloneOfTemplate(capitest.Infrastructure(), "n"),
+		cloneOfTemplate(capitest.Infrastructure(), "bare"),
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(s, machines...))
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(s, machines...))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	require.ErrorContains(t, err, "ExampleMachine shop/m does not exist: its machine cannot be updated in place")
 	begun := list.Map(machines, func(m *clusterv1.Machine) bool {
@@ -177,20 +179,20 @@ func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
 	})
 	assert.Equal(t, []bool{false, true, true}, begun, "the others go on")
 
-	missing := updating()
+	missing := updatingSet()
 	missing.Spec.Template.Spec.InfrastructureRef.Name = "other"
-	m := capitest.Machine("m", missing, due)
-	w, acts = world(t, missing, m)
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batch(missing, m))
+	m := capitest.Machine("m", missing, updateDue)
+	w, acts = newWorld(t, missing, m)
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.UpdateClusterAPIMachines, batchOf(missing, m))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Empty(t, w.Writes())
 }
 
-// A decision names the machines that are to move, and those whose update is to begin.
-func TestFromTheDecisionToTheMove(t *testing.T) {
-	s := sender(0)
+// A decision names the machines to move, and the machines whose update is to start.
+func TestDecideAndMoveMachines(t *testing.T) {
+	s := setThatMovesMachines(0)
 	m := capitest.Machine("m", s)
-	w, acts := world(t, s, receiver("s"), m)
+	w, acts := newWorld(t, s, receivingSet("s"), m)
 	d, err := activitiestest.Run[set.Decision](
 		w,
 		acts.DecideClusterAPISet,
@@ -205,5 +207,5 @@ func TestFromTheDecisionToTheMove(t *testing.T) {
 		set.Batch{Set: activitiestest.Ref(s), Machines: d.Scale.Move},
 	)
 	require.NoError(t, err)
-	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), receiver("s")))
+	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), receivingSet("s")))
 }

@@ -25,12 +25,12 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// CreateClusterAPIMachines creates the machines of a batch, each with its clones of the templates: one, then two, then
-// four at a time, and none after the first that is rejected. What exists already and belongs to the set counts as
-// created, so that running it twice creates nothing twice. If a machine is rejected, its clones are deleted again. A
-// set that changed since the decision is a Conflict.
+// CreateClusterAPIMachines creates the machines of a batch and their clones of the templates: one machine, then two,
+// then four in parallel, and none after the first rejection. Existing machines and clones of the set count as created,
+// so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that changed since the
+// decision causes a Conflict.
 func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.Written, error) {
-	s, err := a.setAt(ctx, in.Set, in.Version)
+	s, err := a.readSetAt(ctx, in.Set, in.Version)
 	if err != nil {
 		return set.Written{}, err
 	}
@@ -38,7 +38,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	if err != nil {
 		return set.Written{}, err
 	}
-	if slices.ContainsFunc(related.Templates, capi.Foreign.Missing) || related.Cluster == nil ||
+	if slices.ContainsFunc(related.Templates, capi.ProviderObject.Missing) || related.Cluster == nil ||
 		related.Cluster.DeletionTimestamp != nil {
 		return set.Written{}, kube.Conflict(in.Set) // a template or the Cluster was deleted since the decision
 	}
@@ -57,7 +57,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	)
 }
 
-// createMachine creates the clones and the machine of a name, and returns the version of the machine.
+// createMachine creates the machine with the given name and its clones, and returns the version of the machine.
 func (a *Activities) createMachine(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
@@ -69,15 +69,15 @@ func (a *Activities) createMachine(
 	var made []clone
 	fail := func(err error) (string, error) {
 		if kube.RefusedWrite(ctx, err) == "" {
-			return "", err // the attempt is repeated, and finds what it made
+			return "", err // Temporal retries, and the retry finds the clones
 		}
 		if _, absent := machines.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(absent) {
-			return "", errors.Join(err, absent) // an attempt made the machine, and its clones are in use
+			return "", errors.Join(err, absent) // an attempt created the machine, which uses the clones
 		}
 		return "", errors.Join(err, a.deleteClones(ctx, s, made))
 	}
 	for _, template := range related.Templates {
-		c, err := a.clone(ctx, s, template, name)
+		c, err := a.createClone(ctx, s, template, name)
 		if err != nil {
 			return fail(err)
 		}
@@ -99,7 +99,7 @@ func (a *Activities) createMachine(
 			if err := a.deleteClones(ctx, s, made); err != nil {
 				return "", err
 			}
-			return "", kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted again, or not of this set
+			return "", kube.Conflict(kube.Ref{Namespace: s.Namespace, Name: name}) // deleted, or owned by another set
 		}
 		if err == nil {
 			return written.ResourceVersion, nil
@@ -108,9 +108,9 @@ func (a *Activities) createMachine(
 	return fail(fmt.Errorf("create machine %s: %w", name, err))
 }
 
-// DeleteClusterAPIMachines deletes each machine of a batch that still is as the decision saw it. If a health check has
-// asked for a machine's replacement, the condition OwnerRemediated of the machine first says that the machine is being
-// deleted. A machine that is gone counts as deleted.
+// DeleteClusterAPIMachines deletes the machines of a batch. A machine that changed since the decision causes a
+// Conflict; a machine that is gone counts as deleted. If a health check requested the replacement of a machine, the
+// machine's condition OwnerRemediated first reports the deletion.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch) (set.Written, error) {
 	s, found := a.API.Set(in.Set.Key())
 	machines := a.API.Client().Machines(in.Set.Namespace)
@@ -119,7 +119,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 		version := target.Version
 		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found &&
 			meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
-			remarked, err := a.remark(
+			remarked, err := a.writeOwnerRemediated(
 				ctx,
 				in.Set,
 				target,
@@ -153,15 +153,15 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Batch)
 		}
 		return set.Written{Failure: scale.Failure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	// the answer to a deletion has no version
+	// the response to a delete request has no resource version
 	return set.Written{Versions: versions, Unseen: true}, kube.WriteError(ctx, in.Set, err)
 }
 
-// AdoptClusterAPIMachines makes a set the controller of machines without a controller that still are as the decision
-// saw them. It reads the set live first, so that a set that is being deleted adopts nothing. Running it twice adopts
-// once.
+// AdoptClusterAPIMachines makes a set the controller of machines that have no controller. The activity reads the set
+// live first: a set that is being deleted adopts no machine. A machine that changed since the decision causes a
+// Conflict. The activity is idempotent.
 func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.setAt(ctx, in.Set, "")
+	s, err := a.readSetAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +181,9 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Batch) 
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine ")
 }
 
-// ReleaseClusterAPIMachines removes a set's controller reference from machines that still are as the decision saw them,
-// and records that in an annotation. The annotation lets a set notice that it loses every machine that it creates.
-// Running it twice releases once.
+// ReleaseClusterAPIMachines removes the set's controller reference from machines, and annotates each machine with the
+// set's UID. The annotation lets a set notice that it loses each machine that it creates. A machine that changed since
+// the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
 		if !capi.Owned(m, in.Set.UID) {
@@ -195,9 +195,9 @@ func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Batch
 	}, "SuccessfulRelease", "Released Machine ")
 }
 
-// changeMachines writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is
-// gone is skipped, and one that changed is a Conflict. It returns the versions to wait for. An event records each
-// write.
+// changeMachines calls change for each machine of a batch, writes the machine if change returns true, and records an
+// event. A machine that is gone is skipped; a machine that changed since the decision causes a Conflict. changeMachines
+// returns the new resource versions.
 func (a *Activities) changeMachines(
 	ctx context.Context,
 	in set.Batch,
@@ -208,7 +208,7 @@ func (a *Activities) changeMachines(
 	machines := a.API.Client().Machines(in.Set.Namespace)
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
-		m, err := a.machineAt(ctx, in.Set, target)
+		m, err := a.readMachineAt(ctx, in.Set, target)
 		if err != nil || m == nil {
 			return "", err
 		}
@@ -229,8 +229,9 @@ func (a *Activities) changeMachines(
 	})
 }
 
-// machineAt reads a machine that still is as the decision saw it; nil if it is gone.
-func (a *Activities) machineAt(ctx context.Context, of kube.Ref, target scale.Target) (*clusterv1.Machine, error) {
+// readMachineAt reads a machine live; nil if the machine is gone. A machine that changed since the decision causes a
+// Conflict.
+func (a *Activities) readMachineAt(ctx context.Context, of kube.Ref, target scale.Target) (*clusterv1.Machine, error) {
 	ref := kube.Ref{Namespace: of.Namespace, Name: target.Name, UID: target.UID}
 	m, err := kube.Live(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
 	if err == nil && m != nil && m.ResourceVersion != target.Version {
@@ -239,35 +240,37 @@ func (a *Activities) machineAt(ctx context.Context, of kube.Ref, target scale.Ta
 	return m, err
 }
 
-// UnmarkClusterAPIMachines removes the request for the replacement of machines that are healthy again.
+// UnmarkClusterAPIMachines removes the condition OwnerRemediated from machines that are healthy again: they need no
+// replacement.
 func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil ||
 			!meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
 			return "", err
 		}
-		return a.writeStatus(ctx, in.Set, m)
+		return a.writeMachineStatus(ctx, in.Set, m)
 	})
 }
 
-// PostponeRemediation writes into the condition OwnerRemediated of machines why their set does not replace them yet.
+// PostponeRemediation writes into the condition OwnerRemediated of machines why their set postpones their replacement.
 func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.InParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
-		return a.remark(ctx, in.Set, scale.Target{Name: o.Name, UID: o.UID, Version: o.Version}, o.Reason, o.Why)
+		target := scale.Target{Name: o.Name, UID: o.UID, Version: o.Version}
+		return a.writeOwnerRemediated(ctx, in.Set, target, o.Reason, o.Why)
 	})
 }
 
-// remark writes the condition OwnerRemediated of a machine that still is as the decision saw it. It returns the version
-// of the machine; empty if it is gone.
-func (a *Activities) remark(
+// writeOwnerRemediated writes the condition OwnerRemediated of a machine, and returns the machine's version; empty if
+// the machine is gone. A machine that changed since the decision causes a Conflict.
+func (a *Activities) writeOwnerRemediated(
 	ctx context.Context,
 	of kube.Ref,
 	target scale.Target,
 	reason, message string,
 ) (string, error) {
-	m, err := a.machineAt(ctx, of, target)
+	m, err := a.readMachineAt(ctx, of, target)
 	if err != nil || m == nil {
 		return "", err
 	}
@@ -276,10 +279,10 @@ func (a *Activities) remark(
 	}) {
 		return m.ResourceVersion, nil
 	}
-	return a.writeStatus(ctx, of, m)
+	return a.writeMachineStatus(ctx, of, m)
 }
 
-func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.Machine) (string, error) {
+func (a *Activities) writeMachineStatus(ctx context.Context, of kube.Ref, m *clusterv1.Machine) (string, error) {
 	m, err := a.API.Client().Machines(of.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
@@ -290,23 +293,24 @@ func (a *Activities) writeStatus(ctx context.Context, of kube.Ref, m *clusterv1.
 	return m.ResourceVersion, nil
 }
 
-// SyncClusterAPIMachines copies the fields that change in place from their set's template to machines and their clones,
-// by server-side apply, if the machines still are as the decision saw them. To a machine that is being deleted, it
-// copies only the fields that the deletion needs.
+// SyncClusterAPIMachines copies the fields that change in place from the set's template to machines and their clones,
+// by server-side apply. A machine that is being deleted gets only the fields that its deletion needs. A machine that
+// changed since the decision causes a Conflict.
 func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (kube.MinVersions, error) {
-	s, err := a.setAt(ctx, in.Set, "")
+	s, err := a.readSetAt(ctx, in.Set, "")
 	if err != nil {
 		return nil, err
 	}
 	return kube.InParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
-		m, err := a.machineAt(ctx, in.Set, in.Machines[i])
+		m, err := a.readMachineAt(ctx, in.Set, in.Machines[i])
 		if err != nil || m == nil {
 			return "", err
 		}
 		if m.DeletionTimestamp != nil {
-			return a.syncDeleting(ctx, s, m)
+			return a.syncDeletingMachine(ctx, s, m)
 		}
-		if err := a.syncClones(ctx, s, m); err != nil { // first, so that the difference stays visible until all is written
+		// The clones come first: the machine's difference triggers a new sync until everything is written.
+		if err := a.syncClones(ctx, s, m); err != nil {
 			return "", err
 		}
 		applied, err := a.applyMachine(ctx, m, capiset.Desired(a.API, s, m.Name, m))
@@ -317,7 +321,8 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.Batch) (
 	})
 }
 
-// applyMachine makes a machine as desired says. The UID in desired keeps a deleted machine from being created again.
+// applyMachine writes the desired machine by server-side apply. The UID in desired prevents the re-creation of a
+// deleted machine.
 func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
 	machines := a.API.Client().Machines(m.Namespace)
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
@@ -361,9 +366,13 @@ func applyConfiguration(o any) ([]byte, error) {
 	return data, nil
 }
 
-// syncDeleting writes the fields that the deletion of a machine needs: an operator may shorten timeouts to unblock the
-// deletion.
-func (a *Activities) syncDeleting(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) (string, error) {
+// syncDeletingMachine writes the fields that the deletion of a machine needs: an operator may shorten timeouts to
+// unblock the deletion.
+func (a *Activities) syncDeletingMachine(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	m *clusterv1.Machine,
+) (string, error) {
 	want := s.Spec.Template.Spec
 	m.Spec.ReadinessGates = want.ReadinessGates
 	m.Spec.Deletion = want.Deletion

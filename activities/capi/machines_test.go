@@ -20,23 +20,34 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-func bare(m *clusterv1.Machine) { m.Finalizers = nil }
+func withoutFinalizers(m *clusterv1.Machine) { m.Finalizers = nil }
 
-func version(v string) capitest.OnMachine {
+func withVersion(v string) capitest.OnMachine {
 	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
 }
 
-// remark returns the reason and the message of the condition OwnerRemediated of a machine.
-func remark(w *activitiestest.World, name string) []string {
+// ownerRemediated returns the reason and the message of the condition OwnerRemediated of a machine.
+func ownerRemediated(w *activitiestest.World, name string) []string {
 	reason, message := capiset.Remark(w.ClusterAPIMachine(name))
 	return []string{reason, message}
 }
 
 func TestDeleteMachines(t *testing.T) {
 	s := capitest.Set("s", 0)
-	a, b, gone := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare), capitest.Machine("gone", s)
-	w, acts := world(t, s, a, b, capitest.Machine("stays", s, bare))
-	written := activitiestest.Twice[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, a, b, gone))
+	a, b, gone := capitest.Machine(
+		"a",
+		s,
+		withoutFinalizers,
+	), capitest.Machine(
+		"b",
+		s,
+		withoutFinalizers,
+	), capitest.Machine(
+		"gone",
+		s,
+	)
+	w, acts := newWorld(t, s, a, b, capitest.Machine("stays", s, withoutFinalizers))
+	written := activitiestest.Twice[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, a, b, gone))
 	assert.Empty(t, written.Failure)
 	assert.True(t, written.Unseen, "the answer to a deletion has no version")
 	assert.Nil(t, w.ClusterAPIMachine("a"))
@@ -48,16 +59,16 @@ func TestDeleteMachines(t *testing.T) {
 			`Normal SuccessfulDelete Deleted Machine "a": because`,
 			`Normal SuccessfulDelete Deleted Machine "b": because`,
 		},
-		slices.Sorted(slices.Values(w.Told())),
+		slices.Sorted(slices.Values(w.NewEvents())),
 	)
 }
 
-func TestAMachineThatChangedStays(t *testing.T) {
+func TestAChangedMachineIsNotDeleted(t *testing.T) {
 	s := capitest.Set("s", 0)
 	another := capitest.Machine("another", s)
 	another.UID = "uid-former"
-	w, acts := world(t, s, capitest.Machine("changed", s), capitest.Machine("another", s), capitest.Machine("same", s))
-	for _, row := range []set.Batch{batch(s, capitest.Machine("changed", s, version("899")), capitest.Machine("same", s)), batch(s, another)} {
+	w, acts := newWorld(t, s, capitest.Machine("changed", s), capitest.Machine("another", s), capitest.Machine("same", s))
+	for _, row := range []set.Batch{batchOf(s, capitest.Machine("changed", s, withVersion("899")), capitest.Machine("same", s)), batchOf(s, another)} {
 		_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, row)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	}
@@ -68,27 +79,27 @@ func TestAMachineThatChangedStays(t *testing.T) {
 
 func TestARejectedDeletion(t *testing.T) {
 	s := capitest.Set("s", 0)
-	a, b := capitest.Machine("a", s, bare), capitest.Machine("b", s, bare)
-	w, acts := world(t, s, a, b)
-	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, forbidden(), nil)
-	written, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, a, b))
+	a, b := capitest.Machine("a", s, withoutFinalizers), capitest.Machine("b", s, withoutFinalizers)
+	w, acts := newWorld(t, s, a, b)
+	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, forbiddenError(), nil)
+	written, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, written.Failure.Deleting)
 	assert.Contains(t, written.Failure.Message, "forbidden")
 	assert.NotEqual(t, w.ClusterAPIMachine("a") == nil, w.ClusterAPIMachine("b") == nil, "the other one is deleted")
-	assert.Contains(t, w.Told(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
+	assert.Contains(t, w.NewEvents(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
 }
 
-// If a health check asked for a machine's replacement, the machine's condition first says that it is being deleted, so
-// that its set counts it as in flight until it is gone.
-func TestARemediatedMachineSaysSo(t *testing.T) {
+// If a health check requested the replacement of a machine, the machine's condition first reports the deletion. The set
+// then counts the machine as in flight until the machine is gone.
+func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick, fine := capitest.Machine("sick", s, capitest.Unhealthy), capitest.Machine("fine", s)
-	w, acts := world(t, s, sick, fine)
-	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, sick, fine))
+	w, acts := newWorld(t, s, sick, fine)
+	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, sick, fine))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remark(w, "sick"))
-	assert.Equal(t, []string{"", ""}, remark(w, "fine"), "a surplus machine")
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
+	assert.Equal(t, []string{"", ""}, ownerRemediated(w, "fine"), "a surplus machine")
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
@@ -98,14 +109,14 @@ func TestARemediatedMachineSaysSo(t *testing.T) {
 func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
-	w, acts := world(t, s, sick)
+	w, acts := newWorld(t, s, sick)
 	activitiestest.Failing(w.Provider.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, sick))
+	_, err := activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, sick))
 	require.Error(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remark(w, "sick"))
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 	w.Settle()
-	_, err = activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batch(s, w.ClusterAPIMachine("sick")))
+	_, err = activitiestest.Run[set.Written](w, acts.DeleteClusterAPIMachines, batchOf(s, w.ClusterAPIMachine("sick")))
 	require.NoError(t, err, "the next decision deletes it")
 	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 }
@@ -115,11 +126,11 @@ func TestAdoptMachines(t *testing.T) {
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
 	free := capitest.Machine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
 	owned := capitest.Machine("owned", capitest.Set("other", 1))
-	w, acts := world(t, s, free, owned)
+	w, acts := newWorld(t, s, free, owned)
 	versions, err := activitiestest.Run[kube.MinVersions](
 		w,
 		acts.AdoptClusterAPIMachines,
-		batch(s, free, owned, capitest.Machine("gone", s)),
+		batchOf(s, free, owned, capitest.Machine("gone", s)),
 	)
 	require.NoError(t, err)
 	assert.Equal(
@@ -129,36 +140,36 @@ func TestAdoptMachines(t *testing.T) {
 	)
 	assert.Equal(t, owned, w.ClusterAPIMachine("owned"), "it has a controller")
 	assert.Equal(t, w.ClusterAPIMachine("free").ResourceVersion, versions[capi.MachinesResource])
-	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.Told())
+	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.NewEvents())
 
 	adopted := w.ClusterAPIMachine("free")
-	activitiestest.Twice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, adopted))
+	activitiestest.Twice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, adopted))
 	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
 }
 
-// An owner reference to the set that is no controller reference becomes the controller reference.
+// An owner reference to the set that is not a controller reference is replaced by a controller reference.
 func TestAnAdoptedMachineHasOneReference(t *testing.T) {
 	s := capitest.Set("s", 1)
-	// not the controller
+	// an owner reference that is not a controller reference
 	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}
 	m := capitest.Machine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
-	w, acts := world(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, m))
+	w, acts := newWorld(t, s, m)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, m))
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
 }
 
-func TestWhoAdoptsNothing(t *testing.T) {
+func TestSetsThatAdoptNoMachine(t *testing.T) {
 	s := capitest.Set("s", 1)
 	free := capitest.Machine("free", s, capitest.Unowned)
 	for name, has := range map[string][]runtime.Object{
 		"a set that is being deleted":  {capitest.Set("s", 1, capitest.Going), free},
 		"a set that was handed over":   {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), free},
-		"of a machine that is changed": {s, capitest.Machine("free", s, capitest.Unowned, version("901"))},
+		"of a machine that is changed": {s, capitest.Machine("free", s, capitest.Unowned, withVersion("901"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, acts := world(t, has...)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batch(s, free))
+			w, acts := newWorld(t, has...)
+			_, err := activitiestest.Run[kube.MinVersions](w, acts.AdoptClusterAPIMachines, batchOf(s, free))
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Empty(t, w.ClusterAPIMachine("free").OwnerReferences)
 		})
@@ -173,19 +184,19 @@ func TestReleaseMachines(t *testing.T) {
 		s,
 		func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) },
 	)
-	w, acts := world(t, s, mine)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
+	w, acts := newWorld(t, s, mine)
+	_, err := activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batchOf(s, mine))
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
 	assert.True(t, capi.ReleasedBy(w.ClusterAPIMachine("mine"), s))
-	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.Told())
+	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.NewEvents())
 	activitiestest.Twice[kube.MinVersions](
 		w,
 		acts.ReleaseClusterAPIMachines,
-		batch(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)),
+		batchOf(s, w.ClusterAPIMachine("mine"), capitest.Machine("gone", s)),
 	)
-	assert.Empty(t, w.Told())
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batch(s, mine))
+	assert.Empty(t, w.NewEvents())
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, batchOf(s, mine))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
@@ -197,27 +208,27 @@ func TestUnmarkMachines(t *testing.T) {
 		capitest.Unhealthy,
 		capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionTrue),
 	)
-	w, acts := world(t, s, well)
+	w, acts := newWorld(t, s, well)
 	versions, err := activitiestest.Run[kube.MinVersions](
 		w,
 		acts.UnmarkClusterAPIMachines,
-		batch(s, well, capitest.Machine("gone", s)),
+		batchOf(s, well, capitest.Machine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("well")
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
 	assert.Len(t, now.Status.Conditions, len(well.Status.Conditions)-1, "the others stay")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
-	activitiestest.Twice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, now))
+	activitiestest.Twice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batchOf(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("well"))
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batch(s, well))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, batchOf(s, well))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
 func TestPostponeRemediation(t *testing.T) {
 	s := capitest.Set("s", 1)
 	sick := capitest.Machine("sick", s, capitest.Unhealthy)
-	w, acts := world(t, s, sick)
+	w, acts := newWorld(t, s, sick)
 	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
 		{
 			Name:    "sick",
@@ -230,7 +241,7 @@ func TestPostponeRemediation(t *testing.T) {
 	}}
 	versions, err := activitiestest.Run[kube.MinVersions](w, acts.PostponeRemediation, in)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"RemediationDeferred", "too many"}, remark(w, "sick"))
+	assert.Equal(t, []string{"RemediationDeferred", "too many"}, ownerRemediated(w, "sick"))
 	now := w.ClusterAPIMachine("sick")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
 	assert.Nil(t, now.DeletionTimestamp)
@@ -249,7 +260,7 @@ func TestPostponeRemediation(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-// On a machine that is being deleted, only the fields that its deletion needs are written.
+// A machine that is being deleted gets only the fields that its deletion needs.
 func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 	s := capitest.Set("s", 0, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
@@ -258,11 +269,11 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		spec.Version, s.Spec.Template.Labels["new"], s.Spec.Template.Annotations["new"] = "v1.32.0", "x", "x"
 	})
 	old := capitest.Machine("old", capitest.Set("s", 0), capitest.Going)
-	w, acts := world(t, s, old)
+	w, acts := newWorld(t, s, old)
 	_, err := activitiestest.Run[kube.MinVersions](
 		w,
 		acts.SyncClusterAPIMachines,
-		batch(s, old, capitest.Machine("gone", s)),
+		batchOf(s, old, capitest.Machine("gone", s)),
 	)
 	require.NoError(t, err)
 	now, want := w.ClusterAPIMachine("old"), old.DeepCopy()
@@ -276,8 +287,8 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
 	assert.Empty(t, capiset.Drift(w.API, now, s))
-	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, now))
+	activitiestest.Twice[kube.MinVersions](w, acts.SyncClusterAPIMachines, batchOf(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
-	_, err = activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batch(s, old))
+	_, err = activitiestest.Run[kube.MinVersions](w, acts.SyncClusterAPIMachines, batchOf(s, old))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }

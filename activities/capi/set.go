@@ -1,4 +1,5 @@
-// Package capi has the activities on one MachineSet of Cluster API, its machines and their clones of templates.
+// Package capi has the activities on one MachineSet of Cluster API, its machines, and the machines' clones of
+// templates.
 package capi
 
 import (
@@ -19,26 +20,26 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// SetsResource is the resource of the versions that writes of sets return.
+// SetsResource is the key of MachineSets in the resource versions that activities return.
 const SetsResource = capi.SetsResource
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct {
 	Kube *kube.Kube
 	API  *capi.Cache
-	// the clusters whose nodes are drained
+	// Workloads are the workload clusters whose nodes are drained.
 	Workloads *capidrain.Workloads
 }
 
-// handedOver is the pending work of a set that has lost the label of Millwright.
-func handedOver() attention.Decision {
+// handedOverDecision is the pending work of a set that has lost Millwright's label.
+func handedOverDecision() attention.Decision {
 	return attention.Decision{Need: attention.Scale, Why: capi.HandedOver}
 }
 
-// DecideClusterAPISet reads a set and what is around it, and returns what to do next. A set that has lost the label of
-// Millwright loses its finalizer, too, and then counts as gone.
+// DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
+// label, the workflow removes Millwright's finalizer from the set; then the set counts as gone.
 func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
-	s, related, err := a.set(ctx, in.Read)
+	s, related, err := a.readSet(ctx, in.Read)
 	if err != nil {
 		return set.Decision{}, err
 	}
@@ -46,11 +47,11 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	case s == nil:
 		return set.Decision{Gone: true, Pending: kube.ObjectIsGone}, nil
 	case !a.API.Ours(s):
-		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOver()}, nil
+		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOverDecision()}, nil
 	}
 	var strays []set.Object
-	if in.Live { // the first decision of a run, and the one after a failure: only then clones can have been left behind
-		if strays, err = a.strays(ctx, s, related); err != nil {
+	if in.Live { // only the first decision of a run and a decision after a failure can find unused clones
+		if strays, err = a.unusedClones(ctx, s, related); err != nil {
 			return set.Decision{}, err
 		}
 	}
@@ -65,7 +66,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	return d, nil
 }
 
-// extraWrites returns the writes that are not part of the plan. A paused set and an invalid set have none.
+// extraWrites returns the writes that are not part of the plan. A paused set and an invalid set have no extra writes.
 func extraWrites(
 	s *clusterv1.MachineSet,
 	related capi.Related,
@@ -76,14 +77,24 @@ func extraWrites(
 		return nil
 	}
 	if s.DeletionTimestamp == nil {
-		add(&all, "OwnTemplates", "templates: owner reference to the Cluster, and its label", unowned(related))
-		add(&all, "PostponeRemediation", "machines: why they are not replaced yet", postponed(related, plan.Planned))
+		appendExtraWrites(
+			&all,
+			"OwnTemplates",
+			"templates: owner reference to the Cluster, and its label",
+			unownedTemplates(related),
+		)
+		appendExtraWrites(
+			&all,
+			"PostponeRemediation",
+			"machines: why they are not replaced yet",
+			postponedMachines(related, plan.Planned),
+		)
 	}
-	add(&all, "CollectClones", "clones of templates that no machine uses", strays)
+	appendExtraWrites(&all, "CollectClones", "clones of templates that no machine uses", strays)
 	return all
 }
 
-func add(all *[]set.ExtraWrites, activity, why string, objects []set.Object) {
+func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []set.Object) {
 	if len(objects) > 0 {
 		*all = append(
 			*all,
@@ -92,10 +103,10 @@ func add(all *[]set.ExtraWrites, activity, why string, objects []set.Object) {
 	}
 }
 
-// set returns a set and what is around it, as fresh as asked for; nil when the set is gone or is not Millwright's. For
-// a set that was handed over, only the set is read.
-func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Related, error) {
-	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
+// readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
+// nil if it is gone or Millwright does not reconcile it. For a set that was handed over, only the set is read.
+func (a *Activities) readSet(ctx context.Context, in kube.Read) (*clusterv1.MachineSet, capi.Related, error) {
+	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
 		return nil, capi.Related{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -115,7 +126,7 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineS
 	}
 	s, err := kube.Live(ctx, a.API.Client().Sets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
-	case err != nil || s == nil || !a.API.Ours(s) && !capi.Lost(s):
+	case err != nil || s == nil || !a.API.Ours(s) && !capi.HasFinalizer(s):
 		return nil, capi.Related{}, err
 	case !a.API.Ours(s):
 		return s, capi.Related{}, nil
@@ -124,9 +135,9 @@ func (a *Activities) set(ctx context.Context, in kube.Read) (*clusterv1.MachineS
 	return s, related, err
 }
 
-// setAt reads the set of a batch. If Millwright does not reconcile it any more, or it does not have the version that
-// the decision saw (empty: any), that is a Conflict.
-func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
+// readSetAt reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so does a
+// set whose resource version is not the given one (empty: any version).
+func (a *Activities) readSetAt(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
 	s, err := kube.LiveAt(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref, version)
 	if err == nil && !a.API.Ours(s) {
 		return nil, kube.Conflict(ref)
@@ -134,10 +145,11 @@ func (a *Activities) setAt(ctx context.Context, ref kube.Ref, version string) (*
 	return s, err
 }
 
-// FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from a set that is being deleted
-// and has no machine left, or that was handed over. It returns the version to wait for.
+// FinalizeClusterAPISet prepares a set for its first machine, or removes the finalizer from the set. The finalizer is
+// removed if the set was handed over, or is being deleted and has no machine. The result is the resource version of the
+// set.
 func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (string, error) {
-	s, related, err := a.set(ctx, in)
+	s, related, err := a.readSet(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -145,27 +157,27 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.Read) (s
 	case s == nil:
 		return "", kube.ObjectGone(in.Ref)
 	case !a.API.Ours(s):
-		if err := a.unhook(ctx, s); err != nil {
+		if err := a.removeHooks(ctx, s); err != nil {
 			return "", err
 		}
-		return a.release(ctx, s)
+		return a.releaseSet(ctx, s)
 	}
 	next := capiset.Prepared(s, related.Cluster)
 	if s.DeletionTimestamp != nil {
 		if len(related.Members) > 0 {
 			return s.ResourceVersion, nil
 		}
-		return a.free(ctx, s)
+		return a.removeFinalizer(ctx, s)
 	}
 	if next == nil {
 		return s.ResourceVersion, nil
 	}
-	return a.update(ctx, next)
+	return a.updateSet(ctx, next)
 }
 
-// release removes from a set that was handed over the conditions that only Millwright writes, and then Millwright's
-// finalizer. It returns the version to wait for.
-func (a *Activities) release(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+// releaseSet removes Millwright's own conditions, and then Millwright's finalizer, from a set that was handed over. The
+// result is the resource version of the set.
+func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	if theirs := capi.TheirConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
 		next := s.DeepCopy()
 		next.Status.Conditions, next.ManagedFields = theirs, nil
@@ -175,22 +187,22 @@ func (a *Activities) release(ctx context.Context, s *clusterv1.MachineSet) (stri
 		}
 		s = written
 	}
-	return a.free(ctx, s)
+	return a.removeFinalizer(ctx, s)
 }
 
-// free removes Millwright's finalizer from a set. It returns the version to wait for.
-func (a *Activities) free(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+// removeFinalizer removes Millwright's finalizer from a set. The result is the resource version of the set.
+func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	if !slices.Contains(s.Finalizers, capi.Finalizer) {
 		return s.ResourceVersion, nil
 	}
 	next := s.DeepCopy()
 	next.Finalizers = kube.Without(s.Finalizers, capi.Finalizer)
-	return a.update(ctx, next)
+	return a.updateSet(ctx, next)
 }
 
-// update writes a set that was read from the caches or live. It returns the version to wait for.
-func (a *Activities) update(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	s.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
+// updateSet writes a set that was read from the caches or live. The result is the resource version of the set.
+func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+	s.ManagedFields = nil // cached sets lack the managed fields of others: the API server would drop them
 	written, err := a.API.Client().Sets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
@@ -198,14 +210,14 @@ func (a *Activities) update(ctx context.Context, s *clusterv1.MachineSet) (strin
 	return written.ResourceVersion, nil
 }
 
-// ReportClusterAPISet writes the status of a set. It returns the version to wait for.
+// ReportClusterAPISet writes the status of a set. The result is the resource version of the set.
 func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
 	_, after, err := kube.WriteStatus(
 		ctx,
 		in.Read,
 		a.API.Client().Sets(in.Ref.Namespace),
 		func(read kube.Read) (before, after *clusterv1.MachineSet, err error) {
-			before, related, err := a.set(ctx, read)
+			before, related, err := a.readSet(ctx, read)
 			if err != nil || before == nil || !a.API.Ours(before) {
 				return nil, nil, err
 			}

@@ -24,24 +24,24 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-func theirs(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
+func ofOtherController(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }
 
-func unfinalized(s *clusterv1.MachineSet) { s.Finalizers = nil }
+func setWithoutFinalizers(s *clusterv1.MachineSet) { s.Finalizers = nil }
 
 func annotatedSet(key, value string) capitest.OnSet {
 	return capitest.Annotated[*clusterv1.MachineSet](key, value)
 }
 
-// decide returns the decision about a set, from the API server and from the caches, which must be the same.
-func decide(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.Decision {
+// decideSet returns the decision about a set. The decision from live reads must equal the decision from the caches.
+func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.Decision {
 	t.Helper()
-	a := activities(w)
+	a := newActivities(w)
 	live, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, true))
 	require.NoError(t, err)
 	cached, err := activitiestest.Run[set.Decision](w, a.DecideClusterAPISet, activitiestest.ClusterAPIRead(s, false))
 	require.NoError(t, err)
 	for _, d := range []*set.Decision{&live, &cached} {
-		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, timeless(d.Blocked.Message)
+		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, withoutTimes(d.Blocked.Message)
 		if len(d.Scale.Create) > 0 {
 			d.Scale.Create = []string{"random"}
 		}
@@ -57,12 +57,12 @@ func decide(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.
 	return live
 }
 
-// timeless returns a sentence without its times: two decisions may be made in different seconds.
-func timeless(sentence string) string {
+// withoutTimes replaces the times in a sentence: two decisions may be made in different seconds.
+func withoutTimes(sentence string) string {
 	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(sentence, "some time")
 }
 
-func extraWrites(d set.Decision, activity string) (names []string) {
+func namesOfExtraWrites(d set.Decision, activity string) (names []string) {
 	for _, e := range d.Extra {
 		if e.Activity == activity {
 			for _, o := range e.Objects {
@@ -73,7 +73,7 @@ func extraWrites(d set.Decision, activity string) (names []string) {
 	return names
 }
 
-func TestDecideWhoseSet(t *testing.T) {
+func TestDecideWhichSetsMillwrightReconciles(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		has        []runtime.Object
@@ -82,16 +82,16 @@ func TestDecideWhoseSet(t *testing.T) {
 		{"ours", []runtime.Object{capitest.Set("s", 0)}, false, false},
 		{"gone", nil, true, false},
 		{"another of this name", []runtime.Object{capitest.Set("s", 0, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })}, true, false},
-		{"handed over", []runtime.Object{capitest.Set("s", 0, theirs)}, false, true},
-		{"handed over, and without our finalizer", []runtime.Object{capitest.Set("s", 0, theirs, unfinalized)}, true, false},
-		{"without the label", []runtime.Object{capitest.Set("s", 0, unfinalized, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
-		{"being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, unfinalized, capitest.Going)}, false, false},
+		{"handed over", []runtime.Object{capitest.Set("s", 0, ofOtherController)}, false, true},
+		{"handed over, and without our finalizer", []runtime.Object{capitest.Set("s", 0, ofOtherController, setWithoutFinalizers)}, true, false},
+		{"without the label", []runtime.Object{capitest.Set("s", 0, setWithoutFinalizers, func(s *clusterv1.MachineSet) { s.Labels = nil })}, true, false},
+		{"being deleted without our finalizer", []runtime.Object{capitest.Set("s", 0, setWithoutFinalizers, capitest.Going)}, false, false},
 		{"being deleted, and no machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going)}, false, true},
 		{"being deleted, and a machine is left", []runtime.Object{capitest.Set("s", 0, capitest.Going), capitest.Machine("m", capitest.Set("s", 0), capitest.Going)}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, _ := world(t, row.has...)
-			d := decide(t, w, capitest.Set("s", 0))
+			w, _ := newWorld(t, row.has...)
+			d := decideSet(t, w, capitest.Set("s", 0))
 			assert.Equal(t, []bool{row.gone, row.free}, []bool{d.Gone, d.Free})
 			if row.gone {
 				assert.Equal(t, kube.ObjectIsGone, d.Pending)
@@ -101,13 +101,13 @@ func TestDecideWhoseSet(t *testing.T) {
 	}
 }
 
-func TestDecideSeesAllVersions(t *testing.T) {
+func TestADecisionContainsAllVersions(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, _ := world(
+	w, _ := newWorld(
 		t,
 		s,
-		capitest.Machine("m", s, version("950")),
-		capitest.Machine("free", s, capitest.Unowned, version("960")),
+		capitest.Machine("m", s, withVersion("950")),
+		capitest.Machine("free", s, capitest.Unowned, withVersion("960")),
 	)
 	assert.Equal(t, kube.MinVersions{
 		"machinesets.cluster.x-k8s.io":                            "900",
@@ -116,27 +116,27 @@ func TestDecideSeesAllVersions(t *testing.T) {
 		"kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io":       "900",
 		"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "900",
 		"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io":      "900",
-	}, decide(t, w, s).Seen)
+	}, decideSet(t, w, s).Seen)
 }
 
-func TestDecideTheErrands(t *testing.T) {
+func TestDecideTheExtraWrites(t *testing.T) {
 	limited := capitest.Deployment(func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	})
 	old := annotatedSet(clusterv1.RevisionAnnotation, "1")
-	stray := clone(capitest.Infrastructure(), "stray")
+	stray := cloneOfTemplate(capitest.Infrastructure(), "stray")
 	pausedCluster := capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 	for _, row := range []struct {
 		name    string
 		set     capitest.OnSet
 		cluster *clusterv1.Cluster
-		want    []string // names in OwnTemplates, PostponeRemediation, CollectClones
+		want    []string // objects named in OwnTemplates, PostponeRemediation, CollectClones
 	}{
 		{"all of them", old, capitest.Cluster(), []string{"join", "sick", "stray"}},
-		{"paused", observed(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.Cluster(), nil},
+		{"paused", combineChanges(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.Cluster(), nil},
 		{"its Cluster is paused", old, pausedCluster, nil},
-		{"being deleted: the clones only", observed(old, capitest.Going[*clusterv1.MachineSet]), capitest.Cluster(), []string{"stray"}},
-		{"being deleted, and the machines stay", observed(old, func(s *clusterv1.MachineSet) {
+		{"being deleted: the clones only", combineChanges(old, capitest.Going[*clusterv1.MachineSet]), capitest.Cluster(), []string{"stray"}},
+		{"being deleted, and the machines stay", combineChanges(old, func(s *clusterv1.MachineSet) {
 			capitest.Going(s)
 			s.Finalizers = append(s.Finalizers, "orphan")
 		}), capitest.Cluster(), nil},
@@ -155,10 +155,10 @@ func TestDecideTheErrands(t *testing.T) {
 				capitest.Machine("sick", s, capitest.Unhealthy),
 				capitest.ControlPlane(),
 			)
-			d := decide(t, w, s)
+			d := decideSet(t, w, s)
 			var names []string
 			for _, activity := range []string{"OwnTemplates", "PostponeRemediation", "CollectClones"} {
-				names = append(names, extraWrites(d, activity)...)
+				names = append(names, namesOfExtraWrites(d, activity)...)
 			}
 			assert.Equal(t, row.want, names)
 			for _, e := range d.Extra {
@@ -172,7 +172,7 @@ func TestDecideTheErrands(t *testing.T) {
 	}
 }
 
-func observed(changes ...capitest.OnSet) capitest.OnSet {
+func combineChanges(changes ...capitest.OnSet) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) {
 		for _, change := range changes {
 			change(s)
@@ -180,7 +180,7 @@ func observed(changes ...capitest.OnSet) capitest.OnSet {
 	}
 }
 
-func TestWhichClonesAreStrays(t *testing.T) {
+func TestWhichClonesAreUnused(t *testing.T) {
 	s := capitest.Set("s", 1)
 	m := capitest.Machine("m", s)
 	other := func(o *unstructured.Unstructured) {
@@ -195,43 +195,43 @@ func TestWhichClonesAreStrays(t *testing.T) {
 		clone *unstructured.Unstructured
 		stray bool
 	}{
-		{"no machine uses it", clone(capitest.Infrastructure(), "x"), true},
-		{"of the bootstrap template", clone(capitest.Bootstrap(), "x"), true},
-		{"its machine exists and has not taken it over", clone(capitest.Infrastructure(), "m"), false},
-		{"a machine owns it", clone(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
-		{"of another set", clone(capitest.Infrastructure(), "x", other), false},
-		{"nobody owns it", clone(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
-		{"it is being deleted", clone(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
-		{"in another namespace", clone(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
+		{"no machine uses it", cloneOfTemplate(capitest.Infrastructure(), "x"), true},
+		{"of the bootstrap template", cloneOfTemplate(capitest.Bootstrap(), "x"), true},
+		{"its machine exists and has not taken it over", cloneOfTemplate(capitest.Infrastructure(), "m"), false},
+		{"a machine owns it", cloneOfTemplate(capitest.Infrastructure(), "x", ownedByMachine(m)), false},
+		{"of another set", cloneOfTemplate(capitest.Infrastructure(), "x", other), false},
+		{"nobody owns it", cloneOfTemplate(capitest.Infrastructure(), "x", capitest.Unowned[*unstructured.Unstructured]), false},
+		{"it is being deleted", cloneOfTemplate(capitest.Infrastructure(), "x", capitest.Going[*unstructured.Unstructured]), false},
+		{"in another namespace", cloneOfTemplate(capitest.Infrastructure(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, acts := world(t, s, m, row.clone)
-			d := decide(t, w, s)
-			assert.Equal(t, row.stray, len(extraWrites(d, "CollectClones")) == 1)
+			w, acts := newWorld(t, s, m, row.clone)
+			d := decideSet(t, w, s)
+			assert.Equal(t, row.stray, len(namesOfExtraWrites(d, "CollectClones")) == 1)
 			if !row.stray {
 				return
 			}
 			in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
 			activitiestest.Twice[kube.MinVersions](w, acts.CollectClones, in)
 			assert.Nil(t, w.Foreign(row.clone, "x"))
-			assert.Empty(t, decide(t, w, s).Extra)
+			assert.Empty(t, decideSet(t, w, s).Extra)
 		})
 	}
 	t.Run("kinds that are not installed have none", func(t *testing.T) {
 		s := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 		})
-		w, _ := world(t, s)
-		assert.Empty(t, decide(t, w, s).Extra)
+		w, _ := newWorld(t, s)
+		assert.Empty(t, decideSet(t, w, s).Extra)
 	})
 }
 
-// A clone that changed since the decision may have got its machine.
+// A clone that changed since the decision may belong to a machine by now.
 func TestAChangedCloneStays(t *testing.T) {
 	s := capitest.Set("s", 1)
-	o := clone(capitest.Infrastructure(), "x")
-	w, acts := world(t, s, o)
-	objects := decide(t, w, s).Extra[0].Objects
+	o := cloneOfTemplate(capitest.Infrastructure(), "x")
+	w, acts := newWorld(t, s, o)
+	objects := decideSet(t, w, s).Extra[0].Objects
 	for name, change := range map[string]func(*set.Object){
 		"another version": func(o *set.Object) { o.Version = "899" }, "another object": func(o *set.Object) { o.UID = "uid-former" },
 	} {
@@ -244,24 +244,24 @@ func TestAChangedCloneStays(t *testing.T) {
 				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{changed}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.NotNil(t, machineOf(w, "x"))
+			assert.NotNil(t, infrastructureOf(w, "x"))
 		})
 	}
 }
 
-// A machine that the set released, or that is not adopted yet, uses its clones although the set still owns them.
+// A machine that the set released or has not adopted yet uses its clones, although the set still owns the clones.
 func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 	s := capitest.Set("s", 1)
 	released := capitest.Machine("x", s, capitest.Unowned, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
-	w, _ := world(
+	w, _ := newWorld(
 		t,
 		s,
 		capitest.Machine("m", s),
 		released,
-		clone(capitest.Infrastructure(), "x"),
-		clone(capitest.Bootstrap(), "x"),
+		cloneOfTemplate(capitest.Infrastructure(), "x"),
+		cloneOfTemplate(capitest.Bootstrap(), "x"),
 	)
-	assert.Empty(t, extraWrites(decide(t, w, s), "CollectClones"))
+	assert.Empty(t, namesOfExtraWrites(decideSet(t, w, s), "CollectClones"))
 }
 
 func TestOwnTemplates(t *testing.T) {
@@ -280,10 +280,10 @@ func TestOwnTemplates(t *testing.T) {
 		shared,
 		capitest.ControlPlane(),
 	)
-	d := decide(t, w, s)
-	require.Equal(t, []string{"join", "small"}, extraWrites(d, "OwnTemplates"))
+	d := decideSet(t, w, s)
+	require.Equal(t, []string{"join", "small"}, namesOfExtraWrites(d, "OwnTemplates"))
 	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
-	versions, err := activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	require.NoError(t, err)
 	now := w.Foreign(shared, "small")
 	assert.Equal(t, []metav1.OwnerReference{other, capi.ClusterReference(capitest.Cluster())}, now.GetOwnerReferences())
@@ -291,15 +291,15 @@ func TestOwnTemplates(t *testing.T) {
 	assert.Equal(t, shared.Object["spec"], now.Object["spec"])
 	assert.Equal(t, now.GetResourceVersion(), versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
 	w.Settle()
-	assert.Empty(t, decide(t, w, s).Extra)
-	_, err = activitiestest.Run[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	assert.Empty(t, decideSet(t, w, s).Extra)
+	_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 
 	for i := range in.Objects {
 		in.Objects[i].Version = w.Foreign(map[string]*unstructured.Unstructured{"join": capitest.Bootstrap(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
 			GetResourceVersion()
 	}
-	activitiestest.Twice[kube.MinVersions](w, activities(w).OwnTemplates, in)
+	activitiestest.Twice[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	assert.Equal(t, now, w.Foreign(shared, "small"), "it has them already")
 }
 
@@ -323,17 +323,17 @@ func TestPrepareASet(t *testing.T) {
 		finalizers []string
 	}{
 		{"alone", raw, []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
-		{"of a deployment", observed(raw, controlled), controlledBy(controlled), []string{"example.com/x", capi.Finalizer}},
-		{"of a deployment that was restored without owner references", observed(raw, func(s *clusterv1.MachineSet) {
+		{"of a deployment", combineChanges(raw, controlled), ownerReferencesOf(controlled), []string{"example.com/x", capi.Finalizer}},
+		{"of a deployment that was restored without owner references", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
 		}), nil, []string{"example.com/x", capi.Finalizer}},
-		{"without any map", observed(raw, func(s *clusterv1.MachineSet) {
+		{"without any map", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels, s.Spec.Template.Labels = nil, nil
 		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
-		{"taken over from Cluster API", observed(raw, func(s *clusterv1.MachineSet) {
+		{"taken over from Cluster API", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			s.Finalizers = []string{clusterv1.MachineSetFinalizer}
 		}), []metav1.OwnerReference{cluster}, []string{capi.Finalizer}},
-		{"an owner reference of a former version", observed(raw, func(s *clusterv1.MachineSet) {
+		{"an owner reference of a former version", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			former := cluster
 			former.APIVersion = "cluster.x-k8s.io/v1beta1"
 			s.OwnerReferences = []metav1.OwnerReference{former}
@@ -341,8 +341,8 @@ func TestPrepareASet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 1, row.set)
-			w, acts := world(t, s)
-			d := decide(t, w, s)
+			w, acts := newWorld(t, s)
+			d := decideSet(t, w, s)
 			assert.True(t, d.Prepare)
 			got := activitiestest.Twice[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
 			now := w.ClusterAPISet("s")
@@ -356,12 +356,12 @@ func TestPrepareASet(t *testing.T) {
 				}
 				assert.Equal(t, "c", labels[clusterv1.ClusterNameLabel], where)
 			}
-			assert.False(t, decide(t, w, s).Prepare)
+			assert.False(t, decideSet(t, w, s).Prepare)
 		})
 	}
 }
 
-func controlledBy(change capitest.OnSet) []metav1.OwnerReference {
+func ownerReferencesOf(change capitest.OnSet) []metav1.OwnerReference {
 	return capitest.Set("s", 1, change).OwnerReferences
 }
 
@@ -373,22 +373,22 @@ func TestASetThatIsNotPrepared(t *testing.T) {
 		want   bool
 	}{
 		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.Cluster()}, false},
-		{"new", unfinalized, []runtime.Object{capitest.Cluster()}, true},
-		{"paused", observed(unfinalized, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.Cluster()}, false},
-		{"its Cluster is paused", unfinalized, []runtime.Object{capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
-		{"being deleted", observed(unfinalized, capitest.Going[*clusterv1.MachineSet]), []runtime.Object{capitest.Cluster()}, false},
-		{"without a Cluster", unfinalized, nil, true},
+		{"new", setWithoutFinalizers, []runtime.Object{capitest.Cluster()}, true},
+		{"paused", combineChanges(setWithoutFinalizers, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.Cluster()}, false},
+		{"its Cluster is paused", setWithoutFinalizers, []runtime.Object{capitest.Cluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
+		{"being deleted", combineChanges(setWithoutFinalizers, capitest.Going[*clusterv1.MachineSet]), []runtime.Object{capitest.Cluster()}, false},
+		{"without a Cluster", setWithoutFinalizers, nil, true},
 		{"its Cluster is not there yet", func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }, nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.Set("s", 0, row.change)
 			w := activitiestest.NewClusterAPI(t, capitest.Settings, append(row.has, s)...)
-			assert.Equal(t, row.want, decide(t, w, s).Prepare)
+			assert.Equal(t, row.want, decideSet(t, w, s).Prepare)
 		})
 	}
 }
 
-func TestFreeASet(t *testing.T) {
+func TestRemoveTheFinalizerOfASet(t *testing.T) {
 	m := func(change ...capitest.OnMachine) *clusterv1.Machine {
 		return capitest.Machine("m", capitest.Set("s", 0), change...)
 	}
@@ -397,16 +397,16 @@ func TestFreeASet(t *testing.T) {
 		name    string
 		set     *clusterv1.MachineSet
 		machine *clusterv1.Machine
-		want    []string // finalizers that are left
+		want    []string // the finalizers that stay
 	}{
 		{"none left", capitest.Set("s", 0, capitest.Going, also), m(capitest.Unowned), []string{"example.com/x"}},
 		{"a machine is left", capitest.Set("s", 0, capitest.Going, also), m(), []string{capi.Finalizer, "example.com/x"}},
 		{"although it goes", capitest.Set("s", 0, capitest.Going, also), m(capitest.Going), []string{capi.Finalizer, "example.com/x"}},
-		{"no finalizer of ours", capitest.Set("s", 0, capitest.Going, unfinalized, also), m(capitest.Unowned), []string{"example.com/x"}},
-		{"handed over, with its machines", capitest.Set("s", 1, theirs, also), m(), []string{"example.com/x"}},
+		{"no finalizer of ours", capitest.Set("s", 0, capitest.Going, setWithoutFinalizers, also), m(capitest.Unowned), []string{"example.com/x"}},
+		{"handed over, with its machines", capitest.Set("s", 1, ofOtherController, also), m(), []string{"example.com/x"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, acts := world(t, row.set, row.machine)
+			w, acts := newWorld(t, row.set, row.machine)
 			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(row.set))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, w.ClusterAPISet("s").Finalizers)
@@ -420,7 +420,7 @@ func TestFreeASet(t *testing.T) {
 	}
 	t.Run("the last finalizer", func(t *testing.T) {
 		s := capitest.Set("s", 0, capitest.Going)
-		w, acts := world(t, s)
+		w, acts := newWorld(t, s)
 		_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPISet("s"))
@@ -429,7 +429,7 @@ func TestFreeASet(t *testing.T) {
 	})
 	t.Run("another writer was faster", func(t *testing.T) {
 		s := capitest.Set("s", 0, capitest.Going)
-		w, acts := world(t, s)
+		w, acts := newWorld(t, s)
 		activitiestest.Failing(
 			w.Provider.Core,
 			"update",
@@ -444,15 +444,15 @@ func TestFreeASet(t *testing.T) {
 	})
 }
 
-func report(s *clusterv1.MachineSet) set.Report {
+func reportInput(s *clusterv1.MachineSet) set.Report {
 	return set.Report{Input: set.Input{Read: activitiestest.Read(s)}}
 }
 
 func TestReportASet(t *testing.T) {
 	s := capitest.Set("s", 2)
-	w, acts := world(t, s, capitest.Machine("m", s))
-	assert.True(t, decide(t, w, s).Report)
-	got := activitiestest.Twice[string](w, acts.ReportClusterAPISet, report(s))
+	w, acts := newWorld(t, s, capitest.Machine("m", s))
+	assert.True(t, decideSet(t, w, s).Report)
+	got := activitiestest.Twice[string](w, acts.ReportClusterAPISet, reportInput(s))
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)
 	assert.Equal(
@@ -463,14 +463,14 @@ func TestReportASet(t *testing.T) {
 	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
 	assert.Equal(t, s.Spec, now.Spec)
 	assert.Equal(t, []string{"update machinesets/status"}, w.Writes())
-	assert.False(t, decide(t, w, s).Report, "it is written once")
+	assert.False(t, decideSet(t, w, s).Report, "it is written once")
 }
 
-// What the API server refused is in the status until the next batch succeeds.
+// The API server's refusal stays in the set's status until the next batch succeeds.
 func TestReportAFailure(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, acts := world(t, s)
-	in := report(s)
+	w, acts := newWorld(t, s)
+	in := reportInput(s)
 	in.Failure = scale.Failure{Message: "quota exceeded"}
 	activitiestest.Twice[string](w, acts.ReportClusterAPISet, in)
 	said := map[string]string{}
@@ -479,7 +479,7 @@ func TestReportAFailure(t *testing.T) {
 	}
 	assert.Equal(t, "False MachineCreationFailed quota exceeded", said["MachinesCreated"])
 	assert.Equal(t, "True FailedCreate quota exceeded", said["ReplicaFailure"])
-	activitiestest.Twice[string](w, acts.ReportClusterAPISet, report(s))
+	activitiestest.Twice[string](w, acts.ReportClusterAPISet, reportInput(s))
 	for _, c := range w.ClusterAPISet("s").Status.Conditions {
 		assert.NotEqual(t, "ReplicaFailure", c.Type)
 	}
@@ -487,23 +487,23 @@ func TestReportAFailure(t *testing.T) {
 
 func TestReportReadsAgainAfterAConflict(t *testing.T) {
 	s := capitest.Set("s", 2)
-	w, acts := world(t, s, capitest.Machine("m", s))
+	w, acts := newWorld(t, s, capitest.Machine("m", s))
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
 	activitiestest.Failing(w.Provider.Core, "update", "machinesets", 1, conflict, nil)
-	_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, report(s))
+	_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, reportInput(s))
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
 	assert.Contains(t, w.Requests(), "get machinesets", "it was read live")
 }
 
-func TestNobodyReportsASetOfOthers(t *testing.T) {
+func TestASetOfAnotherControllerIsNotReported(t *testing.T) {
 	for name, has := range map[string][]runtime.Object{
-		"gone": nil, "handed over": {capitest.Set("s", 1, theirs)}, "never ours": {capitest.Set("s", 1, theirs, unfinalized)},
+		"gone": nil, "handed over": {capitest.Set("s", 1, ofOtherController)}, "never ours": {capitest.Set("s", 1, ofOtherController, setWithoutFinalizers)},
 		"another of this name": {capitest.Set("s", 1, func(s *clusterv1.MachineSet) { s.UID = "uid-new" })},
 	} {
 		for _, live := range []bool{true, false} {
-			w, acts := world(t, has...)
-			in := report(capitest.Set("s", 1))
+			w, acts := newWorld(t, has...)
+			in := reportInput(capitest.Set("s", 1))
 			in.Live = live
 			_, err := activitiestest.Run[string](w, acts.ReportClusterAPISet, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -512,11 +512,11 @@ func TestNobodyReportsASetOfOthers(t *testing.T) {
 	}
 }
 
-// A decision waits for the versions that woke the workflow, those of templates as well.
+// A decision waits until the caches have the resource versions that woke the workflow, also those of templates.
 func TestDecideWaitsForTheCaches(t *testing.T) {
 	s := capitest.Set("s", 1)
-	w, acts := world(t, s)
-	decide(t, w, s) // the caches of the templates run
+	w, acts := newWorld(t, s)
+	decideSet(t, w, s) // starts the informers of the templates
 	in := activitiestest.ClusterAPIRead(s, false)
 	in.Versions = kube.MinVersions{"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "99999"}
 	_, err := activitiestest.Local[set.Decision](w, acts.DecideClusterAPISet, in)
@@ -526,8 +526,8 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 }
 
-// The caches keep only the managed fields of Millwright. An update that has them would take the fields of all others,
-// such as kubectl, from them: with managed fields in a request, the API server takes these for all.
+// The caches keep only Millwright's managed fields. The API server takes the managed fields in a request for the
+// complete list: an update with cached managed fields would remove the field ownership of others, such as kubectl.
 func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(s *clusterv1.MachineSet) {
@@ -537,12 +537,12 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]*clusterv1.MachineSet{
-		"it is prepared": capitest.Set("s", 1, managed, unfinalized),
-		"it is freed":    capitest.Set("s", 1, managed, theirs),
+		"it is prepared": capitest.Set("s", 1, managed, setWithoutFinalizers),
+		"it is freed":    capitest.Set("s", 1, managed, ofOtherController),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, acts := world(t, s)
+			w, acts := newWorld(t, s)
 			_, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Read(s))
 			require.NoError(t, err)
 			var updated []*clusterv1.MachineSet
@@ -557,11 +557,10 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	}
 }
 
-// Cluster API's controllers leave conditions alone that they do not know: what blocked the set would stand there for
-// ever.
+// Cluster API's controllers never remove conditions that they do not know: Millwright's conditions would stay for ever.
 func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
-	s := capitest.Set("s", 1, theirs, func(s *clusterv1.MachineSet) {
+	s := capitest.Set("s", 1, ofOtherController, func(s *clusterv1.MachineSet) {
 		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure} {
 			s.Status.Conditions = append(
 				s.Status.Conditions,
@@ -569,7 +568,7 @@ func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 			)
 		}
 	})
-	w, acts := world(t, s)
+	w, acts := newWorld(t, s)
 	got, err := activitiestest.Run[string](w, acts.FinalizeClusterAPISet, activitiestest.Live(s))
 	require.NoError(t, err)
 	now := w.ClusterAPISet("s")

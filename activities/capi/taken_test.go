@@ -16,8 +16,9 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// A name that another set took is a Conflict: the next decision takes another name. What is there stays as it is.
-func TestANameThatAnotherSetTook(t *testing.T) {
+// If another set's machine or clone already has the name, the activity fails with a Conflict, and the other set's
+// objects stay unchanged. The next decision chooses another name.
+func TestANameThatAnotherSetUses(t *testing.T) {
 	s, other := capitest.Set("s", 1), capitest.Set("other", 1)
 	m := capitest.Machine("s-a", other)
 	ownedByOther := func(o *unstructured.Unstructured) {
@@ -31,13 +32,13 @@ func TestANameThatAnotherSetTook(t *testing.T) {
 		name string
 		has  []runtime.Object
 	}{
-		{"a machine with its clones", []runtime.Object{m, clone(capitest.Bootstrap(), "s-a", ownedByMachine(m)), clone(capitest.Infrastructure(), "s-a", ownedByMachine(m))}},
-		{"a clone", []runtime.Object{clone(capitest.Bootstrap(), "s-a", ownedByOther)}},
+		{"a machine with its clones", []runtime.Object{m, cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByMachine(m)), cloneOfTemplate(capitest.Infrastructure(), "s-a", ownedByMachine(m))}},
+		{"a clone", []runtime.Object{cloneOfTemplate(capitest.Bootstrap(), "s-a", ownedByOther)}},
 		{"a machine without clones", []runtime.Object{m}},
 		{"a machine without a controller", []runtime.Object{capitest.Machine("s-a", s, capitest.Unowned[*clusterv1.Machine])}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, a := world(t, append(row.has, s, other)...)
+			w, a := newWorld(t, append(row.has, s, other)...)
 			before := w.Snapshot()
 			_, err := activitiestest.Run[set.Written](w, a.CreateClusterAPIMachines, activitiestest.CreateClusterAPI(s, "s-a"))
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -46,8 +47,8 @@ func TestANameThatAnotherSetTook(t *testing.T) {
 	}
 }
 
-// The Cluster may be deleted between the decision and the write: that is a Conflict, and no error that is repeated
-// until the Cluster is back.
+// The deletion of the Cluster between decision and write causes a Conflict, which leads to a new decision. The error
+// must not be retried until the Cluster is back.
 func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	s := capitest.Set("s", 1)
 	template := capitest.Infrastructure()
@@ -55,7 +56,7 @@ func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	resource := capitest.ResourceOf(template)
 	_, err := activitiestest.Run[kube.MinVersions](
 		w,
-		activities(w).OwnTemplates,
+		newActivities(w).OwnTemplates,
 		set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.Object{
 			{
 				Group:      resource.Group,
@@ -70,8 +71,8 @@ func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
 
-// A set that another controller reconciles as well is not touched: neither are its machines and clones.
-func TestAContestedSetHasNoErrands(t *testing.T) {
+// If another controller also reconciles a set, the set, its machines and its clones are not written.
+func TestAContestedSetHasNoExtraWrites(t *testing.T) {
 	s := capitest.Set(
 		"s",
 		1,
@@ -85,17 +86,17 @@ func TestAContestedSetHasNoErrands(t *testing.T) {
 		capitest.Bootstrap(),
 		capitest.Infrastructure(),
 		capitest.ControlPlane(),
-		clone(capitest.Infrastructure(), "stray"),
+		cloneOfTemplate(capitest.Infrastructure(), "stray"),
 	)
-	d := decide(t, w, s)
+	d := decideSet(t, w, s)
 	require.False(t, d.Scale.Acting())
 	assert.Empty(t, d.Extra)
 }
 
-// A kind of clones that is not installed is reported as a missing template is.
+// A clone kind that is not installed is reported like a missing template.
 func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 	s := capitest.Set("s", 1)
-	kind := clone(capitest.Infrastructure(), "x").GroupVersionKind()
+	kind := cloneOfTemplate(capitest.Infrastructure(), "x").GroupVersionKind()
 	w := activitiestest.NewClusterAPI(
 		t,
 		capitest.Settings,
@@ -108,7 +109,7 @@ func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 	)
 	written, err := activitiestest.Run[set.Written](
 		w,
-		activities(w).CreateClusterAPIMachines,
+		newActivities(w).CreateClusterAPIMachines,
 		activitiestest.CreateClusterAPI(s, "s-a"),
 	)
 	if err == nil {

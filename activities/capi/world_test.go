@@ -18,8 +18,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// world holds a set with its machines, and what is around it.
-func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *capi.Activities) {
+// newWorld returns a fake API server with a set, its machines and the related objects, and the activities on it.
+func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
 	w := activitiestest.NewClusterAPI(
 		t,
@@ -32,24 +32,28 @@ func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *cap
 			capitest.ControlPlane(),
 		)...)
 	w.Forget()
-	return w, activities(w)
+	return w, newActivities(w)
 }
 
-func activities(w *activitiestest.World) *capi.Activities {
+func newActivities(w *activitiestest.World) *capi.Activities {
 	return &capi.Activities{Kube: w.Kube, API: w.API, Workloads: w.Workloads}
 }
 
-// bootstrapOf and machineOf are clones of the templates: what their machine is named.
+// bootstrapOf and infrastructureOf return a machine's clones of the templates: each clone has the machine's name.
 func bootstrapOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.Foreign(clone(capitest.Bootstrap(), name), name)
+	return w.Foreign(cloneOfTemplate(capitest.Bootstrap(), name), name)
 }
 
-func machineOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.Foreign(clone(capitest.Infrastructure(), name), name)
+func infrastructureOf(w *activitiestest.World, name string) *unstructured.Unstructured {
+	return w.Foreign(cloneOfTemplate(capitest.Infrastructure(), name), name)
 }
 
-// clone is a clone of a template, as the set s made it.
-func clone(template *unstructured.Unstructured, name string, change ...capitest.OnForeign) *unstructured.Unstructured {
+// cloneOfTemplate returns a clone of a template, as set s creates it.
+func cloneOfTemplate(
+	template *unstructured.Unstructured,
+	name string,
+	change ...capitest.OnForeign,
+) *unstructured.Unstructured {
 	o := template.DeepCopy()
 	kind := o.GetKind()
 	o.SetKind(kind[:len(kind)-len("Template")])
@@ -70,15 +74,15 @@ func ownedBySet(o *unstructured.Unstructured) {
 	)
 }
 
-// ownedByMachine makes an object one that Cluster API's controller of machines has taken over.
+// ownedByMachine gives a clone the owner reference that Cluster API's Machine controller writes.
 func ownedByMachine(m *clusterv1.Machine) capitest.OnForeign {
 	return func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))})
 	}
 }
 
-// refuse makes the API server reject the creation of an object of this resource and name.
-func refuse(w *activitiestest.World, resource, name string, err error) {
+// refuseCreation makes the API server reject the creation of the object with this resource and name.
+func refuseCreation(w *activitiestest.World, resource, name string, err error) {
 	for _, fake := range w.Provider.Fakes() {
 		fake.PrependReactor("create", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			o, is := action.(clienttesting.CreateActionImpl).GetObject().(metav1.Object)
@@ -87,11 +91,11 @@ func refuse(w *activitiestest.World, resource, name string, err error) {
 	}
 }
 
-func forbidden() error {
+func forbiddenError() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "anything"}, "x", nil)
 }
 
-func batch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.Batch {
+func batchOf(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.Batch {
 	b := set.Batch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
 		b.Machines = append(

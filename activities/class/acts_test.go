@@ -5,4 +5,4 @@ import (
 	"millwright/activities/kube"
 )
 
-func acts(k *kube.Kube) *class.Activities { return &class.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *class.Activities { return &class.Activities{Kube: k} }

@@ -19,41 +19,41 @@ import (
 	observeclass "millwright/observe/class"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// The resources of the versions that writes of classes and of Secrets return.
+// Keys of MachineClasses and Secrets in the resource versions that activities return.
 const (
 	ClassesResource = cache.Classes
 	SecretsResource = cache.Secrets
 )
 
-// Decision is what a MachineClass needs next.
+// Decision is the next need of a MachineClass.
 type Decision struct {
-	Gone    bool // the object does not exist any more: only Why is set besides
+	Gone    bool // the object no longer exists: only Gone and Why are set
 	Need    attention.Need
 	Why     string
-	Prepare bool           // our finalizer is missing
-	Guard   []SecretTarget // Secrets that the class needs, without our finalizer
-	Unguard []SecretTarget // Secrets with our finalizer that no class needs
-	Release bool           // the class is being deleted, no machine refers to it, and its Secrets are released
-	// what the status has to say about workers of its provider; nil: it says that already
+	Prepare bool           // Millwright's finalizer is missing
+	Guard   []SecretTarget // Secrets that the class needs and that lack Millwright's finalizer
+	Unguard []SecretTarget // Secrets that have Millwright's finalizer and that no class needs
+	Release bool           // the class is being deleted, no machine refers to the class, and its Secrets are released
+	// Serving is the status to write about workers of the class's provider; nil: the status is up to date.
 	Serving *Serving         `json:",omitempty"`
-	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
+	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
-// SecretTarget is a Secret as a decision saw it, without its data.
+// SecretTarget is a Secret as a decision saw it, without the Secret's data.
 type SecretTarget struct {
 	Name       string
 	UID        string
 	Version    string
-	Finalizers []string // as they should be
+	Finalizers []string // the desired finalizers
 }
 
 // DecideClass reads a class with the classes, machines and Secrets of its namespace, and returns which finalizers are
-// missing or must be removed. It names at most scale.MaxBatch Secrets of either kind at a time.
+// missing or must be removed. DecideClass names at most scale.MaxBatch Secrets in each of the lists Guard and Unguard.
 func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, error) {
-	class, neighbours, err := a.class(ctx, in)
+	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -61,13 +61,13 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 		return Decision{Gone: true, Why: "the object is gone"}, nil
 	}
 	facts := observeclass.Facts(class, neighbours)
-	facts.Checked, facts.Unserved = a.ask(ctx, class)
+	facts.Checked, facts.Unserved = a.checkPollers(ctx, class)
 	need := attention.DecideClass(facts)
 	d := Decision{
 		Need:    need.Need,
 		Why:     need.Why,
 		Prepare: !facts.Deleting && !facts.Finalizer,
-		Release: empty(facts) && facts.Deleting && facts.Finalizer,
+		Release: isReleasable(facts) && facts.Deleting && facts.Finalizer,
 		Seen:    neighbours.Versions(),
 	}
 	if need.Need == attention.Serve {
@@ -76,11 +76,11 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 	if need.Calm() {
 		return d, nil
 	}
-	for _, s := range first(neighbours.Unguarded(class)) {
-		d.Guard = append(d.Guard, target(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
+	for _, s := range firstBatch(neighbours.SecretsWithoutFinalizer(class)) {
+		d.Guard = append(d.Guard, secretTarget(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
 	}
-	for _, s := range first(neighbours.Unused()) {
-		d.Unguard = append(d.Unguard, target(s, kube.Without(s.Finalizers, v1alpha1.FinalizerSecret)))
+	for _, s := range firstBatch(neighbours.Unused()) {
+		d.Unguard = append(d.Unguard, secretTarget(s, kube.Without(s.Finalizers, v1alpha1.FinalizerSecret)))
 	}
 	return d, nil
 }
@@ -92,9 +92,9 @@ type Serving struct {
 	Unserved bool
 }
 
-// ask asks Temporal whether a worker serves the provider of a class. No answer is no reason to fail: the bridge asks
-// again.
-func (a *Activities) ask(ctx context.Context, class *v1alpha1.MachineClass) (asked, unserved bool) {
+// checkPollers asks Temporal whether a worker serves the provider of a class. A missing answer is not an error, because
+// the bridge asks again later.
+func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineClass) (asked, unserved bool) {
 	if a.Kube.Pollers == nil {
 		return false, false
 	}
@@ -102,8 +102,8 @@ func (a *Activities) ask(ctx context.Context, class *v1alpha1.MachineClass) (ask
 	return err == nil, err == nil && n == 0
 }
 
-// ReportServing writes the condition Served of a class. It returns the version to wait for; running it twice writes
-// once.
+// ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
+// is idempotent.
 func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, error) {
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
 	condition := metav1.Condition{
@@ -122,7 +122,7 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 		in.Read,
 		classes,
 		func(read kube.Read) (class, changed *v1alpha1.MachineClass, err error) {
-			class, _, err = a.class(ctx, read)
+			class, _, err = a.readClass(ctx, read)
 			if err != nil || class == nil {
 				return nil, nil, err
 			}
@@ -140,18 +140,22 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 	return after.ResourceVersion, nil
 }
 
-// empty reports whether nothing keeps a class from being deleted.
-func empty(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
+// isReleasable reports whether no machine and no Secret prevents the deletion of a class.
+func isReleasable(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
 
-// first returns as many items as one decision may name.
-func first[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
+// firstBatch returns at most scale.MaxBatch items.
+func firstBatch[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
 
-func target(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
+func secretTarget(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
 	return SecretTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Finalizers: finalizers}
 }
 
-// class returns a class with the objects of its namespace, as fresh as asked for; no class when it is gone.
-func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
+// readClass returns a class with the objects of its namespace, from the caches, or live if the input requires a live
+// read. The class is nil if it is gone.
+func (a *Activities) readClass(
+	ctx context.Context,
+	in kube.Read,
+) (*v1alpha1.MachineClass, observeclass.Neighbours, error) {
 	if !a.Kube.Ours(in) {
 		return nil, observeclass.Neighbours{}, nil
 	}
@@ -168,15 +172,16 @@ func (a *Activities) class(ctx context.Context, in kube.Read) (*v1alpha1.Machine
 	return neighbours.Class(in.Ref.UID), neighbours, nil
 }
 
-// FinalizeClass adds our finalizer to a class, or removes it from a class that is being deleted, to which no machine
-// refers and whose Secrets are released. It returns the version to wait for.
+// FinalizeClass adds Millwright's finalizer to a class, or removes the finalizer from a class that is being deleted.
+// The finalizer is removed only if no machine refers to the class and the class's Secrets are released. The result is
+// the resource version of the class.
 func (a *Activities) FinalizeClass(ctx context.Context, in kube.Read) (string, error) {
-	class, neighbours, err := a.class(ctx, in)
+	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {
 		return "", err
 	}
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
-	return kube.Finalize(ctx, classes, in.Ref, class, class != nil && empty(observeclass.Facts(class, neighbours)))
+	return kube.Finalize(ctx, classes, in.Ref, class, class != nil && isReleasable(observeclass.Facts(class, neighbours)))
 }
 
 // SecretChanges are the Secrets of a class's namespace whose finalizers change.
@@ -185,9 +190,9 @@ type SecretChanges struct {
 	Secrets []SecretTarget
 }
 
-// FinalizeSecrets writes the finalizers of Secrets that still are as the decision saw them. It reads only their
-// metadata. A Secret that is gone needs nothing. A Secret that changed is a Conflict, reported when the others are
-// done. Running it twice writes once. It returns the versions to wait for.
+// FinalizeSecrets writes the finalizers of Secrets. FinalizeSecrets reads only the metadata of Secrets. A Secret that
+// is gone is skipped. A Secret that changed since the decision causes a Conflict, which is returned after the other
+// Secrets are written. The activity is idempotent. The result holds the resource versions of the Secrets.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
 	return kube.InParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
@@ -204,7 +209,7 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 	})
 }
 
-// secretError is kube.WriteError for a Secret, without the words of the API server.
+// secretError does the same as kube.WriteError for a Secret, but without the API server's message.
 func secretError(ctx context.Context, ref kube.Ref, err error) error {
 	if apierrors.IsConflict(err) {
 		return kube.Conflict(ref)

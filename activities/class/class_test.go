@@ -19,11 +19,11 @@ import (
 
 func decideClass(w *activitiestest.World, in kube.Read) class.Decision {
 	w.T.Helper()
-	return activitiestest.Twice[class.Decision](w, acts(w.Kube).DecideClass, in)
+	return activitiestest.Twice[class.Decision](w, newActivities(w.Kube).DecideClass, in)
 }
 
-// aSeen are the versions that a decision about the class small and a Secret has read.
-var aSeen = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
+// seenVersions are the resource versions that a decision about class small and a Secret has read.
+var seenVersions = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
 
 func TestDecideClass(t *testing.T) {
 	t.Parallel()
@@ -34,28 +34,28 @@ func TestDecideClass(t *testing.T) {
 		rest  []runtime.Object
 		want  class.Decision
 	}{
-		"in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
-		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: aSeen}},
+		"in order": {activitiestest.Class(activitiestest.Needing("a")), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
+		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.Needing("a", "b")), []runtime.Object{activitiestest.Keys("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
 		"without finalizer, before any machine": {activitiestest.Class(activitiestest.Needing("a"), activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.Target("a", activitiestest.Backup, ours)}, Seen: seenVersions,
 		}},
 		"its Secrets lack ours": {activitiestest.Class(activitiestest.Needing("b", "a")), []runtime.Object{activitiestest.Keys("a"), activitiestest.Keys("b"), activitiestest.Keys("c")}, class.Decision{
-			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.Target("a", ours), activitiestest.Target("b", ours)}, Seen: seenVersions,
 		}},
 		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.Needing("new")), []runtime.Object{activitiestest.Keys("new"), activitiestest.Keys("old", ours, activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: aSeen,
+			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.Target("new", ours)}, Unguard: []class.SecretTarget{activitiestest.Target("old", activitiestest.Backup)}, Seen: seenVersions,
 		}},
 		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours), activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
 		"it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: aSeen,
+			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.Target("a")}, Seen: seenVersions,
 		}},
 		"then itself": {activitiestest.Class(activitiestest.Needing("a"), goes), []runtime.Object{activitiestest.Keys("a")}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: aSeen,
+			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: seenVersions,
 		}},
 		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.Needing("a"), goes, activitiestest.Bare), []runtime.Object{activitiestest.Keys("a", ours)}, class.Decision{
-			Why: "released: the API server removes it", Seen: aSeen,
+			Why: "released: the API server removes it", Seen: seenVersions,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 	t.Parallel()
 	small := activitiestest.Class(activitiestest.Going[*v1alpha1.MachineClass])
 	w := activitiestest.NewWorld(t, small)
-	w.Hold() // a machine that is in no cache yet
+	w.Hold() // the caches lack this machine
 	w.Create(activitiestest.Machine("m"))
 	assert.True(t, decideClassOnce(w, activitiestest.Read(small)).Release)
 	d := decideClassOnce(w, activitiestest.Live(small))
@@ -103,7 +103,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 
 func decideClassOnce(w *activitiestest.World, in kube.Read) class.Decision {
 	w.T.Helper()
-	d, err := activitiestest.Run[class.Decision](w, acts(w.Kube).DecideClass, in)
+	d, err := activitiestest.Run[class.Decision](w, newActivities(w.Kube).DecideClass, in)
 	require.NoError(w.T, err)
 	return d
 }
@@ -117,7 +117,7 @@ func TestFinalizeClass(t *testing.T) {
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())),
+			activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class())),
 		)
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
@@ -127,7 +127,7 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.Class(goes),
 			activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine]),
 		)
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.Class(goes, activitiestest.Needing("a")),
 			activitiestest.Keys("a", v1alpha1.FinalizerSecret),
 		)
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
@@ -146,22 +146,34 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.Keys("a"),
 			activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
 		)
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
 	})
 	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.Live(activitiestest.Class()),
+		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Class("small"))
-		_, err = activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Live(activitiestest.Class()))
+		_, err = activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.Live(activitiestest.Class()),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.Bare[*v1alpha1.MachineClass]))
 		w.Hold()
 		w.Edit(cache.Classes, "small", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeClass, activitiestest.Read(activitiestest.Class()))
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.Read(activitiestest.Class()),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 }

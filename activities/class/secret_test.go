@@ -18,7 +18,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func finalizing(secrets ...class.SecretTarget) class.SecretChanges {
+func newSecretChanges(secrets ...class.SecretTarget) class.SecretChanges {
 	return class.SecretChanges{Class: activitiestest.Ref(activitiestest.Class()), Secrets: secrets}
 }
 
@@ -35,8 +35,8 @@ func TestFinalizeSecrets(t *testing.T) {
 		w.Forget()
 		versions, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).FinalizeSecrets,
-			finalizing(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")),
+			newActivities(w.Kube).FinalizeSecrets,
+			newSecretChanges(activitiestest.Target("a", activitiestest.Backup, ours), activitiestest.Target("b")),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
@@ -63,8 +63,8 @@ func TestFinalizeSecrets(t *testing.T) {
 		)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).FinalizeSecrets,
-			finalizing(activitiestest.Target("a")),
+			newActivities(w.Kube).FinalizeSecrets,
+			newSecretChanges(activitiestest.Target("a")),
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Keys("a"))
@@ -73,15 +73,15 @@ func TestFinalizeSecrets(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Keys("a"))
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).FinalizeSecrets,
-			finalizing(activitiestest.Target("a", ours)),
+			newActivities(w.Kube).FinalizeSecrets,
+			newSecretChanges(activitiestest.Target("a", ours)),
 		)
 		require.NoError(t, err)
 		before := w.Snapshot()
 		_, err = activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).FinalizeSecrets,
-			finalizing(activitiestest.Target("a", ours)),
+			newActivities(w.Kube).FinalizeSecrets,
+			newSecretChanges(activitiestest.Target("a", ours)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
@@ -92,8 +92,8 @@ func TestFinalizeSecrets(t *testing.T) {
 			t,
 			activitiestest.Twice[kube.MinVersions](
 				w,
-				acts(w.Kube).FinalizeSecrets,
-				finalizing(activitiestest.Target("a", ours)),
+				newActivities(w.Kube).FinalizeSecrets,
+				newSecretChanges(activitiestest.Target("a", ours)),
 			),
 		)
 	})
@@ -105,8 +105,8 @@ func TestFinalizeSecrets(t *testing.T) {
 		stale.Version = "899"
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).FinalizeSecrets,
-			finalizing(stale, replaced, activitiestest.Target("c", ours)),
+			newActivities(w.Kube).FinalizeSecrets,
+			newSecretChanges(stale, replaced, activitiestest.Target("c", ours)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Keys("a").Finalizers)
@@ -115,8 +115,8 @@ func TestFinalizeSecrets(t *testing.T) {
 	})
 }
 
-// A webhook that rejects a Secret has seen its data.
-func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
+// The error of a webhook that rejects a Secret may contain the Secret's data.
+func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 	t.Parallel()
 	gr := corev1.Resource("secrets")
 	for name, row := range map[string]struct {
@@ -134,8 +134,8 @@ func TestWhatIsSaidOfASecretIsNotToldOn(t *testing.T) {
 			activitiestest.Failing(w.Meta, "patch", "secrets", 1, row.err, nil)
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
-				acts(w.Kube).FinalizeSecrets,
-				finalizing(activitiestest.Target("a", v1alpha1.FinalizerSecret)),
+				newActivities(w.Kube).FinalizeSecrets,
+				newSecretChanges(activitiestest.Target("a", v1alpha1.FinalizerSecret)),
 			)
 			kind, retryable := activitiestest.Failure(t, err)
 			assert.Equal(t, row.retryable, retryable)

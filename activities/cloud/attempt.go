@@ -9,35 +9,37 @@ import (
 	"millwright/activities/kube"
 )
 
-const called = "the cloud was called"
+const cloudCalledDetail = "the cloud was called"
 
-// attempt is the detail of the heartbeats of an attempt. The next attempt finds it, even if attempts count from 1 again
-// by then.
-type attempt struct {
+// attemptDetail is the heartbeat detail of an activity attempt that has called the cloud. The next attempt reads the
+// detail, even if an operator has reset the attempt number to 1.
+type attemptDetail struct {
 	Said string
 
-	// CreatesUntil is the time until which a create call of this attempt may run, by the server's clock: the end of the
-	// start-to-close timeout. Zero: there is no such call, or it has ended.
+	// CreatesUntil is the time until which a create call of this attempt may run, by the server's clock. CreatesUntil is
+	// the end of the start-to-close timeout. CreatesUntil is zero if the attempt made no create call, or if the create
+	// call has ended.
 	CreatesUntil time.Time `json:",omitzero"`
 }
 
-// lastCreation returns the time until which a create call of the last attempt may still run, by this worker's clock;
-// zero: it has ended, or there was none. It may still run if Temporal gave that attempt up because its worker sent no
-// heartbeat.
-func lastCreation(ctx context.Context, info activity.Info) time.Time {
-	var last attempt
+// lastCreateDeadline returns the time until which a create call of the last attempt may still run, by this worker's
+// clock. lastCreateDeadline returns zero if the last attempt made no create call, or if the create call has ended. A
+// create call may still run if Temporal timed out the attempt because its worker sent no heartbeat.
+func lastCreateDeadline(ctx context.Context, info activity.Info) time.Time {
+	var last attemptDetail
 	if !activity.HasHeartbeatDetails(ctx) {
 		return time.Time{}
 	}
 	if err := activity.GetHeartbeatDetails(ctx, &last); err != nil || last.CreatesUntil.IsZero() {
-		return time.Time{} // details of a worker of another version or language
+		return time.Time{} // a worker of another version or language wrote the details
 	}
-	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime)) // both are of the server's clock
+	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime)) // both subtracted times are of the server's clock
 }
 
-// isFirst reports whether no attempt of an activity can have called the cloud before. An operator who resets an
-// activity, or pauses it and lets it go on, makes its attempts count from 1 again: then there are details of a
-// heartbeat, or the attempt has started long after the activity was scheduled. Both times are of the server's clock.
-func isFirst(info activity.Info, hasDetails bool) bool {
+// isFirstAttempt reports whether no earlier attempt of the activity can have called the cloud. If an operator resets
+// the activity, or pauses and unpauses it, attempts count from 1 again. isFirstAttempt detects a reset by heartbeat
+// details, or by a start long after the activity was scheduled. The scheduled time and the start time are of the
+// server's clock.
+func isFirstAttempt(info activity.Info, hasDetails bool) bool {
 	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
 }

@@ -12,20 +12,20 @@ import (
 	"millwright/provider"
 )
 
-// assertAbout asserts that a wait is as expected, up to the jitter.
-func assertAbout(t *testing.T, want, got time.Duration, why ...any) {
+// assertAboutEqual asserts that a wait equals the expected wait, up to jitter.
+func assertAboutEqual(t *testing.T, want, got time.Duration, why ...any) {
 	t.Helper()
 	assert.GreaterOrEqual(t, got, want*8/10, why...)
-	assert.LessOrEqual(t, got, want*12/10+time.Second, why...) // the clock of the test's workflow counts in seconds
+	assert.LessOrEqual(t, got, want*12/10+time.Second, why...) // the test workflow's clock has a resolution of 1 s
 }
 
-func TestHowLongAProblemIsWaitedFor(t *testing.T) {
+func TestBackOffPerReaction(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 30 // failures in a row; zero: not counted yet
+	const most = 1 << 30 // number of failures in a row; zero: failures are not counted yet
 	for name, row := range map[string]struct {
 		react    kube.Reaction
-		limit    time.Duration // of the office
-		failures map[int]int   // seconds, by the number of failures in a row
+		limit    time.Duration // ExhaustedRetry of the Office
+		failures map[int]int   // expected back-off in seconds, by the number of failures in a row
 	}{
 		"two seconds at first, doubled up to two minutes": {kube.Retry, 0, map[int]int{1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 120, 8: 120, most: 120}},
 		"of an answer that does not count":                {kube.Retry, 0, map[int]int{0: 2}},
@@ -66,11 +66,11 @@ func TestHowLongAProblemIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestWaitsAfterResourceExhausted(t *testing.T) {
+func TestBackOffAfterResourceExhausted(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		configured time.Duration
-		want       time.Duration // of five waits in a row
+		want       time.Duration // expected sum of five back-offs in a row
 	}{
 		"by default":  {0, (30 + 60 + 120 + 240 + 480) * time.Second},
 		"configured":  {time.Minute, (30 + 60 + 60 + 60 + 60) * time.Second},
@@ -91,13 +91,13 @@ func TestWaitsAfterResourceExhausted(t *testing.T) {
 			in.Known = answer.Problem
 			answer, took, err := o.Patiently(o.CreateInstance, in)
 			require.NoError(t, err)
-			assert.Equal(t, instanceOne(), answer)
-			assertAbout(t, row.want, took)
+			assert.Equal(t, firstInstanceAnswer(), answer)
+			assertAboutEqual(t, row.want, took)
 		})
 	}
 }
 
-func TestTheCloudsOwnWordOnWhenToComeAgain(t *testing.T) {
+func TestRetryAfterOfProviderIsUsed(t *testing.T) {
 	t.Parallel()
 	slow := provider.Errorf(provider.Unavailable, "slow down")
 	slow.RetryAfter = 40 * time.Second

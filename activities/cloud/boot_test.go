@@ -23,8 +23,9 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// booting returns an office whose class has this user data and a token, and the call that creates an instance.
-func booting(
+// newBootOffice returns an office whose class has this user data and a token. newBootOffice also returns the call that
+// creates an instance.
+func newBootOffice(
 	t *testing.T,
 	data map[string]string,
 	tokens ...runtime.Object,
@@ -43,26 +44,26 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
 	}
 	t.Run("with its token and its name", func(t *testing.T) {
-		o, in := booting(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.TokenSecret())
+		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.TokenSecret())
 		for range 2 {
 			_, err := o.Ask(o.CreateInstance, in)
 			require.NoError(t, err)
 			got := o.Cloud.Classes[len(o.Cloud.Classes)-1].Secret
-			assert.Equal(t, started("m", theToken()), string(got["userData"]))
+			assert.Equal(t, started("m", bootToken()), string(got["userData"]))
 			assert.Equal(t, "eu", string(got["region"]))
 			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
 		}
-		assert.Equal(t, started("m", theToken()), string(o.Cloud.UserData("uid-m")))
+		assert.Equal(t, started("m", bootToken()), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("without a target there is no token", func(t *testing.T) {
-		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate})
 		o.Tokens, in.Token = nil, kube.TokenRef{}
 		_, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("no key: only people can mend that", func(t *testing.T) {
-		o, in := booting(t, map[string]string{"token": activitiestest.Canary}, activitiestest.TokenSecret())
+		o, in := newBootOffice(t, map[string]string{"token": activitiestest.Canary}, activitiestest.TokenSecret())
 		answer, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
@@ -80,7 +81,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		)
 		o.Tokens = kubefake.NewClientset()
 		in := activitiestest.InstanceCall
-		in.Token = tokenRef() // left by an earlier version of the class; it is not read
+		in.Token = tokenRef() // an earlier version of the class needed the token; the call does not read the token
 		_, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
@@ -90,7 +91,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		expired := activitiestest.TokenSecret(func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
-		o, in := booting(t, map[string]string{"userData": bootTemplate}, expired)
+		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, expired)
 		answer, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
@@ -98,7 +99,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Empty(t, o.Cloud.Machines)
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
-		o, in := booting(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate})
 		o.Tokens = kubefake.NewClientset()
 		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
 		_, took, err := o.Patiently(o.CreateInstance, in)
@@ -110,7 +111,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 
 func TestOnlyACreationNeedsUserData(t *testing.T) {
 	t.Parallel()
-	o, in := booting(t, map[string]string{"region": "eu"})
+	o, in := newBootOffice(t, map[string]string{"region": "eu"})
 	o.Tokens = nil
 	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestOnlyACreationNeedsUserData(t *testing.T) {
 	}
 }
 
-func TestASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
+func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(
 		t,
@@ -142,7 +143,7 @@ func TestASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
 	require.NoError(t, err)
 	answer, err = o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
-	want := instanceOne()
+	want := firstInstanceAnswer()
 	want.Tokenless = answer.Tokenless
 	assert.Equal(t, want, answer)
 	assert.Equal(
@@ -152,20 +153,20 @@ func TestASecretThatIsRotatedCountsFromTheNextCallOn(t *testing.T) {
 	)
 }
 
-func TestNoTokenLeavesAnActivity(t *testing.T) {
+func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 	t.Parallel()
 	half := string(activitiestest.TokenSecret().Data["token-secret"])
 	for name, message := range map[string]string{
-		"the token":                     "token " + theToken() + " is refused",
+		"the token":                     "token " + bootToken() + " is refused",
 		"half of it":                    "token abc..." + half,
-		"a line of the user data":       "user data, line 3: join --token " + theToken(),
-		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n",
-		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + theToken() + "\n, near " + theToken() + "," + half,
-		"far behind":                    strings.Repeat("x", 980) + theToken(), // where a message that is too long is cut
+		"a line of the user data":       "user data, line 3: join --token " + bootToken(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + bootToken() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + bootToken() + "\n, near " + bootToken() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + bootToken(), // the message is cut inside the token
 	} {
 		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
 			t.Run(name+", "+code.String(), func(t *testing.T) {
-				o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
+				o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
 				o.Cloud.Create = func(context.Context) (provider.Instance, error) {
 					return provider.Instance{}, provider.Errorf(code, "%s", message)
 				}
@@ -178,19 +179,20 @@ func TestNoTokenLeavesAnActivity(t *testing.T) {
 				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 1}
 				answer, _, err = o.Patiently(o.CreateInstance, in)
 				assertNoToken(t, answer, err)
-				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), theToken(), "the provider has it")
+				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), bootToken(), "the provider has it")
 			})
 		}
 	}
 	t.Run("nor does one in an answer that is none", func(t *testing.T) {
-		o, in := booting(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
+		o, in := newBootOffice(t, map[string]string{"userData": bootTemplate}, activitiestest.TokenSecret())
 		answer, err := o.Ask(o.CreateInstance, in)
 		require.NoError(t, err)
 		assertNoToken(t, answer, nil)
 	})
 }
 
-// assertNoToken asserts that neither an answer nor a failure contains ten letters or more of the token's secret half.
+// assertNoToken asserts that neither the answer nor the failure contains ten or more letters of the token's secret
+// half.
 func assertNoToken(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	t.Helper()
 	text, encodeErr := json.Marshal(answer)

@@ -9,15 +9,15 @@ import (
 	"millwright/provider"
 )
 
-// Checked says whether the worker of a provider can use a class. It holds no secret.
+// Checked is the result of CheckClass: whether the worker of a provider can use a class. Checked holds no secret.
 type Checked struct {
 	Traits    provider.Traits
-	Instances int           // that the cloud lists for the class and this cluster
-	Problem   *kube.Problem // why the class cannot be used; nil: the cloud has answered. The rest is then not known
+	Instances int           // number of instances that the cloud lists for the class and this cluster
+	Problem   *kube.Problem // why the class cannot be used, with all other fields zero; nil: the class can be used
 }
 
-// CheckClass reads a class and its Secrets, and asks the cloud once: what it promises, and for a list of the class's
-// instances. It changes nothing, and may be called at any time.
+// CheckClass reads a class and its Secrets. CheckClass asks the cloud once for its traits and once for the instances of
+// the class. CheckClass writes nothing and may be called at any time.
 func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (Checked, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
@@ -25,8 +25,8 @@ func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (Checked, error)
 	if err != nil || problem != nil {
 		return Checked{Problem: problem}, err
 	}
-	if _, has := class.Secret[userDataKey]; class.boots && !has {
-		return Checked{Problem: noUserData(class.Class)}, nil
+	if _, has := class.Secret[userDataKey]; class.needsUserData && !has {
+		return Checked{Problem: noUserDataProblem(class.Class)}, nil
 	}
 	checked := Checked{}
 	if checked.Traits, err = p.Cloud.Traits(ctx, class.Class); err == nil {
@@ -40,5 +40,5 @@ func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (Checked, error)
 	case ctx.Err() != nil:
 		return Checked{}, ctx.Err()
 	}
-	return Checked{Problem: problemOf(err, class.Secret)}, nil
+	return Checked{Problem: problemFromError(err, class.Secret)}, nil
 }

@@ -13,7 +13,7 @@ import (
 	"millwright/provider"
 )
 
-func checkClass(t *testing.T, o *activitiestest.Office, name string) cloud.Checked {
+func runCheckClass(t *testing.T, o *activitiestest.Office, name string) cloud.Checked {
 	t.Helper()
 	in := kube.Ref{Namespace: activitiestest.Shop, Name: name}
 	checked, err := activitiestest.Execute[cloud.Checked](
@@ -26,7 +26,7 @@ func checkClass(t *testing.T, o *activitiestest.Office, name string) cloud.Check
 	return checked
 }
 
-func TestAClassIsChecked(t *testing.T) {
+func TestCheckClass(t *testing.T) {
 	t.Parallel()
 	t.Run("the cloud answers", func(t *testing.T) {
 		o := activitiestest.NewOffice(
@@ -34,13 +34,13 @@ func TestAClassIsChecked(t *testing.T) {
 			activitiestest.WithSecrets("a", ""),
 			activitiestest.Secret("a", map[string]string{"userData": "boot"}),
 		)
-		checked := checkClass(t, o, "small")
+		checked := runCheckClass(t, o, "small")
 		assert.Nil(t, checked.Problem)
 		assert.Equal(t, provider.ByToken, checked.Traits.Idempotency)
 		assert.Zero(t, checked.Instances)
 		_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, 1, checkClass(t, o, "small").Instances)
+		assert.Equal(t, 1, runCheckClass(t, o, "small").Instances)
 	})
 	t.Run("the credentials are refused, and do not come out", func(t *testing.T) {
 		o := activitiestest.NewOffice(
@@ -53,7 +53,7 @@ func TestAClassIsChecked(t *testing.T) {
 			1,
 			provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary),
 		)
-		problem := checkClass(t, o, "small").Problem
+		problem := runCheckClass(t, o, "small").Problem
 		require.NotNil(t, problem)
 		assert.Equal(t, "Unauthenticated", problem.Reason)
 		assert.NotContains(t, problem.Message, activitiestest.Canary)
@@ -62,14 +62,14 @@ func TestAClassIsChecked(t *testing.T) {
 		assert.Equal(
 			t,
 			"ClassNotFound",
-			checkClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason,
+			runCheckClass(t, activitiestest.NewOffice(t, activitiestest.Class()), "none").Problem.Reason,
 		)
 	})
 	t.Run("its Secret is missing", func(t *testing.T) {
 		assert.Equal(
 			t,
 			"SecretNotFound",
-			checkClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason,
+			runCheckClass(t, activitiestest.NewOffice(t, activitiestest.WithSecrets("a", "")), "small").Problem.Reason,
 		)
 	})
 	t.Run("its Secret has no user data", func(t *testing.T) {
@@ -78,6 +78,6 @@ func TestAClassIsChecked(t *testing.T) {
 			activitiestest.WithSecrets("a", ""),
 			activitiestest.Secret("a", map[string]string{"x": "y"}),
 		)
-		assert.Equal(t, "SecretInvalid", checkClass(t, o, "small").Problem.Reason)
+		assert.Equal(t, "SecretInvalid", runCheckClass(t, o, "small").Problem.Reason)
 	})
 }

@@ -13,57 +13,59 @@ import (
 	"millwright/observe/cache"
 )
 
-var errBrokenOff = errors.New("the list of all Machines broke off")
+var errListAborted = errors.New("the list of all Machines broke off")
 
-// claims lists what the Machines of all namespaces claim, for many calls at once: calls share a list that begins after
-// each of them has asked. So a thousand creations read all Machines a few times, and not a thousand times. The zero value
-// is ready.
-type claims struct {
-	mu   sync.Mutex
-	next *listing // has not begun; nil: nobody waits for one
-	turn chan struct{}
+// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one list that begins after all
+// of them have asked: a thousand creations read all Machines a few times, not a thousand times. The zero
+// claimLists is ready to use.
+type claimLists struct {
+	mu       sync.Mutex
+	nextList *machineList // next list, which has not begun; nil: no call waits for a list
+	listSlot chan struct{}
 }
 
-// listing is one list of all Machines.
-type listing struct {
-	done     chan struct{} // closed when machines and err are set
-	machines []ownership.Machine
-	err      error
-	givenUp  bool // the call that made it was cancelled
+// machineList is one list of all Machines.
+type machineList struct {
+	done      chan struct{} // closed when the fields machines and err are set
+	machines  []ownership.Machine
+	err       error
+	cancelled bool // the call that made the list was cancelled
 }
 
-// join returns the list that begins next, and the channel with one slot that the call that makes a list has to occupy.
-func (c *claims) join() (l *listing, turn chan struct{}) {
+// joinNextList returns the list that begins next. joinNextList also returns the channel with one slot; a call must
+// occupy the slot to make a list.
+func (c *claimLists) joinNextList() (l *machineList, turn chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turn == nil {
-		c.turn = make(chan struct{}, 1)
+	if c.listSlot == nil {
+		c.listSlot = make(chan struct{}, 1)
 	}
-	if c.next == nil {
-		c.next = &listing{done: make(chan struct{})}
+	if c.nextList == nil {
+		c.nextList = &machineList{done: make(chan struct{})}
 	}
-	return c.next, c.turn
+	return c.nextList, c.listSlot
 }
 
-// begin reports whether a list has still to be made. Calls that ask from now on share the list after this one.
-func (c *claims) begin(l *listing) bool {
+// beginList reports whether the list l has still to be made. Calls that ask after beginList share the next list.
+func (c *claimLists) beginList(l *machineList) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.next != l {
+	if c.nextList != l {
 		return false
 	}
-	c.next = nil
+	c.nextList = nil
 	return true
 }
 
-// read returns what all Machines claim, as the API server had it at some time after the call. The result is shared, and
-// must not be changed. If another caller gave the list up, it is made again.
-func (c *claims) read(ctx context.Context, client versioned.Interface) ([]ownership.Machine, error) {
+// readClaims returns the claims of all Machines, as the API server had them at some time after the call. The result of
+// readClaims is shared and must not be changed. If the caller that makes the list is cancelled, another caller makes
+// the list again.
+func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface) ([]ownership.Machine, error) {
 	for {
-		l, turn := c.join()
+		l, turn := c.joinNextList()
 		select {
 		case turn <- struct{}{}:
-			if c.list(ctx, client, l, turn) {
+			if c.makeList(ctx, client, l, turn) {
 				return l.machines, l.err
 			}
 		case <-l.done:
@@ -72,7 +74,7 @@ func (c *claims) read(ctx context.Context, client versioned.Interface) ([]owners
 		}
 		select {
 		case <-l.done:
-			if !l.givenUp {
+			if !l.cancelled {
 				return l.machines, l.err
 			}
 		case <-ctx.Done():
@@ -81,17 +83,23 @@ func (c *claims) read(ctx context.Context, client versioned.Interface) ([]owners
 	}
 }
 
-// list makes a list and returns true; it returns false if another caller has made this list. It frees the slot of turn.
-func (c *claims) list(ctx context.Context, client versioned.Interface, l *listing, turn chan struct{}) bool {
+// makeList makes the list l and returns true. makeList returns false if another caller has made this list. makeList
+// frees the slot of turn.
+func (c *claimLists) makeList(
+	ctx context.Context,
+	client versioned.Interface,
+	l *machineList,
+	turn chan struct{},
+) bool {
 	defer func() { <-turn }()
-	if !c.begin(l) {
+	if !c.beginList(l) {
 		return false
 	}
 	defer close(l.done)
-	l.err = errBrokenOff // stays if the code below panics
+	l.err = errListAborted // err stays set if the code below panics
 	l.err = cache.EachMachine(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		l.machines = append(l.machines, cache.ClaimOf(m))
 	})
-	l.givenUp = l.err != nil && ctx.Err() != nil
+	l.cancelled = l.err != nil && ctx.Err() != nil
 	return true
 }

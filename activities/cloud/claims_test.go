@@ -19,12 +19,12 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// machines is an API server that takes a second for each list of Machines, and counts them.
-func machines(t *testing.T, names ...string) (client *fake.Clientset, lists *atomic.Int32) {
+// newSlowMachinesServer returns an API server that takes a second for each list of Machines, and counts the lists.
+func newSlowMachinesServer(t *testing.T, names ...string) (client *fake.Clientset, lists *atomic.Int32) {
 	t.Helper()
 	client, lists = fake.NewSimpleClientset(), &atomic.Int32{}
 	for _, name := range names {
-		add(t, client, name)
+		addMachine(t, client, name)
 	}
 	client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 		lists.Add(1)
@@ -36,7 +36,7 @@ func machines(t *testing.T, names ...string) (client *fake.Clientset, lists *ato
 	return client, lists
 }
 
-func add(t *testing.T, client *fake.Clientset, name string) {
+func addMachine(t *testing.T, client *fake.Clientset, name string) {
 	t.Helper()
 	require.NoError(
 		t,
@@ -44,15 +44,15 @@ func add(t *testing.T, client *fake.Clientset, name string) {
 	)
 }
 
-// Calls share a list, and none gets one that began before it asked.
+// Calls share a list, and no call gets a list that began before the call asked.
 func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, lists := machines(t, "first")
-		var c claims
+		client, lists := newSlowMachinesServer(t, "first")
+		var c claimLists
 		var work sync.WaitGroup
 		reads := func(want int) {
 			work.Go(func() {
-				found, err := c.read(t.Context(), client)
+				found, err := c.readClaims(t.Context(), client)
 				assert.NoError(t, err)
 				assert.Len(t, found, want)
 			})
@@ -60,32 +60,32 @@ func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
 		}
 		reads(1)
 		time.Sleep(500 * time.Millisecond)
-		add(t, client, "second")
+		addMachine(t, client, "second")
 		for range 999 {
 			reads(2)
 		}
 		work.Wait()
 		assert.EqualValues(t, 2, lists.Load())
-		_, err := c.read(t.Context(), client)
+		_, err := c.readClaims(t.Context(), client)
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, lists.Load(), "a list is no cache")
 	})
 }
 
-// If the API server refuses a list, all who share it hear so.
-func TestAListThatIsRefused(t *testing.T) {
+// If the API server refuses a list, all calls that share the list get the error.
+func TestRefusedListReturnsErrorToAllCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, lists := machines(t, "first")
+		client, lists := newSlowMachinesServer(t, "first")
 		client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 			lists.Add(1)
 			time.Sleep(time.Second)
 			return true, nil, errors.New("not now")
 		})
-		var c claims
+		var c claimLists
 		var work sync.WaitGroup
 		for range 5 {
 			work.Go(func() {
-				_, err := c.read(t.Context(), client)
+				_, err := c.readClaims(t.Context(), client)
 				assert.ErrorContains(t, err, "not now")
 			})
 			synctest.Wait()
@@ -95,13 +95,13 @@ func TestAListThatIsRefused(t *testing.T) {
 	})
 }
 
-// Whoever makes the list may give up: the others make another one.
-func TestAListThatIsGivenUp(t *testing.T) {
+// If the call that makes a list is cancelled, another call makes the list again.
+func TestCancelledListIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := machines(t, "first")
-		var c claims
+		client, _ := newSlowMachinesServer(t, "first")
+		var c claimLists
 		var work sync.WaitGroup
-		work.Go(func() { _, _ = c.read(t.Context(), client) }) // those below share the next one
+		work.Go(func() { _, _ = c.readClaims(t.Context(), client) }) // the calls below share the next list
 		synctest.Wait()
 		for n := range 4 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestAListThatIsGivenUp(t *testing.T) {
 			})
 			work.Go(func() {
 				defer cancel()
-				found, err := c.read(ctx, client)
+				found, err := c.readClaims(ctx, client)
 				if n < 3 {
 					assert.ErrorIs(t, err, context.Canceled)
 					return

@@ -12,15 +12,15 @@ import (
 	"millwright/provider"
 )
 
-// The reaction of each method to each code: the specification's table of codes and calls.
-func TestEveryCodeOfEveryCall(t *testing.T) {
+// The test checks the reaction of each method to each code: the specification's table of codes and calls.
+func TestReactionOfEachMethodToEachCode(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
 		shown := &kube.Problem{Reason: code.String(), Message: "no", React: kube.ReactionTo(code), Failures: 1}
 		for name, row := range map[string]struct {
 			step   func(*activitiestest.Office) any
-			method provider.Method // that fails
-			done   provider.Code   // that is no failure
+			method provider.Method // provider method that fails
+			done   provider.Code   // provider code that is no failure
 		}{
 			"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance, provider.OK},
 			"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance, provider.Unimplemented},
@@ -49,7 +49,7 @@ func TestEveryCodeOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
+func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
@@ -66,7 +66,7 @@ func TestOnlyACloudThatIsSureSaysThatAnInstanceIsGone(t *testing.T) {
 		require.NoError(t, err)
 		answer, err := o.Ask(o.InstanceStatus, activitiestest.InstanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, instanceOne(), answer)
+		assert.Equal(t, firstInstanceAnswer(), answer)
 
 		require.True(t, o.Cloud.Vanish("uid-m"))
 		answer, err = o.Ask(o.InstanceStatus, activitiestest.InstanceCall)

@@ -75,8 +75,8 @@ func TestDeleteInstance(t *testing.T) {
 	})
 }
 
-// The longer a deletion takes, the rarer are the looks: an eighth of the time since the request, so that a deletion is
-// seen at most a seventh late, within bounds.
+// The pause between polls is an eighth of the time since the delete request, within bounds. A deletion is noticed at
+// most a seventh late.
 func TestDeletePolls(t *testing.T) {
 	t.Parallel()
 	for since, want := range map[time.Duration]time.Duration{

@@ -8,13 +8,13 @@ import (
 	"millwright/provider"
 )
 
-// IsFirst reports whether no attempt of an activity can have called the cloud before.
-var IsFirst = isFirst
+// IsFirst is isFirstAttempt, for tests.
+var IsFirst = isFirstAttempt
 
-// Render renders a template of user data.
-var Render = render
+// Render is renderUserData, for tests.
+var Render = renderUserData
 
-// UserData returns the user data of an instance, without the token.
+// UserData is Provider.instanceUserData without the token, for tests.
 func UserData(
 	ctx context.Context,
 	p *Provider,
@@ -22,9 +22,9 @@ func UserData(
 	machine string,
 	ref kube.TokenRef,
 ) ([]byte, *kube.Problem, error) {
-	data, _, problem, err := p.userData(ctx, class, machine, ref, time.Now())
+	data, _, problem, err := p.instanceUserData(ctx, class, machine, ref, time.Now())
 	return data, problem, err
 }
 
-// Attempt is the detail of the heartbeats of an attempt.
-type Attempt = attempt
+// Attempt is attemptDetail, for tests.
+type Attempt = attemptDetail

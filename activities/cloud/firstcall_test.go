@@ -18,10 +18,10 @@ import (
 
 func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // by the server's clock; those of workers do not matter
+	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // by the server's clock; workers' clocks do not matter
 	for name, row := range map[string]struct {
 		attempt    int32
-		started    time.Duration // after it was scheduled
+		started    time.Duration // delay between the schedule and the start of the activity
 		hasDetails bool
 		want       bool
 	}{
@@ -38,7 +38,7 @@ func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 	}
 }
 
-// A run that was reset replays what another run has recorded, while the create call of that run may be under way.
+// A run that was reset replays the records of an earlier run, while the create call of the earlier run may still run.
 func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string]bool{"default-test-run-id": true, "the-run-before": false, "": false} {
@@ -51,8 +51,8 @@ func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 	}
 }
 
-// The heartbeat of an attempt that has called the cloud is there when somebody resets the activity, and when Temporal
-// has not heard of its worker again. Then its create call may still run.
+// The heartbeat of an attempt that has called the cloud is kept when an operator resets the activity, or when Temporal
+// times out an attempt of a dead worker. The create call of the old attempt may then still run.
 func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())

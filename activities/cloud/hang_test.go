@@ -12,12 +12,12 @@ import (
 	"millwright/provider"
 )
 
-// The times of these tests pass in a bubble, without waiting.
+// The times of the test pass in a synctest bubble, without waiting.
 func TestAProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		step   func(*activitiestest.Office) any
-		method provider.Method // that hangs
+		method provider.Method // provider method that hangs
 	}{
 		"CreateInstance":                      {func(o *activitiestest.Office) any { return o.CreateInstance }, provider.MethodCreateInstance},
 		"InitializeInstance":                  {func(o *activitiestest.Office) any { return o.InitializeInstance }, provider.MethodInitializeInstance},
@@ -44,7 +44,7 @@ func TestAProviderThatHangs(t *testing.T) {
 			release()
 			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 			require.NoError(t, err)
-			assert.Equal(t, instanceOne(), answer)
+			assert.Equal(t, firstInstanceAnswer(), answer)
 			assert.Equal(t, 1, o.Cloud.Creates())
 		})
 	})

@@ -18,9 +18,9 @@ import (
 	"millwright/provider"
 )
 
-// What MCM's drivers need beyond what ours do.
+// The tests of this file cover requirements of MCM's drivers that Millwright's own drivers do not have.
 
-func TestTheClassNamesItsProviderAsItIsWritten(t *testing.T) {
+func TestProviderNameKeepsItsCase(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
 	_, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
@@ -56,8 +56,8 @@ func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
 	}
 }
 
-// A worker whose role lacks the right to get Machines creates nothing, and says what it may not do.
-func TestAMachineThatMayNotBeRead(t *testing.T) {
+// A worker whose role may not get Machines creates no instance, and reports the missing right.
+func TestMissingRightToGetMachines(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		err  error
@@ -79,8 +79,8 @@ func TestAMachineThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A refusal for people that says when to ask again is asked again, as long as the creation's clock runs.
-func TestARefusalThatSaysWhenToAskAgainDoesNotWaitForPeople(t *testing.T) {
+// If a provider's refusal sets RetryAfter, the create call is repeated after RetryAfter until the creation timeout.
+func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 	t.Parallel()
 	refused := provider.Errorf(provider.InvalidArgument, "no such profile")
 	refused.RetryAfter = 3 * time.Minute
@@ -103,7 +103,7 @@ func TestARefusalThatSaysWhenToAskAgainDoesNotWaitForPeople(t *testing.T) {
 	in.Known = answer.Problem
 	answer, took, err := o.Patiently(o.CreateInstance, in)
 	require.NoError(t, err)
-	assert.Equal(t, instanceOne(), answer)
+	assert.Equal(t, firstInstanceAnswer(), answer)
 	assert.Equal(t, 6*time.Minute, took.Truncate(time.Second))
 
 	t.Run("but in the deletion of a machine that nobody tried", func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestARefusalThatSaysWhenToAskAgainDoesNotWaitForPeople(t *testing.T) {
 	})
 }
 
-// A creation in steps goes on from the last one.
+// A creation in steps continues from the last recorded step.
 func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())

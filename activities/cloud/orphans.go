@@ -17,23 +17,23 @@ import (
 	"millwright/provider"
 )
 
-// OrphanSearch names the class whose instances a sweep searches for orphans.
+// OrphanSearch is the input of FindOrphans: the class whose instances a sweep searches for orphans.
 type OrphanSearch struct {
 	Class     kube.Ref
-	At        time.Time // the workflow's time, because clocks of two workers must not be compared
+	At        time.Time // the workflow's time, because the clocks of two workers must not be compared
 	Sightings []orphan.Sighting
 	Settings  orphan.Settings
 }
 
-// OrphanDecision is the result of the search of a sweep.
+// OrphanDecision is the result of FindOrphans.
 type OrphanDecision struct {
-	Gone bool // the class does not exist any more, or another one has its name: nothing else is set
+	Gone bool // the class is gone, or another class has its name; no other field is set then
 	orphan.Decision
 }
 
-// FindOrphans reads from the cloud the instances of a class, and then from the API server the machines of all
-// namespaces, so that the machine of each instance is in the second answer. An error or an incomplete answer ends the
-// attempt. It changes nothing.
+// FindOrphans reads the instances of a class from the cloud, and then the machines of all namespaces from the API
+// server. Because the cloud is read first, the list of machines includes the machine of each instance. An error or an
+// incomplete answer fails the attempt of FindOrphans. FindOrphans writes nothing.
 func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
@@ -44,7 +44,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	case mc == nil:
 		return OrphanDecision{Gone: true}, nil
 	}
-	class, err := p.usableClass(ctx, in.Class)
+	class, err := p.readUsableClass(ctx, in.Class)
 	if err != nil {
 		return OrphanDecision{}, err
 	}
@@ -56,9 +56,9 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	if err != nil {
 		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
 	}
-	machines, err := p.liveMachines(ctx, in.Class.Namespace)
+	machines, err := p.liveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return OrphanDecision{}, finalIfUnreadable(err)
+		return OrphanDecision{}, nonRetryableIfUnreadable(err)
 	}
 	facts := orphan.Facts{
 		Named: traits.Named,
@@ -74,7 +74,7 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	return OrphanDecision{Decision: orphan.Decide(facts)}, nil
 }
 
-// OrphanCall names the instances of a machine that does not exist.
+// OrphanCall is the input of CollectOrphan: the instances of a machine that does not exist.
 type OrphanCall struct {
 	Class  kube.Ref
 	Target orphan.Target
@@ -82,20 +82,20 @@ type OrphanCall struct {
 
 // OrphanEnd is the result of CollectOrphan.
 type OrphanEnd struct {
-	Kept string // why the instances were not deleted; empty: the provider says that they are gone
+	Kept string // why the instances were not deleted; empty: the provider reports that the instances are gone
 }
 
-// CollectOrphan deletes the instances of a machine that does not exist, and returns when the provider says that they
-// are gone. Each attempt first reads the machines of all namespaces from the API server: the instances are deleted only
-// if none of them claims one. Running it twice is harmless.
+// CollectOrphan deletes the instances of a machine that does not exist. CollectOrphan returns when the provider reports
+// that the instances are gone. Each attempt first reads the machines of all namespaces from the API server, and deletes
+// the instances only if no machine claims one of the instances. Running CollectOrphan twice is harmless.
 func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd, error) {
 	stop := kube.Beat(ctx)
 	defer stop()
-	kept, err := p.claimed(ctx, in)
+	kept, err := p.reasonToKeep(ctx, in)
 	if err != nil || kept != "" {
 		return OrphanEnd{Kept: kept}, err
 	}
-	class, err := p.usableClass(ctx, in.Class)
+	class, err := p.readUsableClass(ctx, in.Class)
 	if err != nil {
 		return OrphanEnd{}, err
 	}
@@ -106,20 +106,21 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanEnd,
 		UID:       in.Target.UID,
 	}
 	if machine.UID == "" && len(in.Target.ProviderIDs) == 1 {
-		// Only then: in a cloud where IDs are names, the instance of another machine may have this one by now.
+		// Set the ProviderID only for an instance without a UID: in a cloud whose IDs are names, an instance of another
+		// machine may have this ID now.
 		machine.ProviderID = in.Target.ProviderIDs[0]
 	}
-	switch gone, err := p.remove(ctx, class.Class, machine); {
+	switch gone, err := p.deleteInstances(ctx, class.Class, machine); {
 	case err != nil:
 		return OrphanEnd{}, p.cloudFailure(ctx, class, err)
 	case !gone:
-		return OrphanEnd{}, terminating(ctx, machine.Name)
+		return OrphanEnd{}, terminatingError(ctx, machine.Name)
 	}
 	return OrphanEnd{}, nil
 }
 
-// usableClass reads a class and its Secrets; a problem with them is an error.
-func (p *Provider) usableClass(ctx context.Context, ref kube.Ref) (boundClass, error) {
+// readUsableClass reads a class and its Secrets. A problem with the class is returned as an error.
+func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (boundClass, error) {
 	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if err == nil && problem != nil {
 		err = problemFailure(*problem)
@@ -127,8 +128,9 @@ func (p *Provider) usableClass(ctx context.Context, ref kube.Ref) (boundClass, e
 	return class, err
 }
 
-// claimed returns why instances are not deleted: their class is gone, or a machine claims one of them.
-func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
+// reasonToKeep returns why the instances must not be deleted: their class is gone, or a machine claims one of the
+// instances.
+func (p *Provider) reasonToKeep(ctx context.Context, in OrphanCall) (string, error) {
 	mc, err := p.liveClass(ctx, in.Class)
 	switch {
 	case err != nil:
@@ -136,22 +138,23 @@ func (p *Provider) claimed(ctx context.Context, in OrphanCall) (string, error) {
 	case mc == nil:
 		return fmt.Sprintf("MachineClass %s is gone", in.Class.Key()), nil
 	}
-	machines, err := p.liveMachines(ctx, in.Class.Namespace)
+	machines, err := p.liveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return "", finalIfUnreadable(err)
+		return "", nonRetryableIfUnreadable(err)
 	}
 	return orphan.Claimed(in.Target, machines), nil
 }
 
-// liveClass reads a class from the API server; nil when it is gone, or another one has its name.
+// liveClass reads a class from the API server. liveClass returns nil if the class is gone, or if another class has its
+// name.
 func (p *Provider) liveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.Live(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
-	return mc, finalIfUnreadable(err)
+	return mc, nonRetryableIfUnreadable(err)
 }
 
-// liveMachines reads what the machines of all namespaces claim, all of them or none: a Machine that was moved or
-// restored into another namespace names its instance as before.
-func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan.Machine, error) {
+// liveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
+// or restored into another namespace still names its instance.
+func (p *Provider) liveClaims(ctx context.Context, namespace string) ([]orphan.Machine, error) {
 	var machines []orphan.Machine
 	err := cache.EachMachine(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		claim := orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID}
@@ -166,22 +169,22 @@ func (p *Provider) liveMachines(ctx context.Context, namespace string) ([]orphan
 	return machines, nil
 }
 
-// finalIfUnreadable ends a sweep at once when the resource of the machines is missing, or we may not read it. Retries
-// could take that for a cluster without machines.
-func finalIfUnreadable(err error) error {
+// nonRetryableIfUnreadable makes an error non-retryable if the machines resource is missing or may not be read. A retry
+// could take the missing resource for a cluster without machines.
+func nonRetryableIfUnreadable(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return kube.Refused(err.Error())
 	}
 	return err
 }
 
-// cloudFailure is the failure for an error of the cloud; its type is the name of the code. An error that only people
-// can fix is not retried before the next sweep.
+// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the provider's code.
+// An error that only people can fix is not retried before the next sweep.
 func (p *Provider) cloudFailure(ctx context.Context, class boundClass, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything
 	}
-	return problemFailure(*problemOf(err, class.Secret))
+	return problemFailure(*problemFromError(err, class.Secret))
 }
 
 func problemFailure(problem kube.Problem) error {

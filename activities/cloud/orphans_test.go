@@ -33,11 +33,11 @@ import (
 	"millwright/provider/fake"
 )
 
-// sweeper is a provider's worker with instances in its cloud, and a class and machines in its API server.
+// sweeper is a provider's worker whose cloud has instances. The sweeper's API server has a class and machines.
 type sweeper struct {
-	t      *testing.T
-	cloud  *fake.Provider
-	server *machinefake.Clientset
+	t         *testing.T
+	cloud     *fake.Provider
+	apiServer *machinefake.Clientset
 	*cloud.Provider
 }
 
@@ -50,13 +50,13 @@ func newSweeper(t *testing.T, objects ...runtime.Object) *sweeper {
 
 func newSweeperOf(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweeper {
 	t.Helper()
-	s := &sweeper{t: t, cloud: of, server: machinefake.NewSimpleClientset(objects...)}
-	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.server, Secrets: kubefake.NewClientset(), Cluster: "prod"}
+	s := &sweeper{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
+	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.apiServer, Secrets: kubefake.NewClientset(), Cluster: "prod"}
 	return s
 }
 
-// plant creates instances with the tags of these machines.
-func (s *sweeper) plant(machines ...string) (ids []string) {
+// createInstances creates instances that carry the tags of these machines.
+func (s *sweeper) createInstances(machines ...string) (ids []string) {
 	for _, name := range machines {
 		i := s.cloud.CreateByHand(
 			provider.Class{Namespace: activitiestest.Shop, Name: "small"},
@@ -67,8 +67,8 @@ func (s *sweeper) plant(machines ...string) (ids []string) {
 	return ids
 }
 
-// find searches for orphans an hour from now, when all instances are old enough.
-func (s *sweeper) find(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
+// findOrphans searches for orphans an hour from now. All instances are old enough an hour from now.
+func (s *sweeper) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
 	return activitiestest.Execute[cloud.OrphanDecision](
@@ -79,7 +79,7 @@ func (s *sweeper) find(sightings ...orphan.Sighting) (cloud.OrphanDecision, erro
 	)
 }
 
-func (s *sweeper) collect(target orphan.Target) (cloud.OrphanEnd, error) {
+func (s *sweeper) collectOrphan(target orphan.Target) (cloud.OrphanEnd, error) {
 	s.t.Helper()
 	in := cloud.OrphanCall{Class: smallClass, Target: target}
 	return activitiestest.Execute[cloud.OrphanEnd](
@@ -90,18 +90,18 @@ func (s *sweeper) collect(target orphan.Target) (cloud.OrphanEnd, error) {
 	)
 }
 
-func targetOf(name string, ids ...string) orphan.Target {
+func orphanTarget(name string, ids ...string) orphan.Target {
 	return orphan.Target{Machine: name, UID: "uid-" + name, ProviderIDs: ids}
 }
 
-func (s *sweeper) left() (ids []string) {
+func (s *sweeper) remainingIDs() (ids []string) {
 	for _, i := range s.cloud.Instances() {
 		ids = append(ids, i.ProviderID)
 	}
 	return ids
 }
 
-func seenLongAgo(name, id string) orphan.Sighting {
+func oldSighting(name, id string) orphan.Sighting {
 	return orphan.Sighting{ProviderID: id, UID: "uid-" + name, Since: time.Now().Add(-time.Hour)}
 }
 
@@ -118,7 +118,7 @@ func TestFindOrphans(t *testing.T) {
 		activitiestest.Machine("b"),
 		activitiestest.Machine("c"),
 	)
-	ids := s.plant("a", "b", "c", "gone", "fresh")
+	ids := s.createInstances("a", "b", "c", "gone", "fresh")
 	s.cloud.CreateByHand(
 		provider.Class{Namespace: activitiestest.Shop, Name: "large"},
 		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"},
@@ -127,17 +127,17 @@ func TestFindOrphans(t *testing.T) {
 		provider.Class{Namespace: activitiestest.Shop, Name: "small"},
 		provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"},
 	)
-	for range 2 { // twice is harmless
-		d, err := s.find(seenLongAgo("gone", ids[3]))
+	for range 2 { // running FindOrphans twice is harmless
+		d, err := s.findOrphans(oldSighting("gone", ids[3]))
 		require.NoError(t, err)
-		assert.Equal(t, []orphan.Target{targetOf("gone", ids[3])}, d.Collect)
+		assert.Equal(t, []orphan.Target{orphanTarget("gone", ids[3])}, d.Collect)
 		assert.Equal(t, []int{5, 3, 2}, []int{d.Instances, d.Machines, d.Orphans})
 		assert.Len(t, d.Sightings, 2)
-		assert.Len(t, s.left(), 7, "it deletes nothing")
+		assert.Len(t, s.remainingIDs(), 7, "it deletes nothing")
 	}
 }
 
-func TestWhateverAMachineIsItKeepsItsInstance(t *testing.T) {
+func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	expiry := metav1.NewTime(time.Now().Add(time.Hour))
 	machines := []runtime.Object{activitiestest.Class()}
@@ -162,45 +162,45 @@ func TestWhateverAMachineIsItKeepsItsInstance(t *testing.T) {
 			),
 			activitiestest.Machine(names[len(names)-1], activitiestest.Phase(p), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
-				m.Spec.Class.Name, m.OwnerReferences = "large", nil // of another class by now, and without its set
+				m.Spec.Class.Name, m.OwnerReferences = "large", nil // the machine is now of another class, and has no set
 			}),
 		)
 	}
 	s := newSweeper(t, machines...)
 	var sightings []orphan.Sighting
-	for i, id := range s.plant(names...) {
-		sightings = append(sightings, seenLongAgo(names[i], id))
+	for i, id := range s.createInstances(names...) {
+		sightings = append(sightings, oldSighting(names[i], id))
 	}
-	d, err := s.find(sightings...)
+	d, err := s.findOrphans(sightings...)
 	require.NoError(t, err)
 	assert.Equal(t, len(names), d.Instances)
 	assert.Zero(t, d.Orphans)
 	assert.Empty(t, d.Sightings)
 }
 
-// The cloud is read first, so that a machine that is created meanwhile is in the second answer.
-func TestAMachineThatIsMadeMeanwhileIsSeen(t *testing.T) {
+// The cloud is read before the machines: the list of machines includes a machine that is created in between.
+func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
-	id := s.plant("late")[0]
-	s.server.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	id := s.createInstances("late")[0]
+	s.apiServer.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, 1, s.cloud.Calls(provider.MethodListInstances), "the cloud was asked before")
 		return true, &v1alpha1.MachineList{
 			Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")},
 		}, nil
 	})
-	d, err := s.find(seenLongAgo("late", id))
+	d, err := s.findOrphans(oldSighting("late", id))
 	require.NoError(t, err)
 	assert.Zero(t, d.Orphans)
 }
 
-func TestMachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
+func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class())
-	id := s.plant("second")[0]
+	id := s.createInstances("second")[0]
 	pages := 0
 	fails := false
-	s.server.PrependReactor("list", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	s.apiServer.PrependReactor("list", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		options := action.(clienttesting.ListActionImpl).ListOptions
 		assert.Equal(t, int64(500), options.Limit)
 		assert.Empty(t, options.ResourceVersion, "what the API server has agreed upon")
@@ -217,32 +217,32 @@ func TestMachinesAreReadPageByPageAndPastAllCaches(t *testing.T) {
 		}
 		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.Machine("second")}}, nil
 	})
-	d, err := s.find(seenLongAgo("second", id))
+	d, err := s.findOrphans(oldSighting("second", id))
 	require.NoError(t, err)
 	assert.Equal(t, []int{2, 2, 0}, []int{pages, d.Machines, d.Orphans})
 	fails = true
-	_, err = s.find(seenLongAgo("second", id))
+	_, err = s.findOrphans(oldSighting("second", id))
 	require.Error(t, err, "half of the machines are none")
 }
 
-func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
+func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		breaks    func(*sweeper)
-		kind      string // empty: the text of the API server
+		kind      string // expected error type; empty: the error is the API server's text
 		retryable bool
 	}{
 		"the API server is away": {func(s *sweeper) {
-			activitiestest.Failing(s.server, "list", "machines", -1, errors.New("connection refused"), nil)
+			activitiestest.Failing(s.apiServer, "list", "machines", -1, errors.New("connection refused"), nil)
 		}, "", true},
 		"the resource is gone": {func(s *sweeper) {
-			activitiestest.Failing(s.server, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
+			activitiestest.Failing(s.apiServer, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
 		}, kube.TypeRefused, false},
 		"we may not list": {func(s *sweeper) {
-			activitiestest.Failing(s.server, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+			activitiestest.Failing(s.apiServer, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, kube.TypeRefused, false},
 		"we may not read the class": {func(s *sweeper) {
-			activitiestest.Failing(s.server, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
+			activitiestest.Failing(s.apiServer, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, kube.TypeRefused, false},
 		"the cloud is away": {func(s *sweeper) {
 			s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unavailable, "away"))
@@ -254,9 +254,9 @@ func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"))
-			s.plant("gone")
+			s.createInstances("gone")
 			row.breaks(s)
-			d, err := s.find()
+			d, err := s.findOrphans()
 			require.Error(t, err)
 			assert.Equal(t, cloud.OrphanDecision{}, d)
 			if row.kind != "" {
@@ -274,13 +274,13 @@ func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") },
 			),
 		)
-		_, err := s.find()
+		_, err := s.findOrphans()
 		activitiestest.AssertFailure(t, err, v1alpha1.ReasonSecretNotFound, false)
 		assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
 	})
 	t.Run("no machine at all: moved control plane", func(t *testing.T) {
 		s := newSweeper(t, activitiestest.Class())
-		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
+		d, err := s.findOrphans(oldSighting("gone", s.createInstances("gone")[0]))
 		require.NoError(t, err)
 		assert.Empty(t, d.Collect)
 		assert.Contains(t, d.Held, "moved or restored control plane")
@@ -291,13 +291,13 @@ func TestWithoutAnAnswerNothingIsFound(t *testing.T) {
 				v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339),
 			}
 		}))
-		d, err := s.find(seenLongAgo("gone", s.plant("gone")[0]))
+		d, err := s.findOrphans(oldSighting("gone", s.createInstances("gone")[0]))
 		require.NoError(t, err)
 		assert.Len(t, d.Collect, 1)
 	})
 }
 
-func TestASweepEndsWithItsClass(t *testing.T) {
+func TestSweepEndsIfClassIsGone(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
 		"gone":                     nil,
@@ -305,15 +305,15 @@ func TestASweepEndsWithItsClass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSweeper(t, objects...)
-			ids := s.plant("gone")
-			d, err := s.find()
+			ids := s.createInstances("gone")
+			d, err := s.findOrphans()
 			require.NoError(t, err)
 			assert.Equal(t, cloud.OrphanDecision{Gone: true}, d)
 			assert.Zero(t, s.cloud.Calls(provider.MethodListInstances))
-			end, err := s.collect(targetOf("gone", ids...))
+			end, err := s.collectOrphan(orphanTarget("gone", ids...))
 			require.NoError(t, err)
 			assert.Equal(t, "MachineClass shop/small is gone", end.Kept)
-			assert.Equal(t, ids, s.left())
+			assert.Equal(t, ids, s.remainingIDs())
 		})
 	}
 }
@@ -326,61 +326,61 @@ func TestCollectOrphan(t *testing.T) {
 		activitiestest.Machine("a"),
 		activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
 	)
-	ids := s.plant("a", "gone", "gone", "new")
-	for _, target := range []orphan.Target{targetOf("gone", ids[1], ids[2]), targetOf("new", ids[3])} {
-		for range 2 { // twice is harmless
-			end, err := s.collect(target)
+	ids := s.createInstances("a", "gone", "gone", "new")
+	for _, target := range []orphan.Target{orphanTarget("gone", ids[1], ids[2]), orphanTarget("new", ids[3])} {
+		for range 2 { // running CollectOrphan twice is harmless
+			end, err := s.collectOrphan(target)
 			require.NoError(t, err)
 			assert.Equal(t, cloud.OrphanEnd{}, end)
 		}
 	}
-	assert.Equal(t, ids[:1], s.left())
+	assert.Equal(t, ids[:1], s.remainingIDs())
 }
 
 // Instances of MCM's drivers carry names and no UID.
-func TestASweepOfACloudOfNames(t *testing.T) {
+func TestSweepOfCloudWithoutUIDs(t *testing.T) {
 	t.Parallel()
 	s := newSweeperOf(t, fake.New(fake.WithNames()), activitiestest.Class(), activitiestest.Machine("a"))
-	ids := s.plant("a", "gone", "a")
-	found, err := s.find(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
+	ids := s.createInstances("a", "gone", "a")
+	found, err := s.findOrphans(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
 	assert.Equal(t, []orphan.Target{{Machine: "gone", ProviderIDs: ids[1:2]}}, found.Collect)
 
-	end, err := s.collect(orphan.Target{Machine: "a", ProviderIDs: ids[2:]})
+	end, err := s.collectOrphan(orphan.Target{Machine: "a", ProviderIDs: ids[2:]})
 	require.NoError(t, err)
 	assert.Equal(t, "Machine a has the name of the instance", end.Kept)
-	for range 2 { // twice is harmless
-		end, err := s.collect(found.Collect[0])
+	for range 2 { // running CollectOrphan twice is harmless
+		end, err := s.collectOrphan(found.Collect[0])
 		require.NoError(t, err)
 		assert.Equal(t, cloud.OrphanEnd{}, end)
 	}
-	assert.Equal(t, []string{ids[0], ids[2]}, s.left(), "of one name, the one that is deleted has its ID")
+	assert.Equal(t, []string{ids[0], ids[2]}, s.remainingIDs(), "of one name, the one that is deleted has its ID")
 }
 
-func TestTheLastLookKeepsWhatHasAMachineAfterAll(t *testing.T) {
+func TestTheLastLookKeepsClaimedInstances(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("back"),
 		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
 		activitiestest.Machine("leaving", func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }))
-	ids := s.plant("back", "restored", "leaving")
+	ids := s.createInstances("back", "restored", "leaving")
 	for _, row := range []struct {
 		name, machine, id, want string
 	}{
 		{"exists again", "back", ids[0], "Machine back exists"},
 		{"has another UID by now", "restored", ids[1], "Machine restored names instance fake:///i-2"},
-		{"is being deleted", "leaving", ids[2], "Machine leaving exists"}, // its pods may still run
+		{"is being deleted", "leaving", ids[2], "Machine leaving exists"}, // the machine's pods may still run
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			end, err := s.collect(targetOf(row.machine, row.id))
+			end, err := s.collectOrphan(orphanTarget(row.machine, row.id))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, end.Kept)
 		})
 	}
-	assert.Equal(t, ids, s.left())
+	assert.Equal(t, ids, s.remainingIDs())
 	assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
 }
 
-func TestWithoutAnAnswerNothingIsCollected(t *testing.T) {
+func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	unserved := apierrors.NewGenericServerResponse(404, "GET", machinesResource(), "gone", "404 page not found", 0, true)
 	require.True(t, apierrors.IsNotFound(unserved), "it looks like a machine that does not exist")
@@ -393,11 +393,11 @@ func TestWithoutAnAnswerNothingIsCollected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, activitiestest.Class())
-			ids := s.plant("gone")
-			activitiestest.Failing(s.server, "list", "machines", -1, err, nil)
-			_, got := s.collect(targetOf("gone", ids...))
+			ids := s.createInstances("gone")
+			activitiestest.Failing(s.apiServer, "list", "machines", -1, err, nil)
+			_, got := s.collectOrphan(orphanTarget("gone", ids...))
 			require.Error(t, got)
-			assert.Equal(t, ids, s.left())
+			assert.Equal(t, ids, s.remainingIDs())
 		})
 	}
 }
@@ -405,17 +405,17 @@ func TestWithoutAnAnswerNothingIsCollected(t *testing.T) {
 func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class())
-	ids := s.plant("gone")
+	ids := s.createInstances("gone")
 	s.cloud.HoldDeletions()
-	_, err := s.collect(targetOf("gone", ids...))
+	_, err := s.collectOrphan(orphanTarget("gone", ids...))
 	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
 	s.cloud.FinishDeletions()
-	end, err := s.collect(targetOf("gone", ids...))
+	end, err := s.collectOrphan(orphanTarget("gone", ids...))
 	require.NoError(t, err)
 	assert.Empty(t, end.Kept)
 }
 
-func TestACloudThatWillNotDeleteSaysSo(t *testing.T) {
+func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(
 		t,
@@ -424,16 +424,16 @@ func TestACloudThatWillNotDeleteSaysSo(t *testing.T) {
 		),
 	)
 	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))
-	ids := s.plant("gone")
+	ids := s.createInstances("gone")
 	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
 		s.cloud.Fail(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
-		_, err := s.collect(targetOf("gone", ids...))
+		_, err := s.collectOrphan(orphanTarget("gone", ids...))
 		activitiestest.AssertFailure(t, err, "PermissionDenied", false)
 		assert.NotContains(t, err.Error(), "canary")
 	}
 }
 
-func TestASweepThatIsCancelledTellsNothing(t *testing.T) {
+func TestCancelledSweepHidesProviderError(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t, activitiestest.Class())
 	s.cloud.Fail(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "what was sent is canary"))
@@ -443,7 +443,7 @@ func TestASweepThatIsCancelledTellsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 	env.RegisterActivity(s.Provider)
-	s.server.PrependReactor("get", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.apiServer.PrependReactor("get", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel()
 		return false, nil, nil
 	})
@@ -471,9 +471,9 @@ func TestReportOrphans(t *testing.T) {
 			row.report.Class = smallClass
 			_, err := activitiestest.Run[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, row.report)
 			require.NoError(t, err)
-			assert.Equal(t, row.told, w.Told())
-			assert.InDelta(t, 1, sample(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
-			assert.InDelta(t, len(row.report.Collected), sample(t, registry, "millwright_orphans_collected_total", ""), 0)
+			assert.Equal(t, row.told, w.NewEvents())
+			assert.InDelta(t, 1, counterSum(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
+			assert.InDelta(t, len(row.report.Collected), counterSum(t, registry, "millwright_orphans_collected_total", ""), 0)
 			assert.Empty(t, w.Writes())
 		})
 	}
@@ -485,12 +485,12 @@ func TestReportOrphans(t *testing.T) {
 			activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)},
 		)
 		require.NoError(t, err)
-		assert.Less(t, len(w.Told()[0]), 1100, "events hold 1 KiB")
+		assert.Less(t, len(w.NewEvents()[0]), 1100, "events hold 1 KiB")
 	})
 }
 
-// sample returns the sum of a counter's samples that have a label of this value, or of all of them.
-func sample(t *testing.T, registry *prometheus.Registry, name, label string) (sum float64) {
+// counterSum returns the sum of a counter's samples with this label value, or of all samples if label is empty.
+func counterSum(t *testing.T, registry *prometheus.Registry, name, label string) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)

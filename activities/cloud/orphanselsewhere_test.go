@@ -12,45 +12,45 @@ import (
 	"millwright/provider"
 )
 
-// elsewhere makes a machine of another namespace.
-func elsewhere(uid, providerID string) func(*v1alpha1.Machine) {
+// inOtherNamespace makes a machine of another namespace.
+func inOtherNamespace(uid, providerID string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Namespace, m.UID, m.Spec.ProviderID = "moved", types.UID(uid), providerID
 	}
 }
 
-// Machines were restored into another namespace: new UIDs, the provider IDs of before. The class with its instances
-// stayed.
+// The Machines were restored into another namespace, with new UIDs and the old provider IDs. The class and its
+// instances stayed.
 func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, machine := range map[string]func(id string) *v1alpha1.Machine{
 		"it names the instance": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", elsewhere("uid-restored", id))
+			return activitiestest.Machine("lost", inOtherNamespace("uid-restored", id))
 		},
 		"it names the instance, and has another name": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("renamed", elsewhere("uid-restored", id))
+			return activitiestest.Machine("renamed", inOtherNamespace("uid-restored", id))
 		},
 		"it has the UID of the tag": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", elsewhere("uid-lost", ""))
+			return activitiestest.Machine("lost", inOtherNamespace("uid-lost", ""))
 		},
 		"it has the name of the tag, and no instance yet": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", elsewhere("uid-restored", ""))
+			return activitiestest.Machine("lost", inOtherNamespace("uid-restored", ""))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSweeper(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"))
-			ids := s.plant("a", "b", "lost")
-			require.NoError(t, s.server.Tracker().Add(machine(ids[2])))
-			d, err := s.find(seenLongAgo("lost", ids[2]))
+			ids := s.createInstances("a", "b", "lost")
+			require.NoError(t, s.apiServer.Tracker().Add(machine(ids[2])))
+			d, err := s.findOrphans(oldSighting("lost", ids[2]))
 			require.NoError(t, err)
 			assert.Zero(t, d.Orphans)
 			assert.Empty(t, d.Collect)
 			assert.Equal(t, 2, d.Machines, "of the class's namespace")
 
-			end, err := s.collect(targetOf("lost", ids[2]))
+			end, err := s.collectOrphan(orphanTarget("lost", ids[2]))
 			require.NoError(t, err)
 			assert.Contains(t, end.Kept, "Machine moved/")
-			assert.Equal(t, ids, s.left())
+			assert.Equal(t, ids, s.remainingIDs())
 			assert.Zero(t, s.cloud.Calls(provider.MethodDeleteInstance))
 		})
 	}
@@ -62,27 +62,27 @@ func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testi
 		t,
 		activitiestest.Class(),
 		activitiestest.Machine("a"),
-		activitiestest.Machine("lost", elsewhere("uid-other", "fake:///of-its-own")),
+		activitiestest.Machine("lost", inOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
-	ids := s.plant("a", "lost")
-	d, err := s.find(seenLongAgo("lost", ids[1]))
+	ids := s.createInstances("a", "lost")
+	d, err := s.findOrphans(oldSighting("lost", ids[1]))
 	require.NoError(t, err)
 	require.Len(t, d.Collect, 1)
-	end, err := s.collect(d.Collect[0])
+	end, err := s.collectOrphan(d.Collect[0])
 	require.NoError(t, err)
 	assert.Empty(t, end.Kept)
-	assert.Equal(t, ids[:1], s.left())
+	assert.Equal(t, ids[:1], s.remainingIDs())
 }
 
-// The machines of other namespaces are no sign that those of this namespace have been restored.
+// Machines of other namespaces do not prove that the machines of this namespace have been restored.
 func TestMachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(
 		t,
 		activitiestest.Class(),
-		activitiestest.Machine("other", elsewhere("uid-other", "fake:///of-its-own")),
+		activitiestest.Machine("other", inOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
-	d, err := s.find(seenLongAgo("lost", s.plant("lost")[0]))
+	d, err := s.findOrphans(oldSighting("lost", s.createInstances("lost")[0]))
 	require.NoError(t, err)
 	assert.Contains(t, d.Held, "no machine at all")
 	assert.Empty(t, d.Collect)

@@ -9,27 +9,28 @@ import (
 	"millwright/provider"
 )
 
-// unclaimed returns an error if an instance was found by its name alone and another Machine names it. An instance that
-// no other Machine names may have been made for the machine by another controller, without a UID.
-func (p *Provider) unclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
+// requireUnclaimed returns an error if an instance was found by its name alone and another Machine names the instance.
+// If no other Machine names the instance, another controller may have created the instance for this machine, without a
+// UID.
+func (p *Provider) requireUnclaimed(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
 	}
-	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider says that it is the machine's
-	owner, err := p.whose(ctx, in, instance)
+	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name) // the provider found it for in.Machine
+	owner, err := p.ownerOf(ctx, in, instance)
 	if err == nil && !owner.Is(ownership.Ours) {
 		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
 	return err
 }
 
-// whose says whose an instance is, as seen from a machine. It reads the Machines of all namespaces from the API server,
-// and shares this read with other calls.
-func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
+// ownerOf returns the owner of an instance, as seen from a machine. ownerOf reads the Machines of all namespaces from
+// the API server, and shares the list with other calls.
+func (p *Provider) ownerOf(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.Answer, error) {
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
 	}
-	others, err := p.claims.read(ctx, p.Classes)
+	others, err := p.claims.readClaims(ctx, p.Classes)
 	if err != nil {
 		return ownership.Answer{}, &provider.Error{
 			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,
@@ -39,12 +40,12 @@ func (p *Provider) whose(ctx context.Context, in InstanceCall, i provider.Instan
 	return ownership.OfInstance(of, me, others), nil
 }
 
-// asOwner calls the cloud for a machine. If the machine names an instance, the instance must be proven to be the
-// machine's. A provider refuses an instance that carries another UID: then the Machines decide whose it is, and if it
-// is the machine's, the cloud is called again. In a cloud whose instances carry no UID, the Machines decide before the
-// call. asOwner returns whose the instance is if the Machines were asked, and the error AlreadyExists if it is
-// another's or that is in doubt.
-func (p *Provider) asOwner(
+// callAsOwner calls the cloud for a machine. If the machine names an instance, callAsOwner requires proof that the
+// machine owns the instance. A provider refuses an instance that carries another UID: then callAsOwner reads all
+// Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID, callAsOwner
+// reads all Machines before the call. If callAsOwner read the Machines, it returns the owner of the instance.
+// callAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
+func (p *Provider) callAsOwner(
 	ctx context.Context,
 	in InstanceCall,
 	class provider.Class,
@@ -66,7 +67,7 @@ func (p *Provider) asOwner(
 		}
 		seen = *refusal.Instance
 	}
-	if owner, err = p.whose(ctx, in, seen); err != nil {
+	if owner, err = p.ownerOf(ctx, in, seen); err != nil {
 		return owner, err
 	}
 	if !owner.Is(ownership.Ours) {

@@ -12,17 +12,17 @@ import (
 	"millwright/provider/fake"
 )
 
-// A Machine (a copy, one from a template with a provider ID, or one of a stranger) names an instance that carries the UID
-// of another Machine. The call is for machine shop/m.
-func TestAnInstanceThatTheMachineNames(t *testing.T) {
+// A Machine names an instance that carries the UID of another Machine. Such a Machine is a copy, was made from a
+// template with a provider ID, or belongs to another user. The call is for machine shop/m.
+func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	const victim = "uid-victim"
 	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
 	for name, row := range map[string]struct {
 		options  []fake.Option
-		others   map[string]bool // UIDs of other Machines that exist; true: it names the instance
-		anothers string          // part of the answer to the deletion
-		problem  string          // part of the problem; empty: the instance is adopted, and deleted
+		others   map[string]bool // UIDs of other Machines that exist; true: the Machine names the instance
+		anothers string          // expected part of the answer to the deletion
+		problem  string          // expected part of the problem's message; empty: the instance is adopted and deleted
 	}{
 		"of a Machine that exists": {
 			nil, map[string]bool{victim: true}, "has the UID of Machine production/", "has the UID of Machine production/",
@@ -47,7 +47,7 @@ func TestAnInstanceThatTheMachineNames(t *testing.T) {
 			id := o.Cloud.CreateByHand(
 				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
 			for uid, names := range row.others {
-				m := activitiestest.Machine(uid, elsewhere(uid, ""))
+				m := activitiestest.Machine(uid, inOtherNamespace(uid, ""))
 				m.Namespace = "production"
 				if names {
 					m.Spec.ProviderID = id
@@ -80,7 +80,8 @@ func TestAnInstanceThatTheMachineNames(t *testing.T) {
 	}
 }
 
-// assertProblem asserts that an answer has a problem with this part, or none if that is empty.
+// assertProblem asserts that the message of the answer's problem contains part. If part is empty, the answer must have
+// no problem.
 func assertProblem(t *testing.T, part string, answer cloud.InstanceAnswer) {
 	t.Helper()
 	if part == "" {

@@ -18,7 +18,7 @@ import (
 func TestReactionTo(t *testing.T) {
 	t.Parallel()
 	table := map[provider.Code]kube.Reaction{
-		provider.OK:                 kube.Retry, // never asked
+		provider.OK:                 kube.Retry, // ReactionTo is never called with OK
 		provider.Canceled:           kube.Retry,
 		provider.Unknown:            kube.Retry,
 		provider.InvalidArgument:    kube.UntilSpec,
@@ -45,9 +45,9 @@ func TestReactionTo(t *testing.T) {
 	assert.Equal(t, kube.Retry, kube.ReactionTo(99), "a code that this version does not know")
 }
 
-// decide/explain does not know the reactions: a refusal that only a person ends is repeated once an hour, and the
-// sentence says so.
-func TestTheSentenceKnowsWhichRefusalsEndure(t *testing.T) {
+// Package decide/explain does not know the reactions. The test checks that explain's sentence matches the reaction: a
+// refusal that only people can fix is repeated once an hour.
+func TestExplainSentenceMatchesReaction(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
 		if code == provider.OK {
@@ -94,12 +94,12 @@ func TestAProblemIsShownOnce(t *testing.T) {
 	t.Run("and keeps trying as long as it is the same", func(t *testing.T) {
 		answer, took, err := o.Patiently(o.CreateInstance, known)
 		require.NoError(t, err)
-		assert.Equal(t, instanceOne(), answer)
-		assertAbout(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
+		assert.Equal(t, firstInstanceAnswer(), answer)
+		assertAboutEqual(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
 	})
 }
 
-func TestAnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
+func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {
 	t.Parallel()
 	known := activitiestest.InstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}
@@ -109,7 +109,7 @@ func TestAnotherMessageOfTheSameCodeIsNoNews(t *testing.T) {
 		o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
 		answer, _, err := o.Patiently(o.CreateInstance, known)
 		require.NoError(t, err)
-		assert.Equal(t, instanceOne(), answer, "it is not shown again")
+		assert.Equal(t, firstInstanceAnswer(), answer, "it is not shown again")
 		assert.Equal(t, 3, o.Cloud.Calls(provider.MethodCreateInstance))
 	})
 	t.Run("the failure of an attempt says what the cloud says now", func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestAProblemThatChangesIsShownAgain(t *testing.T) {
 	assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
 }
 
-func TestWhatOnlyPeopleCanMendIsAlwaysAnAnswer(t *testing.T) {
+func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 	t.Parallel()
 	for _, code := range []provider.Code{provider.InvalidArgument, provider.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestWhatOnlyPeopleCanMendIsAlwaysAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAProblemFitsAStatus(t *testing.T) {
+func TestProblemMessageIsTruncated(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())
 	o.Cloud.Fail(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)))

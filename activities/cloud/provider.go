@@ -20,93 +20,99 @@ import (
 	"millwright/provider"
 )
 
-// Provider has the activities that call a cloud. They run on the task queue of their provider, on a worker that has the
-// only credentials. A worker in another language may serve the same names. The inputs are references: the activities
-// read the class and its Secrets themselves, and return nothing of a Secret.
+// Provider has the activities that call a cloud. The activities run on the task queue of their provider; only a worker
+// of this provider has the credentials. A worker in another language may serve activities of the same names. The inputs
+// are references: the activities read the class and its Secrets themselves, and return nothing of a Secret.
 type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
 	Secrets kubernetes.Interface
-	Tokens  kubernetes.Interface // of the target cluster, which holds the bootstrap tokens; nil: there is none
+	Tokens  kubernetes.Interface // client of the target cluster, which holds the bootstrap tokens; nil: no target cluster
 	Cluster string               // value of --cluster-name
 
-	// FreshTokens has the bootstrap tokens that this process has just made; nil: they are read.
+	// FreshTokens has the bootstrap tokens that this process has just made. If FreshTokens is nil, each token is read from
+	// the target cluster.
 	FreshTokens *kube.FreshTokens
 
-	classes classReads
-	claims  claims
+	classes classCache
+	claims  claimLists
 
-	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider: one
-	// request more.
+	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider.
+	// NodeTemplates costs one more request per create call.
 	NodeTemplates bool
 
-	// UnaskedSecrets lets classes use Secrets of other namespaces without the consent of their owners.
+	// UnaskedSecrets lets classes use Secrets of other namespaces without the consent of the Secrets' owners.
 	UnaskedSecrets bool
 
-	// ExhaustedRetry is the longest back-off after ResourceExhausted; zero means DefaultExhaustedRetry.
+	// ExhaustedRetry is the longest back-off after ResourceExhausted. An ExhaustedRetry of zero means
+	// DefaultExhaustedRetry.
 	ExhaustedRetry time.Duration
 }
 
-// InstanceCall names a machine and its class to a provider. It holds no secret.
+// InstanceCall is the input of the activities for one instance: it names a machine and its class. InstanceCall holds no
+// secret.
 type InstanceCall struct {
 	Machine        kube.Ref
 	Class          string // name of the MachineClass in the machine's namespace
-	Versions       string // of the class and its Secrets, as the decision saw them; empty: they are read for this call
+	Versions       string // versions of the class and its Secrets that the decision used; empty: read them for this call
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
-	Token          kube.TokenRef // of the bootstrap token; empty when the instance needs none
-	Tokenless      bool          // the decision knows that the user data has no place for a token
+	Token          kube.TokenRef // reference to the bootstrap token; empty: the instance needs no token
+	Tokenless      bool          // the decision knows that the user data has no placeholder for a token
 	NeverTried     bool          // no create call was begun before this activity
-	// ID of the run that recorded NeverTried; CreateInstance believes NeverTried in this run alone
+	// IntentRun is the ID of the run that recorded NeverTried. CreateInstance ignores NeverTried in any other run.
 	IntentRun string
-	// the problem that the workflow shows already; nil: none. A call backs off because of it, and returns only another
-	// problem
+	// Known is the problem that the workflow already shows; nil: no problem. A call with a Known problem backs off, and
+	// returns only a different problem.
 	Known *kube.Problem
 }
 
-// InstanceAnswer is the answer of a provider. Problem is set when the call failed in a way that the workflow does not
-// show yet: it shows the problem and calls again, or waits, depending on the reaction.
+// InstanceAnswer is the answer of a provider. Problem is set if the call failed with a problem that the workflow does
+// not show yet. The workflow shows the problem and then calls again or waits, depending on the reaction.
 type InstanceAnswer struct {
 	ProviderID     string
 	NodeName       string
 	LastKnownState string
 	Addresses      []kube.Address
 	Uninitialized  bool
-	// with CreateInstance: versions of the class, if its user data has no place for a bootstrap token
+	// Tokenless is set by CreateInstance if the user data has no placeholder for a bootstrap token: the versions of the
+	// class.
 	Tokenless string
-	Gone      bool // with InstanceStatus: the provider is sure that there is no instance
-	// with DeleteInstance: whose the instance is that the machine names, if it is another Machine's; it was not deleted
+	Gone      bool // set by InstanceStatus: the provider is sure that the instance does not exist
+	// Anothers is set by DeleteInstance if the instance that the machine names belongs to another Machine: Anothers names
+	// the owner. The instance was not deleted.
 	Anothers string
 	Problem  *kube.Problem
 }
 
-// Nameless reports whether the answer to InstanceStatus is final and has no name of an instance: there is no instance,
-// the provider cannot say, or the instance with that name is another Machine's. After all other problems, a later
-// answer may have a name.
+// Nameless reports whether the answer to InstanceStatus is final and names no instance. The answer is final if the
+// instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another Machine.
+// After any other problem, a later answer may name an instance.
 func (a InstanceAnswer) Nameless() bool {
 	return a.Gone ||
 		a.Problem != nil &&
 			slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)
 }
 
-// CreateInstance creates the machine's instance, or adopts the one that carries its UID. Running it twice creates one.
+// CreateInstance creates the machine's instance, or adopts an instance that carries the machine's UID. Running
+// CreateInstance twice creates one instance.
 func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(
+	return p.callCloud(
 		ctx,
 		in,
 		true,
 		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 			info := activity.GetInfo(ctx)
 			machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID &&
-				isFirst(info, activity.HasHeartbeatDetails(ctx))
-			machine.MayRunUntil = lastCreation(ctx, info)
+				isFirstAttempt(info, activity.HasHeartbeatDetails(ctx))
+			machine.MayRunUntil = lastCreateDeadline(ctx, info)
 			var err error
 			if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
 				return provider.Instance{}, err
 			}
 			var instance provider.Instance
-			_, err = p.asOwner(ctx, in, class, &machine, func() (err error) {
+			_, err = p.callAsOwner(ctx, in, class, &machine, func() (err error) {
 				instance, err = p.Cloud.CreateInstance(ctx, class, machine)
 				return err
 			})
@@ -118,15 +124,15 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 				)
 			}
 			if err == nil {
-				err = p.unclaimed(ctx, in, instance)
+				err = p.requireUnclaimed(ctx, in, instance)
 			}
 			return instance, err
 		},
 	)
 }
 
-// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate; none if the provider does not read them, or
-// if the Machine is gone.
+// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate. nodeAnnotations returns nil if the provider
+// does not read annotations, or if the Machine is gone.
 func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[string]string, error) {
 	if !p.NodeTemplates {
 		return nil, nil
@@ -145,9 +151,10 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 	return m.Spec.NodeTemplateSpec.Annotations, nil
 }
 
-// InitializeInstance does the provider's step after the instance exists. A provider without such a step succeeds.
+// InitializeInstance does the provider's step after the instance exists. InitializeInstance succeeds for a provider
+// without this step.
 func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(
+	return p.callCloud(
 		ctx,
 		in,
 		false,
@@ -161,10 +168,10 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 	)
 }
 
-// InstanceStatus asks the provider for the machine's instance: whether it is gone, and its names. An instance that
-// waits to be initialised exists. A provider that cannot tell is no failure.
+// InstanceStatus asks the provider whether the machine's instance is gone, and for its names. An instance that is not
+// initialised yet exists. A provider that does not implement InstanceStatus is no failure.
 func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
-	return p.call(
+	return p.callCloud(
 		ctx,
 		in,
 		false,
@@ -175,20 +182,22 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 				instance, err = *waits.Instance, nil
 			}
 			if err == nil {
-				err = p.unclaimed(ctx, in, instance)
+				err = p.requireUnclaimed(ctx, in, instance)
 			}
 			return instance, err
 		},
 	)
 }
 
-// DeleteInstance deletes the machine's instance and returns when the provider says that it is gone. It always calls the
-// provider, also when the instance seems gone, because other resources may have been created for it.
+// DeleteInstance deletes the machine's instance and returns when the provider reports that the instance is gone.
+// DeleteInstance always calls the provider, even if the instance seems gone, because other resources may have been
+// created for the instance.
 //
-// An instance that is proven to be another Machine's stays, and the answer says whose it is. One in doubt is a problem.
+// DeleteInstance keeps an instance that is proven to belong to another Machine, and answers who owns the instance. An
+// instance in doubt is a problem.
 func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	var owner ownership.Answer
-	answer, err := p.call(
+	answer, err := p.callCloud(
 		ctx,
 		in,
 		false,
@@ -196,14 +205,14 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			machine.NeverTried = in.NeverTried
 			if machine.ProviderID == "" { // an instance of another controller is deleted by its ID alone
 				found, err := p.Cloud.InstanceStatus(ctx, class, machine)
-				if err == nil && found.MachineUID == "" && p.unclaimed(ctx, in, found) == nil {
+				if err == nil && found.MachineUID == "" && p.requireUnclaimed(ctx, in, found) == nil {
 					machine.ProviderID = found.ProviderID
 				}
 			}
 			gone := false
 			var err error
-			owner, err = p.asOwner(ctx, in, class, &machine, func() (err error) {
-				gone, err = p.remove(ctx, class, machine)
+			owner, err = p.callAsOwner(ctx, in, class, &machine, func() (err error) {
+				gone, err = p.deleteInstances(ctx, class, machine)
 				return err
 			})
 			refusal, is := errors.AsType[*provider.Error](err)
@@ -211,8 +220,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			case owner.Is(ownership.Anothers):
 				return provider.Instance{}, nil
 			case err == nil && !gone:
-				err = terminating(ctx, machine.Name)
-			case is && in.NeverTried: // nothing was created: the workflow ends the deletion where it would wait for people
+				err = terminatingError(ctx, machine.Name)
+			case is && in.NeverTried: // no instance was created: the workflow ends the deletion instead of waiting for people
 				err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
 			}
 			return provider.Instance{}, err
@@ -224,10 +233,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 	return answer, err
 }
 
-// terminating returns an error with which Temporal runs the activity again when the instance may be gone. It raises no
-// alarm.
-func terminating(ctx context.Context, machine string) error {
-	info := activity.GetInfo(ctx) // both of its times are the server's
+// terminatingError returns a benign error, so that Temporal retries the activity after the instance may be gone,
+// without an alarm.
+func terminatingError(ctx context.Context, machine string) error {
+	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are the server's
 	wait := kube.DeletePoll(info.StartedTime.Sub(info.ScheduledTime))
 	return temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("instance of machine %s is still terminating", machine),
@@ -236,28 +245,33 @@ func terminating(ctx context.Context, machine string) error {
 	)
 }
 
-// remove asks the cloud to delete all instances with a machine's UID, and returns whether they are gone. Its errors are
-// the cloud's own.
-func (p *Provider) remove(ctx context.Context, class provider.Class, machine provider.Machine) (gone bool, err error) {
+// deleteInstances asks the cloud to delete all instances with a machine's UID, and returns whether they are gone.
+// deleteInstances's errors are the cloud's own errors.
+func (p *Provider) deleteInstances(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (gone bool, err error) {
 	if err := p.Cloud.DeleteInstance(ctx, class, machine); err != nil && provider.CodeOf(err) != provider.NotFound {
 		return false, err
 	}
 	if machine.ProviderID == "" {
-		machine.Name = "" // an instance that has only the name stays, and is not waited for
+		machine.Name = "" // an instance with the machine's name but without its UID stays, and is not waited for
 	}
 	switch _, err := p.Cloud.InstanceStatus(ctx, class, machine); provider.CodeOf(err) {
-	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion has to be enough
+	case provider.NotFound, provider.Unimplemented: // without a status, an accepted deletion must be enough
 		return true, nil
-	case provider.OK, provider.NotInitialized, provider.OutOfRange: // one or several still exist
+	case provider.OK, provider.NotInitialized, provider.OutOfRange: // one or more instances still exist
 		return false, nil
 	default:
 		return false, err
 	}
 }
 
-// call reads the class and its Secrets, calls the cloud with a heartbeat, and turns its answer into a success, a
-// problem to show, or an error for Temporal to retry. If boots is set, the instance gets user data.
-func (p *Provider) call(
+// callCloud reads the class and its Secrets, and calls the cloud while heartbeats are sent. callCloud turns the cloud's
+// answer into a success, a problem to show, or an error for Temporal to retry. If boots is true, the instance gets user
+// data.
+func (p *Provider) callCloud(
 	ctx context.Context,
 	in InstanceCall,
 	boots bool,
@@ -266,17 +280,17 @@ func (p *Provider) call(
 	info, failures := activity.GetInfo(ctx), 1
 	if in.Known != nil {
 		failures = in.Known.Failures + int(info.Attempt) - 1
-		if isFirst(info, activity.HasHeartbeatDetails(ctx)) {
-			return InstanceAnswer{}, p.backOff(*in.Known)
+		if isFirstAttempt(info, activity.HasHeartbeatDetails(ctx)) {
+			return InstanceAnswer{}, p.backOffError(*in.Known)
 		}
 	}
-	detail := attempt{Said: called}
+	detail := attemptDetail{Said: cloudCalledDetail}
 	if boots {
 		detail.CreatesUntil = info.StartedTime.Add(info.StartToCloseTimeout)
 	}
 	stop := kube.Beat(ctx, detail)
 	defer stop()
-	class, problem, err := p.class(ctx, in)
+	class, problem, err := p.classOfCall(ctx, in)
 	if err == nil && problem == nil && boots {
 		problem, err = p.addUserData(ctx, &class, in)
 	}
@@ -285,7 +299,7 @@ func (p *Provider) call(
 		return InstanceAnswer{}, err
 	case problem != nil && problem.React == kube.Retry && in.Known != nil && in.Known.Reason == problem.Reason:
 		problem.Failures = failures
-		return InstanceAnswer{}, p.backOff(*problem)
+		return InstanceAnswer{}, p.backOffError(*problem)
 	case problem != nil:
 		return InstanceAnswer{Problem: problem}, nil
 	}
@@ -297,19 +311,19 @@ func (p *Provider) call(
 	if err == nil {
 		return InstanceAnswer{
 			ProviderID: instance.ProviderID, NodeName: instance.NodeName, LastKnownState: instance.LastKnownState,
-			Addresses:     append([]kube.Address(nil), instance.Addresses...), // nil for none: they are not known
+			Addresses:     append([]kube.Address(nil), instance.Addresses...), // nil means that the addresses are unknown
 			Uninitialized: instance.State == provider.Uninitialized,
-			Tokenless:     class.tokenless,
+			Tokenless:     class.tokenlessVersions,
 		}, nil
 	}
 	if stop(); ctx.Err() == nil {
-		activity.RecordHeartbeat(ctx, attempt{Said: called})
+		activity.RecordHeartbeat(ctx, attemptDetail{Said: cloudCalledDetail})
 	}
-	return p.refused(ctx, in, class, instance, err, failures)
+	return p.handleCloudError(ctx, in, class, instance, err, failures)
 }
 
-// refused turns an error of the cloud into a problem to show or an error to retry.
-func (p *Provider) refused(
+// handleCloudError turns an error of the cloud into a problem to show or an error to retry.
+func (p *Provider) handleCloudError(
 	ctx context.Context,
 	in InstanceCall,
 	class boundClass,
@@ -324,16 +338,16 @@ func (p *Provider) refused(
 	case ctx.Err() != nil:
 		return InstanceAnswer{}, ctx.Err() // the provider's error for a cancelled call may be anything
 	}
-	if err := p.upToDate(ctx, class); err != nil {
+	if err := p.checkClassUnchanged(ctx, class); err != nil {
 		return InstanceAnswer{}, err
 	}
-	problem := problemOf(err, class.Secret, class.token)
+	problem := problemFromError(err, class.Secret, class.token)
 	problem.Failures = failures
 	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
-	if waits && problem.After > 0 { // a provider that says when to ask again does not wait for people
+	if waits && problem.After > 0 { // a provider that sets RetryAfter does not wait for people
 		problem.React, waits = kube.Retry, false
 	}
-	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // the next call needs it
+	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState // next call needs it
 	if in.Known == nil || problem.Reason != in.Known.Reason || waits || moved {
 		return InstanceAnswer{
 			Problem:        problem,
@@ -341,39 +355,40 @@ func (p *Provider) refused(
 			Gone:           provider.CodeOf(err) == provider.NotFound,
 		}, nil
 	}
-	return InstanceAnswer{}, p.backOff(*problem)
+	return InstanceAnswer{}, p.backOffError(*problem)
 }
 
-// addUserData replaces the template in the class's Secret by the user data of the instance.
+// addUserData replaces the user data template in the class's Secret by the user data of the instance.
 func (p *Provider) addUserData(ctx context.Context, class *boundClass, in InstanceCall) (*kube.Problem, error) {
-	if !class.boots {
+	if !class.needsUserData {
 		return nil, nil
 	}
-	if template, found := class.Secret[userDataKey]; found && !hasPlace(template, tokenPlaceholder) {
-		class.tokenless = class.versions
+	if template, found := class.Secret[userDataKey]; found && !hasPlaceholder(template, tokenPlaceholder) {
+		class.tokenlessVersions = class.versions
 	} else if found && in.Tokenless {
 		return nil, kube.TokenNeeded(class.Name)
 	}
-	data, token, problem, err := p.userData(ctx, class.Class, in.Machine.Name, in.Token, kube.ServerClock(ctx).Now())
+	now := kube.ServerClock(ctx).Now()
+	data, token, problem, err := p.instanceUserData(ctx, class.Class, in.Machine.Name, in.Token, now)
 	if err != nil || problem != nil {
 		return problem, err
 	}
-	_, half, _ := strings.Cut(token, ".") // as secret as the whole: the other half is in the name of the token's Secret
+	_, half, _ := strings.Cut(token, ".") // half is secret: the other half is in the name of the token's Secret
 	class.Secret[userDataKey] = data
 	class.token = provider.Secret{"whole": []byte(token), "half": []byte(half)}
 	return nil, nil
 }
 
-// backOff is the failure for a problem that is shown already; Temporal retries it later. Its type is the name of the
-// code.
-func (p *Provider) backOff(known kube.Problem) error {
+// backOffError returns the activity failure for a problem that is already shown. Temporal retries the activity later.
+// The type of the failure is the name of the provider's code.
+func (p *Provider) backOffError(known kube.Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
 		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffFor(known, p.ExhaustedRetry)})
 }
 
-// problemOf turns a provider's error into text for people: its message without the cause, and without the values of the
-// Secrets, even if the provider forgot to remove them. Pass the longer secrets first.
-func problemOf(err error, secrets ...provider.Secret) *kube.Problem {
+// problemFromError turns a provider's error into a problem. The text is the error's message without its cause, and
+// without the values of the Secrets, even if the provider forgot to remove them. Pass longer secrets first.
+func problemFromError(err error, secrets ...provider.Secret) *kube.Problem {
 	code := provider.CodeOf(err)
 	problem := &kube.Problem{Reason: code.String(), Message: "the provider gave no reason", React: kube.ReactionTo(code)}
 	if e, ok := errors.AsType[*provider.Error](err); ok {

@@ -15,8 +15,8 @@ import (
 	"millwright/provider"
 )
 
-// instanceOne is the answer to a call that finds or creates the first instance of the cloud.
-func instanceOne() cloud.InstanceAnswer {
+// firstInstanceAnswer is the answer to a call that finds or creates the first instance of the cloud.
+func firstInstanceAnswer() cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{
 		ProviderID:     "fake:///i-1",
 		NodeName:       "m",
@@ -31,7 +31,7 @@ func TestCreateInstance(t *testing.T) {
 	for range 2 {
 		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, instanceOne(), answer)
+		assert.Equal(t, firstInstanceAnswer(), answer)
 	}
 	assert.Equal(t, 1, o.Cloud.Creates(), "the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
@@ -51,7 +51,7 @@ func TestCreateInstance(t *testing.T) {
 	})
 }
 
-func TestNeverTriedHoldsForTheFirstAttemptOnly(t *testing.T) {
+func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 	t.Parallel()
 	t.Run("when the first attempt failed somewhere", func(t *testing.T) {
 		o := activitiestest.NewOffice(t, activitiestest.Class())
@@ -89,8 +89,8 @@ func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 	assert.Empty(t, answer.ProviderID)
 }
 
-// Some clouds name the node when the instance boots.
-func TestTheNameOfTheNodeMayNotBeKnownYet(t *testing.T) {
+// Some clouds name the node only when the instance boots.
+func TestInstanceWithoutNodeName(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewOffice(t, activitiestest.Class())
 	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
@@ -114,7 +114,7 @@ func TestInitializeInstance(t *testing.T) {
 		for range 2 {
 			answer, err = o.Ask(o.InitializeInstance, in)
 			require.NoError(t, err)
-			assert.Equal(t, instanceOne(), answer)
+			assert.Equal(t, firstInstanceAnswer(), answer)
 		}
 	})
 	t.Run("that fails is a problem", func(t *testing.T) {

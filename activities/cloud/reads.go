@@ -18,29 +18,29 @@ import (
 	"millwright/provider"
 )
 
-// boundClass is a MachineClass with the Secrets that it names.
+// boundClass is a MachineClass with the data of the Secrets that it names.
 type boundClass struct {
 	provider.Class
-	boots bool            // it has user data for instances
-	token provider.Secret // the bootstrap token in the user data: a message may quote it alone
+	needsUserData bool            // the class has user data for instances
+	token         provider.Secret // bootstrap token in the user data: a message may quote the token alone
 
-	versions  string // of the class and its Secrets: see observe/class.Versions
-	tokenless string // the same, if the user data has no place for a bootstrap token
-	kept      bool   // an earlier call has read it: there may be a newer version by now
+	versions          string // versions of the class and its Secrets; see observe/class.Versions
+	tokenlessVersions string // equals versions if the user data has no placeholder for a bootstrap token; otherwise empty
+	fromCache         bool   // an earlier call has read the class: a newer version may exist
 }
 
-// class returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the versions
-// that the decision saw, it returns those; otherwise it reads the present ones.
-func (p *Provider) class(ctx context.Context, in InstanceCall) (boundClass, *kube.Problem, error) {
+// classOfCall returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the
+// versions that the decision used, classOfCall returns these versions; otherwise it reads the current versions.
+func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (boundClass, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
-		if c, found := p.classes.at(key, in.Versions); found {
+		if c, found := p.classes.get(key, in.Versions); found {
 			return c, nil, nil
 		}
 	}
 	c, problem, err := p.readClass(ctx, key)
 	if err == nil && problem == nil {
-		p.classes.keep(key, c)
+		p.classes.put(key, c)
 	}
 	return c, problem, err
 }
@@ -62,11 +62,11 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 			Spec:      mc.ProviderSpec.Raw,
 			Secret:    provider.Secret{},
 		},
-		boots:    mc.SecretRef != nil,
-		versions: observeclass.VersionOf(mc),
+		needsUserData: mc.SecretRef != nil,
+		versions:      observeclass.VersionOf(mc),
 	}
-	for _, ref := range observeclass.SecretsOf(mc) { // if both have a key, the later value counts
-		secret, problem, err := p.secret(ctx, c.Class, ref)
+	for _, ref := range observeclass.SecretsOf(mc) { // if two Secrets have the same key, the later value counts
+		secret, problem, err := p.readSecret(ctx, c.Class, ref)
 		if err != nil || problem != nil {
 			return boundClass{}, problem, err
 		}
@@ -76,9 +76,10 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (bou
 	return c, nil, nil
 }
 
-// secret reads a Secret of a class. One of another namespace must allow that: whoever may write classes could use the
-// credentials of others, and read what a provider sends to the endpoint of a class.
-func (p *Provider) secret(
+// readSecret reads a Secret of a class. A Secret of another namespace must allow the class's namespace. Without
+// consent, a user who may write classes could use the credentials of others, and read what a provider sends to the
+// endpoint of a class.
+func (p *Provider) readSecret(
 	ctx context.Context,
 	c provider.Class,
 	ref types.NamespacedName,
@@ -114,74 +115,74 @@ func (p *Provider) secret(
 	return secret, nil, nil
 }
 
-// upToDate returns an error, with which Temporal makes the call again, if the class of a failed call or one of its
-// Secrets has changed since it was read for the call. Otherwise the workflow would wait for a change that has already
-// happened. The old version is forgotten.
-func (p *Provider) upToDate(ctx context.Context, class boundClass) error {
-	if !class.kept {
+// checkClassUnchanged returns a retryable error if the class of a failed call, or one of its Secrets, has changed since
+// the call read it. Without the retry, the workflow would wait for a change that has already happened.
+// checkClassUnchanged removes the old version from the cache.
+func (p *Provider) checkClassUnchanged(ctx context.Context, class boundClass) error {
+	if !class.fromCache {
 		return nil
 	}
 	key := types.NamespacedName{Namespace: class.Namespace, Name: class.Name}
 	fresh, problem, err := p.readClass(ctx, key)
 	if err == nil && (problem != nil || fresh.versions != class.versions) {
-		p.classes.forget(key, class.versions)
+		p.classes.removeVersion(key, class.versions)
 		err = kube.CacheBehind(fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name))
 	}
 	return err
 }
 
-// classFor is how long a class with its Secrets is kept after the last call that needed it. Source: the calls for the
-// machines of one pool follow each other within seconds.
-const classFor = 10 * time.Second
+// classCacheTTL is how long a class with its Secrets stays cached after the last call that needed it. Source: the calls
+// for the machines of one pool follow each other within seconds.
+const classCacheTTL = 10 * time.Second
 
-// classReads keeps the classes that calls have read, at one version each, as long as further calls need them. The zero
-// value is ready. It is safe for concurrent use.
-type classReads struct {
-	mu   sync.Mutex
-	kept map[types.NamespacedName]*keptClass
+// classCache caches the classes that calls have read, one version of each class, as long as further calls need them.
+// The zero classCache is ready to use and safe for concurrent use.
+type classCache struct {
+	mu      sync.Mutex
+	entries map[types.NamespacedName]*cachedClass
 }
 
-type keptClass struct {
+type cachedClass struct {
 	boundClass
-	end *time.Timer // forgets it
+	expiryTimer *time.Timer // the timer removes the class from the cache
 }
 
-// at returns a class if it is kept at these versions. The caller may change the map of its Secret.
-func (r *classReads) at(key types.NamespacedName, versions string) (c boundClass, found bool) {
+// get returns a class if the cache holds it at these versions. The caller may change the map of its Secret.
+func (r *classCache) get(key types.NamespacedName, versions string) (c boundClass, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := r.kept[key]
+	k := r.entries[key]
 	if k == nil || k.versions != versions {
 		return boundClass{}, false
 	}
-	k.end.Reset(classFor)
+	k.expiryTimer.Reset(classCacheTTL)
 	c = k.boundClass
-	c.Secret, c.Spec, c.kept = maps.Clone(k.Secret), append([]byte(nil), k.Spec...), true
+	c.Secret, c.Spec, c.fromCache = maps.Clone(k.Secret), append([]byte(nil), k.Spec...), true
 	return c, true
 }
 
-// keep keeps a class in place of the version that is kept.
-func (r *classReads) keep(key types.NamespacedName, c boundClass) {
+// put caches a class, and replaces the cached version.
+func (r *classCache) put(key types.NamespacedName, c boundClass) {
 	c.Secret, c.Spec = maps.Clone(c.Secret), append([]byte(nil), c.Spec...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.kept == nil {
-		r.kept = map[types.NamespacedName]*keptClass{}
+	if r.entries == nil {
+		r.entries = map[types.NamespacedName]*cachedClass{}
 	}
-	if before := r.kept[key]; before != nil {
-		before.end.Stop()
+	if before := r.entries[key]; before != nil {
+		before.expiryTimer.Stop()
 	}
-	k := &keptClass{boundClass: c}
-	k.end = time.AfterFunc(classFor, func() { r.forget(key, c.versions) })
-	r.kept[key] = k
+	k := &cachedClass{boundClass: c}
+	k.expiryTimer = time.AfterFunc(classCacheTTL, func() { r.removeVersion(key, c.versions) })
+	r.entries[key] = k
 }
 
-// forget forgets a class at these versions.
-func (r *classReads) forget(key types.NamespacedName, versions string) {
+// removeVersion removes a class from the cache if it is cached at these versions.
+func (r *classCache) removeVersion(key types.NamespacedName, versions string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if k := r.kept[key]; k != nil && k.versions == versions {
-		k.end.Stop()
-		delete(r.kept, key)
+	if k := r.entries[key]; k != nil && k.versions == versions {
+		k.expiryTimer.Stop()
+		delete(r.entries, key)
 	}
 }

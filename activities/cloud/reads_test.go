@@ -22,23 +22,24 @@ import (
 	"millwright/provider"
 )
 
-// reader is an office whose API server counts what is read.
-type reader struct {
+// countingOffice is an office whose API server counts its reads.
+type countingOffice struct {
 	*activitiestest.Office
 	t      *testing.T
 	class  *v1alpha1.MachineClass
 	secret *corev1.Secret
 }
 
-func newReader(t *testing.T) *reader {
+func newCountingOffice(t *testing.T) *countingOffice {
 	t.Helper()
 	class, secret := activitiestest.WithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"token": "old"})
 	secret.UID, secret.ResourceVersion, class.ResourceVersion = "uid-b", "7", "5"
-	return &reader{activitiestest.NewOffice(t, class, secret), t, class, secret}
+	return &countingOffice{activitiestest.NewOffice(t, class, secret), t, class, secret}
 }
 
-// call creates an instance with the versions that a decision saw, and returns how many objects the call read.
-func (r *reader) call(versions string) (answer cloud.InstanceAnswer, read int, err error) {
+// createWithVersions creates an instance with the versions that a decision used, and returns how many objects the call
+// read.
+func (r *countingOffice) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
 	classes, secrets := r.Classes.(*machinefake.Clientset), r.Secrets.(*kubefake.Clientset)
 	classes.ClearActions()
@@ -49,12 +50,12 @@ func (r *reader) call(versions string) (answer cloud.InstanceAnswer, read int, e
 	return answer, len(classes.Actions()) + len(secrets.Actions()), err
 }
 
-func (r *reader) versions() string {
+func (r *countingOffice) currentVersions() string {
 	return observeclass.VersionOf(r.class) + observeclass.VersionOf(r.secret)
 }
 
-// rotate changes the Secret.
-func (r *reader) rotate(value string) {
+// rotateSecret changes the value of the Secret.
+func (r *countingOffice) rotateSecret(value string) {
 	r.t.Helper()
 	r.secret = r.secret.DeepCopy()
 	r.secret.ResourceVersion, r.secret.Data = r.secret.ResourceVersion+"1", map[string][]byte{"token": []byte(value)}
@@ -62,14 +63,14 @@ func (r *reader) rotate(value string) {
 	require.NoError(r.t, err)
 }
 
-func (r *reader) token() string {
+func (r *countingOffice) lastToken() string {
 	return string(r.Cloud.Classes[len(r.Cloud.Classes)-1].Secret["token"])
 }
 
-// onlyWith makes the cloud refuse every other token.
-func (r *reader) onlyWith(token string) {
+// acceptOnlyToken makes the cloud refuse every other token.
+func (r *countingOffice) acceptOnlyToken(token string) {
 	r.Cloud.Create = func(context.Context) (provider.Instance, error) {
-		if r.token() != token {
+		if r.lastToken() != token {
 			return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "wrong token")
 		}
 		return provider.Instance{ProviderID: "virtual:///1", NodeName: "n"}, nil
@@ -79,57 +80,57 @@ func (r *reader) onlyWith(token string) {
 func TestManyCallsReadAClassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReader(t)
+		r := newCountingOffice(t)
 		for i, want := range []int{2, 0, 0} {
-			_, read, err := r.call(r.versions())
+			_, read, err := r.createWithVersions(r.currentVersions())
 			require.NoError(t, err)
 			assert.Equal(t, want, read, "call %d", i)
-			assert.Equal(t, "old", r.token())
+			assert.Equal(t, "old", r.lastToken())
 			r.Cloud.Classes[i].Secret["token"] = []byte("changed by the provider")
 			r.Cloud.Classes[i].Spec = append(r.Cloud.Classes[i].Spec[:0], '!')
 		}
-		_, read, err := r.call("")
+		_, read, err := r.createWithVersions("")
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "a decision that did not see the Secret")
 
-		r.rotate("new")
-		_, read, err = r.call(r.versions())
+		r.rotateSecret("new")
+		_, read, err = r.createWithVersions(r.currentVersions())
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "another version")
-		assert.Equal(t, "new", r.token())
+		assert.Equal(t, "new", r.lastToken())
 
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		_, read, err = r.call(r.versions())
+		_, read, err = r.createWithVersions(r.currentVersions())
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "a Secret is not kept longer than calls need it")
 	})
 }
 
-// rotated returns a reader that has read a class whose Secret has changed since, and the versions that it has read. The
-// cloud takes the new token only.
-func rotated(t *testing.T) (r *reader, before string) {
+// newRotatedOffice returns an office that has read a class, and the versions that it read. The class's Secret has
+// changed since. The cloud accepts only the new token.
+func newRotatedOffice(t *testing.T) (r *countingOffice, before string) {
 	t.Helper()
-	r = newReader(t)
-	before = r.versions()
-	_, _, err := r.call(before)
+	r = newCountingOffice(t)
+	before = r.currentVersions()
+	_, _, err := r.createWithVersions(before)
 	require.NoError(t, err)
-	r.rotate("new")
-	r.onlyWith("new")
+	r.rotateSecret("new")
+	r.acceptOnlyToken("new")
 	return r, before
 }
 
-func TestAFailedCallWithAClassThatHasChangedIsMadeAgain(t *testing.T) {
+func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 	t.Parallel()
-	r, before := rotated(t)
-	_, read, err := r.call(before)
+	r, before := newRotatedOffice(t)
+	_, read, err := r.createWithVersions(before)
 	assert.Equal(t, 2, read, "after the failure")
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 
-	_, _, err = r.call(r.versions())
+	_, _, err = r.createWithVersions(r.currentVersions())
 	require.NoError(t, err)
-	r.onlyWith("newer")
-	answer, read, err := r.call(r.versions())
+	r.acceptOnlyToken("newer")
+	answer, read, err := r.createWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	assert.Equal(t, 2, read, "it is as new as can be")
 	assert.Equal(t, "Unauthenticated", answer.Problem.Reason)
@@ -137,12 +138,12 @@ func TestAFailedCallWithAClassThatHasChangedIsMadeAgain(t *testing.T) {
 
 func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	t.Parallel()
-	r := newReader(t)
-	_, read, err := r.call(r.versions())
+	r := newCountingOffice(t)
+	_, read, err := r.createWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.Cloud.HoldDeletions()
 	in := activitiestest.InstanceCall
-	in.Versions = r.versions()
+	in.Versions = r.currentVersions()
 	_, _, err = r.Patiently(r.DeleteInstance, in)
 	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
 	assert.Greater(t, r.Cloud.Calls(provider.MethodInstanceStatus), 5)
@@ -154,13 +155,13 @@ func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	)
 }
 
-func TestACallThatFailedWithAKeptClassReadsItAgain(t *testing.T) {
+func TestFailedCallWithCachedClassReadsClassAgain(t *testing.T) {
 	t.Parallel()
-	r, before := rotated(t)
+	r, before := newRotatedOffice(t)
 	in := activitiestest.InstanceCall
 	in.Versions = before
 	answer, _, err := r.Patiently(r.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Nil(t, answer.Problem)
-	assert.Equal(t, "new", r.token())
+	assert.Equal(t, "new", r.lastToken())
 }

@@ -59,7 +59,7 @@ func TestSecretsReachTheProvider(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
+func TestMissingClassOrSecretIsProblem(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		class           *v1alpha1.MachineClass
@@ -105,8 +105,9 @@ func TestWhatIsMissingIsAProblemForPeople(t *testing.T) {
 	})
 }
 
-// lent is a Secret of another namespace, with this annotation; empty: it has none.
-func lent(name, allows string) *corev1.Secret {
+// secretOfOtherNamespace returns a Secret of another namespace with the annotation allowed-class-namespaces. If allows
+// is empty, the Secret has no annotation.
+func secretOfOtherNamespace(name, allows string) *corev1.Secret {
 	s := activitiestest.Secret(name, map[string]string{"userData": "boot", "token": activitiestest.Canary})
 	s.Namespace = "credentials"
 	if allows != "" {
@@ -115,7 +116,7 @@ func lent(name, allows string) *corev1.Secret {
 	return s
 }
 
-// Whoever may write a class in a namespace gets no Secret of another one for it, unless the owner of the Secret says so.
+// A class may use a Secret of another namespace only if the owner of the Secret allows the class's namespace.
 func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	t.Parallel()
 	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
@@ -124,7 +125,7 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	})
 	for name, row := range map[string]struct {
 		allows  string
-		unasked bool // the flag of the worker
+		unasked bool // the worker has the flag that allows all Secrets
 		refused bool
 	}{
 		"no annotation":                     {"", false, true},
@@ -139,7 +140,7 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := activitiestest.Secret("a", map[string]string{"userData": "boot"})
-			o := activitiestest.NewOffice(t, class, a, lent("account", row.allows))
+			o := activitiestest.NewOffice(t, class, a, secretOfOtherNamespace("account", row.allows))
 			o.UnaskedSecrets = row.unasked
 			for _, step := range []any{o.CreateInstance, o.DeleteInstance} {
 				answer, err := o.Ask(step, activitiestest.InstanceCall)
@@ -155,19 +156,19 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 					React: kube.UntilCredential,
 				}}, answer)
 				assert.Empty(t, o.Cloud.Classes, "the cloud is not asked")
-				assertSilent(t, answer, err)
+				assertNoSecret(t, answer, err)
 			}
 		})
 	}
 }
 
-// A call that knows the versions reads nothing; the annotation is one of the things that a version covers.
-func TestAConsentThatIsTakenBackCountsFromTheNextCallOn(t *testing.T) {
+// A call that knows the versions reads nothing. A version also covers the annotation of a Secret.
+func TestRevokedConsentAppliesToNextCall(t *testing.T) {
 	t.Parallel()
 	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
 		c.SecretRef = activitiestest.SecretRef("credentials", "a")
 	})
-	secret := lent("a", "shop")
+	secret := secretOfOtherNamespace("a", "shop")
 	o := activitiestest.NewOffice(t, class, secret)
 	in := activitiestest.InstanceCall
 	in.Versions = observeclass.VersionOf(class) + observeclass.VersionOf(secret)
@@ -175,7 +176,7 @@ func TestAConsentThatIsTakenBackCountsFromTheNextCallOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, answer.Problem)
 
-	secret = lent("a", "")
+	secret = secretOfOtherNamespace("a", "")
 	secret.ResourceVersion = "2"
 	_, err = o.Secrets.CoreV1().Secrets("credentials").Update(t.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -186,8 +187,9 @@ func TestAConsentThatIsTakenBackCountsFromTheNextCallOn(t *testing.T) {
 	assert.Equal(t, "SecretNotAllowed", answer.Problem.Reason)
 }
 
-// assertSilent asserts that neither an answer nor a failure contains the canary, in any form that a history stores.
-func assertSilent(t *testing.T, answer cloud.InstanceAnswer, err error) {
+// assertNoSecret asserts that neither the answer nor the failure contains the canary, in any form that a history
+// stores.
+func assertNoSecret(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	t.Helper()
 	text, encodeErr := json.Marshal(answer)
 	require.NoError(t, encodeErr)
@@ -200,7 +202,7 @@ func assertSilent(t *testing.T, answer cloud.InstanceAnswer, err error) {
 	}
 }
 
-func TestNoSecretLeavesAnActivity(t *testing.T) {
+func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 	t.Parallel()
 	leak := "token " + activitiestest.Canary + " is not valid"
 	known := activitiestest.InstanceCall
@@ -226,9 +228,9 @@ func TestNoSecretLeavesAnActivity(t *testing.T) {
 				return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, fails
 			}
 			answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
-			assertSilent(t, answer, err)
+			assertNoSecret(t, answer, err)
 			answer, _, err = o.Patiently(o.CreateInstance, known)
-			assertSilent(t, answer, err)
+			assertNoSecret(t, answer, err)
 			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.Canary, "the provider has it")
 		})
 	}
@@ -261,14 +263,14 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 			require.NoError(t, details.Get(&detail))
 			detail.CreatesUntil = time.Time{}
 			assert.Equal(t, cloud.Attempt{Said: "the cloud was called"}, detail, "a heartbeat says nothing else")
-			if heartbeats++; heartbeats == 2 { // the first one is sent before the call
-				cancel() // as the SDK does after such an answer to a heartbeat
+			if heartbeats++; heartbeats == 2 { // the first heartbeat is sent before the call
+				cancel() // the SDK cancels the context if a heartbeat's answer requests a cancellation
 			}
 		})
 		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.InstanceCall)
 		require.Error(t, err)
-		// The SDK's test environment passes on a heartbeat each 30 s; our workers set this interval to HeartbeatEvery.
+		// The SDK's test environment sends a heartbeat every 30 s; Millwright's workers set the interval to HeartbeatEvery.
 		assert.Equal(t, 30*time.Second, ended.Sub(called), "the next heartbeat brings the cancellation")
-		assertSilent(t, cloud.InstanceAnswer{}, err)
+		assertNoSecret(t, cloud.InstanceAnswer{}, err)
 	})
 }

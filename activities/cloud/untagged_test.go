@@ -13,9 +13,9 @@ import (
 	"millwright/provider"
 )
 
-// takenOver is a provider's worker after another controller has made an instance for machine m: with its name, without
-// its UID.
-func takenOver(t *testing.T, machines ...runtime.Object) (o *activitiestest.Office, id string) {
+// newTakenOverOffice returns a provider's worker after another controller has created an instance for machine m. The
+// instance has the machine's name, but not its UID.
+func newTakenOverOffice(t *testing.T, machines ...runtime.Object) (o *activitiestest.Office, id string) {
 	t.Helper()
 	o = activitiestest.NewOffice(t, activitiestest.Class())
 	for _, m := range machines {
@@ -28,13 +28,13 @@ func takenOver(t *testing.T, machines ...runtime.Object) (o *activitiestest.Offi
 	).ProviderID
 }
 
-func named(id string) *v1alpha1.Machine {
-	return activitiestest.Machine("other", elsewhere("uid-other", id))
+func machineWithProviderID(id string) *v1alpha1.Machine {
+	return activitiestest.Machine("other", inOtherNamespace("uid-other", id))
 }
 
 func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	t.Parallel()
-	o, id := takenOver(t, activitiestest.Machine("m"), named("fake:///of-its-own"))
+	o, id := newTakenOverOffice(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
 	for range 2 {
 		answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 
 func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	o, _ := takenOver(t, activitiestest.Machine("m"), named("fake:///i-1"))
+	o, _ := newTakenOverOffice(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
 	answer, err := o.Ask(o.CreateInstance, activitiestest.InstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
@@ -62,9 +62,9 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	assert.Len(t, o.Cloud.Instances(), 1, "it is not this machine's")
 }
 
-func TestAMachineOfAnotherControllerTakesItsInstanceAlong(t *testing.T) {
+func TestDeletionIncludesInstanceOfOtherController(t *testing.T) {
 	t.Parallel()
-	o, _ := takenOver(t, activitiestest.Machine("m"))
+	o, _ := newTakenOverOffice(t, activitiestest.Machine("m"))
 	for range 2 {
 		_, err := o.Ask(o.DeleteInstance, activitiestest.InstanceCall)
 		require.NoError(t, err)

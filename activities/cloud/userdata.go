@@ -19,14 +19,14 @@ import (
 // userDataKey is the key of the user data in a class's Secret.
 const userDataKey = "userData"
 
-// The placeholders in user data.
+// Placeholders in user data.
 const (
 	tokenPlaceholder   = "<<BOOTSTRAP_TOKEN>>"
 	machinePlaceholder = "<<MACHINE_NAME>>"
 )
 
-// noUserData is the problem of a class whose Secret lacks the user data.
-func noUserData(class provider.Class) *kube.Problem {
+// noUserDataProblem is the problem of a class whose Secret lacks the user data.
+func noUserDataProblem(class provider.Class) *kube.Problem {
 	return kube.ClassProblem(
 		v1alpha1.ReasonSecretInvalid,
 		"the Secret of MachineClass %s has no key %s",
@@ -35,11 +35,11 @@ func noUserData(class provider.Class) *kube.Problem {
 	)
 }
 
-// userData returns the user data of a machine's instance: that of its class with the placeholders replaced. A Secret
-// without the key is a problem for people; an empty value is not. A token that does not exist or is not usable is a
-// problem that may pass, because the next attempt makes another token. The result is secret, and so is the token, which
-// is returned too.
-func (p *Provider) userData(
+// instanceUserData returns the user data of a machine's instance: the user data of its class with the placeholders
+// replaced. A Secret without the key userData is a problem for people; an empty value is not. A token that does not
+// exist or is not usable is a retryable problem, because the next attempt makes another token. The results data and
+// token are secret.
+func (p *Provider) instanceUserData(
 	ctx context.Context,
 	class provider.Class,
 	machine string,
@@ -48,9 +48,9 @@ func (p *Provider) userData(
 ) (data []byte, token string, problem *kube.Problem, err error) {
 	template, found := class.Secret[userDataKey]
 	if !found {
-		return nil, "", noUserData(class), nil
+		return nil, "", noUserDataProblem(class), nil
 	}
-	token, err = p.token(ctx, ref, now)
+	token, err = p.bootstrapToken(ctx, ref, now)
 	if gone, is := kube.Failure(err, kube.TypeTokenGone); is {
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
@@ -62,11 +62,12 @@ func (p *Provider) userData(
 	if err != nil {
 		return nil, "", nil, err
 	}
-	return render(template, machine, token), token, nil, nil
+	return renderUserData(template, machine, token), token, nil, nil
 }
 
-// token reads a bootstrap token in the form that an instance presents; empty when the machine needs none.
-func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) (string, error) {
+// bootstrapToken reads a bootstrap token in the form that an instance presents. bootstrapToken returns "" if the
+// machine needs no token.
+func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now time.Time) (string, error) {
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
@@ -95,20 +96,20 @@ func (p *Provider) token(ctx context.Context, ref kube.TokenRef, now time.Time) 
 	return token, nil
 }
 
-// render returns the user data with the placeholders replaced, in plain and in URL-encoded form, which some formats of
-// user data need; an encoded placeholder gets an encoded value. Without a token, its placeholders stay. The given slice
-// is not changed.
-func render(userData []byte, machine string, token string) []byte {
-	pairs := placeholder(machinePlaceholder, machine)
+// renderUserData returns the user data with the placeholders replaced, in plain and in URL-encoded form. Some formats
+// of user data need the URL-encoded form; an encoded placeholder gets an encoded value. If token is empty, the token's
+// placeholders stay. renderUserData does not change userData.
+func renderUserData(userData []byte, machine string, token string) []byte {
+	pairs := placeholderForms(machinePlaceholder, machine)
 	if token != "" {
-		pairs = append(pairs, placeholder(tokenPlaceholder, token)...)
+		pairs = append(pairs, placeholderForms(tokenPlaceholder, token)...)
 	}
 	return []byte(strings.NewReplacer(pairs...).Replace(string(userData)))
 }
 
-// hasPlace reports whether user data has a placeholder in one of its forms.
-func hasPlace(userData []byte, name string) bool {
-	forms := placeholder(name, "")
+// hasPlaceholder reports whether user data has a placeholder in one of its forms.
+func hasPlaceholder(userData []byte, name string) bool {
+	forms := placeholderForms(name, "")
 	for i := 0; i < len(forms); i += 2 {
 		if bytes.Contains(userData, []byte(forms[i])) {
 			return true
@@ -117,9 +118,9 @@ func hasPlace(userData []byte, name string) bool {
 	return false
 }
 
-// placeholder returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of an
-// encoding may be in upper or lower case.
-func placeholder(name, value string) []string {
+// placeholderForms returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of a
+// URL-encoded form may be in upper or lower case.
+func placeholderForms(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)
 	return []string{name, value, encoded, encodedValue, small, encodedValue}

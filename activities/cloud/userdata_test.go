@@ -19,8 +19,8 @@ import (
 	"millwright/provider"
 )
 
-// theToken is the token that an instance presents after a boot with tokenSecret.
-func theToken() string {
+// bootToken is the token that an instance presents if the instance boots with TokenSecret.
+func bootToken() string {
 	s := activitiestest.TokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 }
@@ -29,8 +29,8 @@ func tokenRef() kube.TokenRef {
 	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.TokenSecret().Name}
 }
 
-// userData renders the user data of the class small with the token of tokenSecret.
-func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
+// renderTestUserData renders the user data of the class small with the token of TokenSecret.
+func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
 	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.TokenSecret())}
 	data, problem, err := cloud.UserData(
@@ -46,21 +46,21 @@ func userData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, 
 func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + theToken() + " b " + theToken()},
-		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + theToken() + "&b=" + theToken()},
-		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + theToken()},
-		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", theToken() + " " + theToken()},
+		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + bootToken() + " b " + bootToken()},
+		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + bootToken() + "&b=" + bootToken()},
+		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + bootToken()},
+		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", bootToken() + " " + bootToken()},
 		"no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
 		"an empty value":             {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
 			require.NoError(t, err)
 			assert.Nil(t, problem)
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertNoKey(t, tokenRef()) })
+	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, tokenRef()) })
 	t.Run("no target", func(t *testing.T) {
 		p := &cloud.Provider{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
@@ -83,24 +83,24 @@ func TestMachineNameInUserData(t *testing.T) {
 		"machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
 		"machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
 		"machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
-		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + theToken()},
+		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + bootToken()},
 		"none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, problem, err := userData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
+			got, problem, err := renderTestUserData(t, provider.Secret{"userData": []byte(row.data)}, tokenRef())
 			require.NoError(t, err)
 			assert.Nil(t, problem)
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertNoKey(t, kube.TokenRef{}) })
+	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, kube.TokenRef{}) })
 }
 
-// assertNoKey asserts that a Secret without user data is a problem for people, also when no class names a Secret.
-func assertNoKey(t *testing.T, token kube.TokenRef) {
+// assertUserDataMissing asserts that a Secret without user data, or no Secret, is a problem for people.
+func assertUserDataMissing(t *testing.T, token kube.TokenRef) {
 	t.Helper()
 	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.Canary)}} {
-		data, problem, err := userData(t, secret, token)
+		data, problem, err := renderTestUserData(t, secret, token)
 		require.NoError(t, err)
 		assert.Empty(t, data)
 		assert.Equal(t, &kube.Problem{
@@ -111,7 +111,7 @@ func assertNoKey(t *testing.T, token kube.TokenRef) {
 	}
 }
 
-func TestRenderLeavesTheSecretAsItIs(t *testing.T) {
+func TestRenderDoesNotChangeSecret(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>>", "nothing to replace"} {
 		data := []byte(text)
@@ -123,13 +123,13 @@ func TestRenderLeavesTheSecretAsItIs(t *testing.T) {
 	}
 }
 
-func TestATokenIsEncodedWhereItsPlaceholderIs(t *testing.T) {
+func TestEncodedPlaceholderGetsEncodedToken(t *testing.T) {
 	t.Parallel()
 	data := []byte("<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>> %3c%3cBOOTSTRAP_TOKEN%3e%3e")
 	assert.Equal(t, "a&b a%26b c/d c%2Fd", string(cloud.Render(data, "a&b", "c/d")))
 }
 
-func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
+func TestUnusableTokenIsProblem(t *testing.T) {
 	t.Parallel()
 	where := activitiestest.KubeSystem + "/" + activitiestest.TokenSecret().Name
 	class := provider.Class{
@@ -162,7 +162,7 @@ func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 				p.Tokens = nil
 			}
 			data, problem, err := cloud.UserData(t.Context(), p, class, "m", tokenRef())
-			if row.change != nil { // the workflow makes the token again; the other errors may pass, and are retried
+			if row.change != nil { // for a changed token, the workflow makes a new token; other errors are retried
 				require.NoError(t, err)
 				require.Equal(
 					t,
@@ -177,12 +177,12 @@ func TestATokenThatCannotBeUsedIsShown(t *testing.T) {
 			assert.Nil(t, problem)
 			assert.Empty(t, data)
 			assert.NotContains(t, err.Error(), string(s.Data["token-secret"]))
-			assertSilent(t, cloud.InstanceAnswer{}, err)
+			assertNoSecret(t, cloud.InstanceAnswer{}, err)
 		})
 	}
 }
 
-func TestUserDataWithoutAPlaceForAToken(t *testing.T) {
+func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		data      string

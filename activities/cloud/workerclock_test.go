@@ -14,7 +14,7 @@ import (
 	"millwright/activities/kube"
 )
 
-// An instance boots with a token that is valid by the clock of the server, and with no other.
+// An instance boots only with a token that is valid by the server's clock.
 func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
@@ -22,7 +22,7 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					k := activitiestest.Worker{Ahead: ahead}
-					o, in := booting(
+					o, in := newBootOffice(
 						t,
 						map[string]string{"userData": bootTemplate},
 						activitiestest.TokenSecret(func(s *corev1.Secret) {

@@ -5,4 +5,4 @@ import (
 	"millwright/activities/kube"
 )
 
-func acts(k *kube.Kube) *deployment.Activities { return &deployment.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *deployment.Activities { return &deployment.Activities{Kube: k} }

@@ -16,23 +16,23 @@ import (
 	"millwright/observe/cache"
 )
 
-// ofFormer gives a set the labels of a set that a deployment of the same name had created.
-func ofFormer(s *v1alpha1.MachineSet) {
+// withLabelsOfFormerDeployment gives a set the labels that a former deployment of the same name gave to its sets.
+func withLabelsOfFormerDeployment(s *v1alpha1.MachineSet) {
 	s.Labels = map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: "4711"}
 	s.Spec.Template.Labels = s.Labels
 }
 
-// ofRestored gives a set the reference to its deployment from before a restore.
-func ofRestored(s *v1alpha1.MachineSet) {
+// ownedByRestoredDeployment gives a set an owner reference to its deployment with the UID from before a restore.
+func ownedByRestoredDeployment(s *v1alpha1.MachineSet) {
 	before := activitiestest.Deployment("d", 2)
 	before.UID = "uid-before-the-restore"
 	activitiestest.OwnedBy[*v1alpha1.MachineSet](before)(s)
 }
 
-func unselected(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }
+func withOtherLabels(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }
 
 func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Release: decision.Release, Adopt: decision.Adopt},
 	})
 	return err
@@ -41,11 +41,11 @@ func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decisi
 func TestAdoptSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2)
-	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ofRestored} {
+	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ownedByRestoredDeployment} {
 		for _, live := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, live %t", name, live), func(t *testing.T) {
-				s := activitiestest.Set("s", 2, ofFormer, restored)
-				w := activitiestest.NewWorld(t, d, s, activitiestest.Set("others", 2, unselected))
+				s := activitiestest.Set("s", 2, withLabelsOfFormerDeployment, restored)
+				w := activitiestest.NewWorld(t, d, s, activitiestest.Set("others", 2, withOtherLabels))
 				read := kube.Read{Ref: activitiestest.Ref(d), Live: live}
 				decision := activitiestest.DecideDeployment(w, read)
 				assert.Equal(
@@ -62,7 +62,7 @@ func TestAdoptSets(t *testing.T) {
 				assert.Equal(
 					t,
 					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
-					w.Told(),
+					w.NewEvents(),
 				)
 				assert.Equal(t, []string{"update machinesets"}, w.Writes())
 				w.Settle()
@@ -73,7 +73,7 @@ func TestAdoptSets(t *testing.T) {
 			})
 		}
 	}
-	s := activitiestest.Set("s", 2, ofFormer)
+	s := activitiestest.Set("s", 2, withLabelsOfFormerDeployment)
 	adopt := rollout.Decision{
 		SetChanges: rollout.SetChanges{Adopt: []rollout.Target{{Name: "s", UID: "uid-s", Version: "900"}}},
 	}
@@ -85,7 +85,11 @@ func TestAdoptSets(t *testing.T) {
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("not one that is being deleted", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, d, activitiestest.Set("s", 2, ofFormer, activitiestest.Going[*v1alpha1.MachineSet]))
+		w := activitiestest.NewWorld(
+			t,
+			d,
+			activitiestest.Set("s", 2, withLabelsOfFormerDeployment, activitiestest.Going[*v1alpha1.MachineSet]),
+		)
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Adopt)
 	})
 	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
@@ -98,9 +102,9 @@ func TestAdoptSets(t *testing.T) {
 		assert.True(t, metav1.IsControlledBy(w.Set("s"), d))
 	})
 	t.Run("a set that no cache has yet, and that has the name, is adopted later and is no collision", func(t *testing.T) {
-		name, _ := nameOf(t, d, nil)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set(name, 2, ofFormer))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		name, _ := setNameOf(t, d, nil)
+		w := activitiestest.NewWorld(t, d, activitiestest.Set(name, 2, withLabelsOfFormerDeployment))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Deployment("d").Status.CollisionCount)
 	})
@@ -109,7 +113,7 @@ func TestAdoptSets(t *testing.T) {
 func TestReleaseSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2)
-	s := activitiestest.Owned(d, "s", 2, unselected)
+	s := activitiestest.Owned(d, "s", 2, withOtherLabels)
 	w := activitiestest.NewWorld(t, d, s)
 	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout
 	assert.Equal(
@@ -123,7 +127,7 @@ func TestReleaseSets(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"},
-		w.Told(),
+		w.NewEvents(),
 	)
 	w.Settle()
 	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Create)
@@ -137,7 +141,7 @@ func TestReleaseSets(t *testing.T) {
 	})
 	t.Run("sets that lose their labels again and again do not become more and more", func(t *testing.T) {
 		lost := func(name string) *v1alpha1.MachineSet {
-			return activitiestest.Set(name, 2, unselected, releasedBy("uid-d"))
+			return activitiestest.Set(name, 2, withOtherLabels, withReleasedBy("uid-d"))
 		}
 		one := activitiestest.NewWorld(t, d, lost("a"))
 		assert.NotNil(
@@ -156,7 +160,7 @@ func TestReleaseSets(t *testing.T) {
 	})
 }
 
-func releasedBy(uid string) func(*v1alpha1.MachineSet) {
+func withReleasedBy(uid string) func(*v1alpha1.MachineSet) {
 	return func(s *v1alpha1.MachineSet) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, uid)
 	}

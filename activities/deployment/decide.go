@@ -20,48 +20,49 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Input says how fresh the facts of a deployment's decision must be, and for which workflow it is made.
+// Input says how fresh the facts of a deployment's decision must be, and which workflow makes the decision.
 type Input struct {
 	kube.Read
-	// WorkflowID of a rollout: as long as it is open, the deployment's status must name it. Empty for other workflows.
+	// WorkflowID is the ID of a rollout's workflow; empty for other workflows. While the rollout is open, the deployment's
+	// status must name this ID.
 	WorkflowID string
-	// Over is the workflow ID of a rollout that has ended, although the deployment's status may still name it. Empty: none
-	// is known.
+	// Over is the workflow ID of a rollout that has ended, although the deployment's status may still name the rollout.
+	// Empty: no ended rollout is known.
 	Over string
 }
 
-// Decision is what a MachineDeployment needs next.
+// Decision is the next need of a MachineDeployment.
 type Decision struct {
-	Gone    bool               // the object does not exist any more: only the reason in Pending is set besides
-	Pending attention.Decision // the pending work; calm when there is none
+	Gone    bool               // the object no longer exists: only Gone and the reason in Pending are set
+	Pending attention.Decision // pending work; the zero value means no work
 	Version string             // resourceVersion of the deployment that was read
-	// Generation is its metadata.generation.
+	// Generation is the deployment's metadata.generation.
 	Generation int64 `json:",omitzero"`
-	// Operation is the workflow ID of the rollout that the status names, open or not; empty when it names none.
+	// Operation is the workflow ID of the rollout that the status names, open or closed; empty if the status names none.
 	Operation   string
 	Rollout     rollout.Decision
-	Prepare     bool // our finalizer is missing
-	Release     bool // no set is left of a deployment that is being deleted
-	Replace     bool // replacements are to be granted, marked or ended
-	ReplaceHeld bool // machines are due for replacement, and none may be replaced now
-	// ReplaceHeldUntil is when to decide again, because held machines may be replaced then; zero: that depends on another
-	// change.
+	Prepare     bool // Millwright's finalizer is missing
+	Release     bool // the deployment is being deleted and has no set
+	Replace     bool // replacements must be granted, marked or ended
+	ReplaceHeld bool // machines are due for replacement, but none may be replaced now
+	// ReplaceHeldUntil is the time of the next decision, when held machines may be replaced. Zero: the next decision
+	// depends on another change.
 	ReplaceHeldUntil time.Time
-	Report           bool             // the status does not show what was read
-	Blocked          explain.Summary  `json:",omitzero"` // what blocks the deployment, its sets and its machines
-	Picture          Picture          // for people
-	Seen             kube.MinVersions // versions that were read; a later decision must not read older ones
+	Report           bool             // the status is out of date
+	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
+	Picture          Picture          // shown to people
+	Seen             kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
 // Picture shows people the progress of a deployment.
 type Picture struct {
 	Wanted  int
 	Counts  rollout.Counts
-	Old     int    // machines of other templates, including those that are being deleted
-	Blocked string // reason why machines get no instance; empty when nothing blocks
+	Old     int    // machines of other templates, also machines that are being deleted
+	Blocked string // reason why machines get no instance; empty: not blocked
 	Sets    []SetPicture
 }
 
@@ -71,15 +72,15 @@ type SetPicture struct {
 	Revision  int64
 	Current   bool
 	Replicas  int
-	Machines  int // including those that are being deleted
+	Machines  int // also machines that are being deleted
 	Available int
 	Deleting  int
 }
 
-// mostSets bounds the lines of a picture. Source: what fits on a screen, and into a decision of 16 KiB.
-const mostSets = 10
+// maxPictureSets limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16 KiB.
+const maxPictureSets = 10
 
-// DecideDeployment reads a deployment with its sets and machines, and returns what to do next.
+// DecideDeployment reads a deployment with its sets and machines, and returns the next step.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
 	tree, err := ReadTree(ctx, a.Kube, in.Read)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	observed := observedeployment.Observed(tree, now)
 	plan := rollout.Plan(observed)
 	d := Planned(deployment, observed, plan)
-	d.Operation, d.Seen = observedeployment.Named(deployment), versions(tree)
+	d.Operation, d.Seen = observedeployment.Named(deployment), treeVersions(tree)
 	d.Prepare = !observed.Deleting && !observed.Finalizer
 	hold := ""
 	if observed.MCM.Due+observed.MCM.Replacing > 0 && !observed.Deleting {
@@ -115,7 +116,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	return d, nil
 }
 
-// Planned returns what a plan says about a deployment, of either family of kinds.
+// Planned converts a plan into the decision about a deployment, of either family of kinds.
 func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.Planned) Decision {
 	return Decision{
 		Pending:    plan.Pending,
@@ -123,19 +124,19 @@ func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.P
 		Generation: deployment.GetGeneration(),
 		Rollout:    plan.Decision,
 		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    pictureOf(observed, plan.Status.Counts),
+		Picture:    newPicture(observed, plan.Status.Counts),
 	}
 }
 
-// Unreported reports whether the status of a deployment has to be written. named is the operation in the status, and
-// said reports whether the status says what blocks the deployment.
+// Unreported reports whether the status of a deployment must be written. named is the operation in the status. said is
+// true if the status names what blocks the deployment.
 func Unreported(in Input, plan rollout.Planned, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
 	calm := plan.Pending.Calm() && !blocked.Blocked()
-	return plan.Unreported || misnamed(named, calm, in.WorkflowID) || !said
+	return plan.Unreported || namesWrongOperation(named, calm, in.WorkflowID) || !said
 }
 
-// misnamed reports whether a status names another operation than the one that is running.
-func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
+// namesWrongOperation reports whether a status names another operation than the running operation.
+func namesWrongOperation(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	switch {
 	case calm:
 		return named != nil
@@ -146,8 +147,8 @@ func misnamed(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	}
 }
 
-// pictureOf shows the current set, and the sets that have machines or want some, the newest first.
-func pictureOf(o rollout.Observed, counts rollout.Counts) Picture {
+// newPicture shows the current set, and the sets that have machines or desired replicas, the newest first.
+func newPicture(o rollout.Observed, counts rollout.Counts) Picture {
 	p := Picture{Wanted: o.Replicas, Counts: counts}
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
@@ -171,15 +172,16 @@ func pictureOf(o rollout.Observed, counts rollout.Counts) Picture {
 			p.Old += line.Machines
 		}
 		p.Blocked = cmp.Or(p.Blocked, s.Failure.Reason)
-		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < mostSets {
+		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < maxPictureSets {
 			p.Sets = append(p.Sets, line)
 		}
 	}
 	return p
 }
 
-// versions returns the versions of a deployment and its sets and machines, and of the sets that it may adopt.
-func versions(f observedeployment.Tree) kube.MinVersions {
+// treeVersions returns the resource versions of a deployment, its sets and machines, and the sets that the deployment
+// may adopt.
+func treeVersions(f observedeployment.Tree) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
 	if f.Policy != nil {
 		seen.Raise(cache.Policies, f.Policy.ResourceVersion)
@@ -193,9 +195,9 @@ func versions(f observedeployment.Tree) kube.MinVersions {
 	return seen
 }
 
-// ReadTree returns a deployment with its sets and machines, as fresh as asked for; Deployment is nil when the
-// deployment is gone. After a live read of the sets, the machines are read live too, because a decision about sets must
-// not use older ones.
+// ReadTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
+// Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well: a
+// decision about live sets must not use older machines.
 func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeployment.Tree, error) {
 	if !a.Ours(in) {
 		return observedeployment.Tree{}, nil
@@ -222,7 +224,7 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeploymen
 	if tree.Policy, err = a.Cluster.LivePolicyOf(ctx, d); err != nil {
 		return observedeployment.Tree{}, err
 	}
-	// a list by labels misses machines whose labels have just changed, so its version proves nothing
+	// a list by labels misses machines whose labels have just changed, so the list's version proves nothing
 	tree.Members, tree.Read = nil, ""
 	for _, set := range tree.Sets {
 		related, err := observeset.ReadLive(ctx, a.Cluster, set)
@@ -234,8 +236,8 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.Read) (observedeploymen
 	return tree, nil
 }
 
-// FinalizeDeployment adds our finalizer to a deployment, or removes it from a deployment that is being deleted and has
-// no set left. It returns the version to wait for.
+// FinalizeDeployment adds Millwright's finalizer to a deployment, or removes the finalizer from a deployment that is
+// being deleted and has no set. The result is the resource version of the deployment.
 func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.Read) (string, error) {
 	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// revised gives a deployment or set its revision.
-func revised[T metav1.Object](revision string) func(T) {
+// withRevision gives a deployment or set its revision.
+func withRevision[T metav1.Object](revision string) func(T) {
 	return func(o T) {
 		annotations := maps.Clone(o.GetAnnotations())
 		if annotations == nil {
@@ -33,8 +33,8 @@ func revised[T metav1.Object](revision string) func(T) {
 	}
 }
 
-// settled returns a set of a deployment that has reached its size and has the annotations that its deployment writes.
-func settled(
+// settledSet returns a set that has reached its desired size and has the annotations that its deployment writes.
+func settledSet(
 	d *v1alpha1.MachineDeployment,
 	name string,
 	replicas int32,
@@ -43,14 +43,14 @@ func settled(
 	s := activitiestest.Counted(activitiestest.Owned(d, name, replicas), replicas, replicas)
 	s.Status.ObservedReplicas = replicas
 	observedeployment.FollowDeployment(s, d)
-	revised[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
+	withRevision[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
 	s.Annotations[v1alpha1.AnnotationDesiredReplicas] = strconv.Itoa(int(d.Spec.Replicas))
 	s.Annotations[v1alpha1.AnnotationMaxReplicas] = strconv.Itoa(int(d.Spec.Replicas) + 1)
 	return activitiestest.With(s, change)
 }
 
-// staffed returns a set with its machines, which run: set-0, set-1 and so on.
-func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
+// setWithMachines returns a set with its running machines: set-0, set-1 and so on.
+func setWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range s.Spec.Replicas {
 		m := activitiestest.Machine(
@@ -63,11 +63,11 @@ func staffed(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtim
 	return objects
 }
 
-// calmDeployment returns a world with a calm deployment of so many machines and its set d-1.
-func calmDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+// newIdleDeployment returns a world with an idle deployment of the given size and its set d-1.
+func newIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	d := activitiestest.Deployment("d", replicas, revised[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", replicas)), d)...)
+	d := activitiestest.Deployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", replicas)), d)...)
 	activitiestest.ReportDeployment(
 		w,
 		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}},
@@ -88,9 +88,9 @@ func TestDecideDeployment(t *testing.T) {
 		assert.False(t, decision.Rollout.Rolling, "nothing gives way")
 	})
 	t.Run("gives its set its size", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 1)), d)...),
+			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 1)), d)...),
 			activitiestest.Read(d),
 		)
 		require.Len(t, decision.Rollout.Resize, 1)
@@ -102,7 +102,7 @@ func TestDecideDeployment(t *testing.T) {
 		)
 	})
 	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
-		w, d := calmDeployment(t, 3)
+		w, d := newIdleDeployment(t, 3)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		assert.Equal(t, attention.Nothing, decision.Pending.Need)
 		assert.True(t, decision.Rollout.Complete)
@@ -112,9 +112,9 @@ func TestDecideDeployment(t *testing.T) {
 		)
 	})
 	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...),
+			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 3, activitiestest.Former)), d)...),
 			activitiestest.Read(d),
 		)
 		assert.Equal(
@@ -131,11 +131,11 @@ func TestDecideDeployment(t *testing.T) {
 		d := activitiestest.Deployment(
 			"d",
 			3,
-			revised[*v1alpha1.MachineDeployment]("1"),
+			withRevision[*v1alpha1.MachineDeployment]("1"),
 			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 		)
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(staffed(settled(d, "d-1", 3, activitiestest.Former)), d)...),
+			activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", 3, activitiestest.Former)), d)...),
 			activitiestest.Read(d),
 		)
 		assert.True(t, decision.Rollout.NoSet)
@@ -182,7 +182,7 @@ func TestDecideDeployment(t *testing.T) {
 	})
 	t.Run("says what was read", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
-		w := activitiestest.NewWorld(t, append(staffed(activitiestest.Owned(d, "d-1", 1)), d)...)
+		w := activitiestest.NewWorld(t, append(setWithMachines(activitiestest.Owned(d, "d-1", 1)), d)...)
 		for _, in := range []kube.Read{activitiestest.Read(d), activitiestest.Live(d)} {
 			assert.Equal(
 				t,
@@ -198,20 +198,24 @@ func TestFinalizeDeployment(t *testing.T) {
 	t.Run("puts our finalizer on", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.Bare)
 		w := activitiestest.NewWorld(t, d)
-		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d)))
+		assert.Equal(
+			t,
+			"1001",
+			activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d)),
+		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
 	})
 	t.Run("takes it off when no set is left", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 		d.Finalizers = append(d.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, d, activitiestest.Set("foreign", 1))
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Deployment("d").Finalizers)
 	})
 	t.Run("keeps it until then", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.Going[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0, activitiestest.Going[*v1alpha1.MachineSet]))
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
@@ -219,14 +223,14 @@ func TestFinalizeDeployment(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		w.Hold()
 		w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeDeployment, activitiestest.Read(d))
+		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.Read(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 2))
 		_, err := activitiestest.Run[string](
 			w,
-			acts(w.Kube).FinalizeDeployment,
+			newActivities(w.Kube).FinalizeDeployment,
 			kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 2))},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)

@@ -19,8 +19,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// object is an object of a family: *v1alpha1.MachineSet, for example.
-type object interface {
+// familyObject is an object of a family, such as *v1alpha1.MachineSet.
+type familyObject interface {
 	comparable
 	metav1.Object
 	runtime.Object
@@ -41,44 +41,46 @@ type Client[O any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Family is a table for one family of kinds: how its deployments D and its sets S are read and written. MCM's kinds
-// have one table, the kinds of Cluster API another (activities/capi/deployment); the methods in this file serve both.
-type Family[D, S object] struct {
+// Family holds the functions that differ between two families of kinds: MCM's kinds, and the kinds of Cluster API
+// (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file serve both
+// families.
+type Family[D, S familyObject] struct {
 	Kube        *kube.Kube
 	Deployments func(namespace string) Client[D]
 	Sets        func(namespace string) Client[S]
-	Kind        string            // kind of a deployment, as errors name it
-	Resources   [2]cache.Resource // of deployments and of sets, as MinVersions names them
+	Kind        string            // kind of a deployment in error messages
+	Resources   [2]cache.Resource // resources of deployments and sets, as keys of MinVersions
 
-	Cached     func(key string) (D, bool) // a deployment from the cache, for events
+	Cached     func(key string) (D, bool) // returns a deployment from the cache, for events
 	Ours       func(D) bool               // Millwright reconciles the deployment
-	Selects    func(D, S) bool            // the selector of the deployment matches the labels of the set
-	Free       func(S, D) bool            // no object that exists controls the set
+	Selects    func(D, S) bool            // the deployment's selector matches the set's labels
+	Free       func(S, D) bool            // no existing object controls the set
 	Take       func(S, D)                 // makes the deployment the controller of the set
 	Replicas   func(S) int                // spec.replicas
 	AllowScale func(allow bool) map[string]any
-	// Resized returns the annotations of a set that gets a size. actedOn is the size that the set has acted on.
+	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set has acted on.
 	Resized func(r rollout.Resize, actedOn int) map[string]any
 	ActedOn func(S) int // the size that the set has acted on
-	// Follow copies to a set the fields that follow the deployment. It reports whether that changed the set, and whether
-	// the set is the current one.
+	// Follow copies to a set the fields that follow the deployment. Follow reports whether the set changed, and whether
+	// the set is the current set.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
-	Revision, History string // keys of the annotations with the revision of a set, and with its former revisions
+	Revision, History string // keys of the annotations with a set's revision and its former revisions
 	Rollbacks[D, S]
 }
 
-// Rollbacks is how a family returns to the template of a former set.
-type Rollbacks[D, S object] struct {
-	Asked        func(D) bool                                       // a person asks for a rollback
-	Forget       func(D)                                            // removes that request
-	Former       func(ctx context.Context, ref kube.Ref) (S, error) // the set to return to; it is a Conflict if that is not possible
+// Rollbacks holds the functions with which a family returns to the template of a former set.
+type Rollbacks[D, S familyObject] struct {
+	Asked  func(D) bool // a person requests a rollback
+	Forget func(D)      // removes the request
+	// Former returns the set whose template returns; if the set cannot be used, Former fails with a Conflict.
+	Former       func(ctx context.Context, ref kube.Ref) (S, error)
 	SameTemplate func(D, S) bool
 	ReturnTo     func(d D, set S, automatic bool, now time.Time)
 }
 
-// At reads a deployment. If Millwright does not reconcile it any more, or it does not have the version that the
-// decision saw (empty: any), that is a Conflict.
+// At reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict, and so does a
+// deployment whose resource version is not the given one (empty: any version).
 func (f Family[D, S]) At(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.LiveAt(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
@@ -87,8 +89,8 @@ func (f Family[D, S]) At(ctx context.Context, ref kube.Ref, version string) (D, 
 	return d, err
 }
 
-// WriteRevision writes the revision of a deployment's current set on the deployment, and removes the record of an
-// automatic rollback to another set.
+// WriteRevision annotates a deployment with the revision of its current set, and removes the record of an automatic
+// rollback to another set.
 func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set S, versions kube.MinVersions) error {
 	annotations := map[string]any{f.Revision: set.GetAnnotations()[f.Revision]}
 	if d.GetAnnotations()[f.Revision] == annotations[f.Revision] {
@@ -110,20 +112,20 @@ func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set 
 	return nil
 }
 
-// Change changes and deletes sets that still are as the decision saw them; a set that is not is a Conflict. Within 2 s
-// of the decision a resize also succeeds for a set that changed, if its spec.replicas is still From. Running it twice
-// changes once, and is a Conflict then. It returns the versions to wait for.
+// Change changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception: within
+// 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and fails
+// with a Conflict. The result holds the resource versions of the written objects.
 func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter[D, S]{f, kube.ServerClock(ctx), in.Deployment, kube.MinVersions{}}
-	follow := func(ctx context.Context, t rollout.Target) error { return w.follow(ctx, t, nil) }
+	follow := func(ctx context.Context, t rollout.Target) error { return w.followDeployment(ctx, t, nil) }
 	steps := []struct {
 		sets []rollout.Target
 		do   func(context.Context, rollout.Target) error
 	}{
-		{in.Release, w.release},
-		{in.Adopt, w.adopt},
-		{in.AllowScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScale(ctx, t, true) }},
-		{in.ForbidScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScale(ctx, t, false) }},
+		{in.Release, w.releaseSet},
+		{in.Adopt, w.adoptSet},
+		{in.AllowScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScaleUp(ctx, t, true) }},
+		{in.ForbidScaleUp, func(ctx context.Context, t rollout.Target) error { return w.allowScaleUp(ctx, t, false) }},
 		{in.Sync, follow},
 	}
 	for _, step := range steps {
@@ -134,49 +136,49 @@ func (f Family[D, S]) Change(ctx context.Context, in SetChanges) (kube.MinVersio
 		}
 	}
 	if in.Revise != nil {
-		if err := w.follow(ctx, in.Revise.Target, in.Revise); err != nil {
+		if err := w.followDeployment(ctx, in.Revise.Target, in.Revise); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.unchanged(ctx, in); err != nil {
+	if err := w.checkGeneration(ctx, in); err != nil {
 		return nil, err
 	}
 	for _, r := range in.Resize {
-		if err := w.resize(ctx, r); err != nil {
+		if err := w.resizeSet(ctx, r); err != nil {
 			return nil, err
 		}
 	}
 	for _, t := range in.Delete {
-		if err := w.remove(ctx, t); err != nil {
+		if err := w.deleteSet(ctx, t); err != nil {
 			return nil, err
 		}
 	}
 	return w.versions, nil
 }
 
-// setWriter changes sets of one deployment, and collects their new versions.
-type setWriter[D, S object] struct {
+// setWriter writes the sets of one deployment, and collects the new resource versions.
+type setWriter[D, S familyObject] struct {
 	Family[D, S]
 	clock      kube.Clock
 	deployment kube.Ref
 	versions   kube.MinVersions
 }
 
-func (w setWriter[D, S]) ref(name, uid string) kube.Ref {
+func (w setWriter[D, S]) setRef(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-func (w setWriter[D, S]) sets() Client[S] { return w.Sets(w.deployment.Namespace) }
+func (w setWriter[D, S]) setClient() Client[S] { return w.Sets(w.deployment.Namespace) }
 
-// event records an event on the deployment, if the cache knows it.
-func (w setWriter[D, S]) event(reason, message string) {
+// recordEvent records an event on the deployment, if the deployment is in the cache.
+func (w setWriter[D, S]) recordEvent(reason, message string) {
 	if d, known := w.Cached(w.deployment.Key()); known {
 		w.Kube.Recorder.Event(d, corev1.EventTypeNormal, reason, message)
 	}
 }
 
-// release gives up the control of a set that the selector no longer matches.
-func (w setWriter[D, S]) release(ctx context.Context, t rollout.Target) error {
+// releaseSet removes the controller reference from a set that the deployment's selector no longer matches.
+func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.Target) error {
 	return w.changeOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
 		if !metav1.IsControlledBy(set, d) || w.Selects(d, set) {
 			return false
@@ -187,8 +189,8 @@ func (w setWriter[D, S]) release(ctx context.Context, t rollout.Target) error {
 	})
 }
 
-// adopt makes the deployment the controller of a set without one.
-func (w setWriter[D, S]) adopt(ctx context.Context, t rollout.Target) error {
+// adoptSet makes the deployment the controller of a set that has no controller.
+func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.Target) error {
 	return w.changeOwner(ctx, t, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: ", func(set S, d D) bool {
 		if !w.Free(set, d) || !w.Selects(d, set) || set.GetDeletionTimestamp() != nil {
 			return false
@@ -199,9 +201,9 @@ func (w setWriter[D, S]) adopt(ctx context.Context, t rollout.Target) error {
 	})
 }
 
-// changeOwner lets change edit a set that still is as the decision saw it, writes the set, and records an event. It
-// writes nothing if change returns false. It reads the deployment live first: change needs its present selector, and a
-// deployment that is being deleted changes no owner.
+// changeOwner lets change edit a set, writes the set, and records an event; if change returns false, nothing is
+// written. A set that changed since the decision causes a Conflict. The deployment is read live first, because change
+// needs the present selector. A deployment that is being deleted changes no owner.
 func (w setWriter[D, S]) changeOwner(
 	ctx context.Context, t rollout.Target, reason, words string, change func(S, D) bool,
 ) error {
@@ -212,21 +214,21 @@ func (w setWriter[D, S]) changeOwner(
 	if d.GetDeletionTimestamp() != nil {
 		return kube.Conflict(w.deployment)
 	}
-	set, err := w.setAt(ctx, t)
+	set, err := w.readSetAt(ctx, t)
 	if err != nil || !change(set, d) {
 		return err
 	}
-	if _, err := w.write(ctx, set); err != nil {
+	if _, err := w.updateSet(ctx, set); err != nil {
 		return err
 	}
-	w.event(reason, words+t.Name+": "+t.Why)
+	w.recordEvent(reason, words+t.Name+": "+t.Why)
 	return nil
 }
 
-// setAt reads a set that still is as the decision saw it; one that is not is a Conflict.
-func (w setWriter[D, S]) setAt(ctx context.Context, t rollout.Target) (set S, err error) {
-	ref := w.ref(t.Name, t.UID)
-	set, err = w.sets().Get(ctx, t.Name, metav1.GetOptions{})
+// readSetAt reads a set live. A set that changed since the decision causes a Conflict.
+func (w setWriter[D, S]) readSetAt(ctx context.Context, t rollout.Target) (set S, err error) {
+	ref := w.setRef(t.Name, t.UID)
+	set, err = w.setClient().Get(ctx, t.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return set, kube.WriteError(ctx, ref, err)
@@ -237,40 +239,42 @@ func (w setWriter[D, S]) setAt(ctx context.Context, t rollout.Target) (set S, er
 	}
 }
 
-// write updates a set, and returns the set as it was written.
-func (w setWriter[D, S]) write(ctx context.Context, set S) (written S, err error) {
-	written, err = w.sets().Update(ctx, set, metav1.UpdateOptions{})
+// updateSet updates a set, and returns the written set.
+func (w setWriter[D, S]) updateSet(ctx context.Context, set S) (written S, err error) {
+	written, err = w.setClient().Update(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
-		return written, kube.WriteError(ctx, w.ref(set.GetName(), string(set.GetUID())), err)
+		return written, kube.WriteError(ctx, w.setRef(set.GetName(), string(set.GetUID())), err)
 	}
 	w.versions.Raise(w.Resources[1], written.GetResourceVersion())
 	return written, nil
 }
 
-// patch changes a set that still is as the decision saw it. Its error is the API server's own.
-func (w setWriter[D, S]) patch(ctx context.Context, name, uid, version string, change map[string]any) error {
+// patchSet patches a set. If the set changed since the decision, patchSet returns the API server's conflict error
+// unchanged.
+func (w setWriter[D, S]) patchSet(ctx context.Context, name, uid, version string, change map[string]any) error {
 	seen := &metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: version}
-	set, err := kube.Patch(ctx, w.sets(), seen, change)
+	set, err := kube.Patch(ctx, w.setClient(), seen, change)
 	if err == nil {
 		w.versions.Raise(w.Resources[1], set.GetResourceVersion())
 	}
 	return err
 }
 
-// allowScale allows a set to create machines, or forbids it.
-func (w setWriter[D, S]) allowScale(ctx context.Context, t rollout.Target, allow bool) error {
-	err := w.patch(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.AllowScale(allow)})
-	return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
+// allowScaleUp allows or forbids a set to create machines.
+func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.Target, allow bool) error {
+	err := w.patchSet(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.AllowScale(allow)})
+	return kube.WriteError(ctx, w.setRef(t.Name, t.UID), err)
 }
 
-// follow copies to a set what follows the deployment. If revise is not nil, it also writes the revision of the set,
-// which must be the current one. The deployment gets the revision of its current set.
-func (w setWriter[D, S]) follow(ctx context.Context, t rollout.Target, revise *rollout.Revise) error {
+// followDeployment copies to a set the fields that follow the deployment. If revise is not nil, followDeployment also
+// writes the set's revision; a set that is not current then causes a Conflict. The deployment gets the revision of its
+// current set.
+func (w setWriter[D, S]) followDeployment(ctx context.Context, t rollout.Target, revise *rollout.Revise) error {
 	d, err := w.At(ctx, w.deployment, "")
 	if err != nil {
 		return err
 	}
-	set, err := w.setAt(ctx, t)
+	set, err := w.readSetAt(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -288,7 +292,7 @@ func (w setWriter[D, S]) follow(ctx context.Context, t rollout.Target, revise *r
 		}
 	}
 	if changed || revise != nil {
-		if set, err = w.write(ctx, set); err != nil {
+		if set, err = w.updateSet(ctx, set); err != nil {
 			return err
 		}
 	}
@@ -298,10 +302,11 @@ func (w setWriter[D, S]) follow(ctx context.Context, t rollout.Target, revise *r
 	return w.WriteRevision(ctx, w.deployment, d, set, w.versions)
 }
 
-// unchanged returns a Conflict if a set would grow although the deployment has another spec than the decision saw. After
-// a restore of the API server, one cache may show the restored sets, and another cache the deployment before the restore:
-// the sets would make machines that nobody wants. It reads the deployment only if a set grows.
-func (w setWriter[D, S]) unchanged(ctx context.Context, in SetChanges) error {
+// checkGeneration returns a Conflict if a set would grow, although the deployment's spec has changed since the
+// decision. Reason: after a restore of the API server, one cache may hold the restored sets, and another cache the
+// deployment from before the restore. The sets would then create unwanted machines. The deployment is read only if a
+// set grows.
+func (w setWriter[D, S]) checkGeneration(ctx context.Context, in SetChanges) error {
 	grows := false
 	for _, r := range in.Resize {
 		grows = grows || r.To > r.From
@@ -316,35 +321,36 @@ func (w setWriter[D, S]) unchanged(ctx context.Context, in SetChanges) error {
 	return err
 }
 
-// resize gives a set its size, and records an event.
-func (w setWriter[D, S]) resize(ctx context.Context, r rollout.Resize) error {
+// resizeSet writes a set's size, and records an event.
+func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error {
 	change := func(actedOn int) map[string]any {
 		return map[string]any{
 			"spec":     map[string]any{"replicas": r.To},
 			"metadata": map[string]any{"annotations": w.Resized(r, actedOn)},
 		}
 	}
-	err := w.patch(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
-	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < resizeWithin
+	err := w.patchSet(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
+	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeAge
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
-		if set, same := w.ofSameSize(ctx, r); same {
-			err = w.patch(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))
+		if set, same := w.readIfSameSize(ctx, r); same {
+			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))
 		}
 	}
 	if err != nil {
-		return kube.WriteError(ctx, w.ref(r.Name, r.UID), err)
+		return kube.WriteError(ctx, w.setRef(r.Name, r.UID), err)
 	}
 	if r.From != r.To {
 		direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-		w.event(vocabulary.ReasonScalingMachineSet, "Scaled "+direction+" machine set "+r.Name+" to "+strconv.Itoa(r.To))
+		message := "Scaled " + direction + " machine set " + r.Name + " to " + strconv.Itoa(r.To)
+		w.recordEvent(vocabulary.ReasonScalingMachineSet, message)
 	}
 	return nil
 }
 
-// ofSameSize reads a set, and reports whether its size is still the one that the decision saw. During a rollout the
-// status of a set changes several times a second, which does not affect the decision.
-func (w setWriter[D, S]) ofSameSize(ctx context.Context, r rollout.Resize) (set S, same bool) {
-	set, err := w.sets().Get(ctx, r.Name, metav1.GetOptions{})
+// readIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a rollout,
+// the status of a set changes several times a second; the decision does not depend on these changes.
+func (w setWriter[D, S]) readIfSameSize(ctx context.Context, r rollout.Resize) (set S, same bool) {
+	set, err := w.setClient().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil || string(set.GetUID()) != r.UID || set.GetDeletionTimestamp() != nil || w.Replicas(set) != r.From {
 		return set, false
 	}
@@ -352,28 +358,28 @@ func (w setWriter[D, S]) ofSameSize(ctx context.Context, r rollout.Resize) (set 
 	return set, owner != nil && string(owner.UID) == w.deployment.UID
 }
 
-// remove deletes a set; a set that is gone counts as deleted. The request has no propagation policy, so that the
-// finalizer orphan of a set stays.
-func (w setWriter[D, S]) remove(ctx context.Context, t rollout.Target) error {
-	err := w.sets().Delete(ctx, t.Name, metav1.DeleteOptions{
+// deleteSet deletes a set; a set that is gone counts as deleted. The request has no propagation policy, so the set
+// keeps its finalizer "orphan".
+func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.Target) error {
+	err := w.setClient().Delete(ctx, t.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return kube.WriteError(ctx, w.ref(t.Name, t.UID), err)
+	return kube.WriteError(ctx, w.setRef(t.Name, t.UID), err)
 }
 
-// RollBack puts the template of a former set back into the deployment, and removes the request for that, all in one
-// write. Without a set it only removes the request. It records an event. A deployment that changed since the decision is
-// a Conflict. It returns the version to wait for. Running it twice writes once.
+// RollBack copies the template of a former set back to the deployment, and removes the rollback request, in one write.
+// If no set is given, RollBack only removes the request. RollBack records an event. A deployment that changed since the
+// decision causes a Conflict. The activity is idempotent. The result holds the deployment's resource version.
 func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
 	var set, none S
-	if former := in.Rollback.Set; former != nil { // in any version: its status changes often, its template does not
+	if former := in.Rollback.Set; former != nil { // any version: a set's status changes often, but not its template
 		ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: former.Name, UID: former.UID}
 		if set, err = f.Former(ctx, ref); err != nil {
 			return nil, err
@@ -401,7 +407,7 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// Unless returns nil if the condition holds, else the value. In a patch, nil removes the key.
+// Unless returns nil if the condition holds, otherwise the value. In a patch, nil removes the key.
 func Unless(condition bool, value any) any {
 	if condition {
 		return nil
@@ -409,7 +415,7 @@ func Unless(condition bool, value any) any {
 	return value
 }
 
-// annotate sets an annotation of an object; an empty value removes it.
+// annotate sets an annotation of an object; an empty value removes the annotation.
 func annotate(o metav1.Object, key, value string) {
 	annotations := o.GetAnnotations()
 	if value == "" {

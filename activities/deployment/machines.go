@@ -17,35 +17,36 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// MachineChanges are the changes of a deployment's machines in an in-place rollout. Mark and Unmark are nil here:
-// MarkMachines makes these changes.
+// MachineChanges are the changes of a deployment's machines in an in-place rollout. Mark and Unmark are nil here,
+// because MarkMachines makes these changes.
 type MachineChanges struct {
 	Deployment kube.Ref
 	rollout.MachineChanges
 }
 
-// ChangeMachines hands machines over, or ends their protection, if they still are as the decision saw them. It first
-// reads live each set that takes machines: if one is gone, being deleted or not the deployment's any more, that is a
-// Conflict, and nothing is written. A machine that is gone is skipped. A machine that changed is a Conflict, reported
-// when the others are done. It returns the versions to wait for. Running it twice changes once, and is a Conflict then.
+// ChangeMachines hands machines over to other sets, or ends the protection of machines. Each receiving set is read live
+// first: a set that is gone, is being deleted or has another controller causes a Conflict, and nothing is written. A
+// machine that is gone is skipped. A machine that changed since the decision causes a Conflict, which is returned after
+// the other machines are written. A second run changes nothing, and fails with a Conflict. The result holds the
+// resource versions of the written machines.
 func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
 	var list []machineWrite
 	sets := map[string]*v1alpha1.MachineSet{}
 	for _, move := range in.Move {
 		if sets[move.ToUID] == nil {
 			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: move.To, UID: move.ToUID}
-			set, err := a.setThatStays(ctx, ref)
+			set, err := a.readExistingSet(ctx, ref)
 			if err != nil {
 				return nil, err
 			}
-			if !controls(in.Deployment, set) {
+			if !deploymentControls(in.Deployment, set) {
 				return nil, kube.Conflict(ref)
 			}
 			sets[move.ToUID] = set
 		}
 		old, _ := a.Kube.Cluster.Set(in.Deployment.Namespace + "/" + move.From)
 		list = append(list, machineWrite{move.Machine, func(m *v1alpha1.Machine) bool {
-			return handOver(m, old, sets[move.ToUID])
+			return handOverMachine(m, old, sets[move.ToUID])
 		}, sets[move.ToUID]})
 	}
 	for _, t := range in.ClearUpdateResult {
@@ -58,14 +59,14 @@ func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kub
 	return a.writeMachines(ctx, in.Deployment.Namespace, list)
 }
 
-// machineWrite is the change of one machine. If set is not nil, an event of the set reports the adoption.
+// machineWrite is the change of one machine. If set is not nil, an event on the set reports the adoption.
 type machineWrite struct {
 	rollout.Target
 	change func(*v1alpha1.Machine) bool
 	set    *v1alpha1.MachineSet
 }
 
-// writeMachines writes machines as kube.ChangeMember does, and returns the versions to wait for.
+// writeMachines writes machines as kube.ChangeMember does, and returns the new resource versions.
 func (a *Activities) writeMachines(
 	ctx context.Context,
 	namespace string,
@@ -91,8 +92,8 @@ func (a *Activities) writeMachines(
 	})
 }
 
-// setThatStays reads a set; one that is gone or being deleted is a Conflict.
-func (a *Activities) setThatStays(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
+// readExistingSet reads a set live. A set that is gone or is being deleted causes a Conflict.
+func (a *Activities) readExistingSet(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineSet, error) {
 	set, err := kube.Live(ctx, a.Kube.Sets(ref.Namespace), "set", ref)
 	if err == nil && (set == nil || set.DeletionTimestamp != nil) {
 		return nil, kube.Conflict(ref)
@@ -100,26 +101,26 @@ func (a *Activities) setThatStays(ctx context.Context, ref kube.Ref) (*v1alpha1.
 	return set, err
 }
 
-// controls reports whether a deployment controls a set.
-func controls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
+// deploymentControls reports whether a deployment controls a set.
+func deploymentControls(deployment kube.Ref, set *v1alpha1.MachineSet) bool {
 	owner := metav1.GetControllerOf(set)
 	return owner != nil && string(owner.UID) == deployment.UID
 }
 
-// handOver moves a machine that was updated in place to another set, as if that set had created it: its controller, its
-// labels, and the template's values, except for the instance. A label keeps the new set from deleting the machine as
-// surplus before the set counts it. Labels and annotations from the old set are removed, if the old set is known (not
-// nil); others stay.
-func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
+// handOverMachine moves a machine that was updated in place to another set, as if the other set had created the
+// machine. The machine gets the new set's controller reference, labels and template values, except values that belong
+// to the instance. A label protects the machine from deletion as surplus until the new set counts the machine. If old
+// is not nil, labels and annotations from the old set's template are removed; other labels and annotations stay.
+func handOverMachine(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	if m.DeletionTimestamp != nil || metav1.IsControlledBy(m, set) {
 		return false
 	}
 	kube.SetController(m, set, cache.KindSet)
 	if old != nil {
-		removeSame(m.Labels, old.Spec.Template.Labels)
-		removeSame(m.Annotations, old.Spec.Template.Annotations)
-		if old.Spec.Selector != nil { // else the old set would adopt the machine again
-			removeSame(m.Labels, old.Spec.Selector.MatchLabels)
+		removeEqualEntries(m.Labels, old.Spec.Template.Labels)
+		removeEqualEntries(m.Annotations, old.Spec.Template.Annotations)
+		if old.Spec.Selector != nil { // with these labels, the old set would adopt the machine again
+			removeEqualEntries(m.Labels, old.Spec.Selector.MatchLabels)
 		}
 	}
 	m.Spec.Class = set.Spec.Template.Spec.Class
@@ -131,27 +132,28 @@ func handOver(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	return true
 }
 
-// removeSame removes from all the entries that some contains with the same value.
-func removeSame(all, some map[string]string) {
+// removeEqualEntries removes from all the entries that some contains with the same value.
+func removeEqualEntries(all, some map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		was, there := some[key]
 		return there && was == value
 	})
 }
 
-// Marks is what is recorded about the machines that the cluster autoscaler chose.
+// Marks are the records about the machines that the cluster autoscaler chose for deletion.
 type Marks struct {
 	Deployment kube.Ref
 	Version    string           // resourceVersion of the deployment that the decision saw
-	Trigger    *rollout.Trigger // change of the deployment's list of chosen machines; nil: none
+	Trigger    *rollout.Trigger // change of the deployment's list of chosen machines; nil: no change
 	Mark       []rollout.Mark   // machines to delete first
-	Unmark     []rollout.Target // machines that are not chosen any more
+	Unmark     []rollout.Target // machines that are no longer chosen
 }
 
-// MarkMachines gives machines the priority of chosen ones and the time of the choice, or removes both, if they still
-// are as the decision saw them. After them it writes the deployment's list of chosen machines, with the version that
-// the decision saw: until then the list names the remaining work. A machine that is gone is skipped. Running it twice
-// changes once, and may be a Conflict then. It returns the versions to wait for, of the machines and of the deployment.
+// MarkMachines annotates chosen machines with their deletion priority and the time of the choice, and removes both
+// annotations from machines that are no longer chosen. The deployment's list of chosen machines is written last: until
+// then, the list shows the remaining work. A machine that is gone is skipped. A machine that changed since the decision
+// causes a Conflict, and so does a changed deployment. A second run changes nothing, and may fail with a Conflict. The
+// result holds the resource versions of the written objects.
 func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersions, error) {
 	list := make([]machineWrite, 0, len(in.Mark)+len(in.Unmark))
 	for _, mark := range in.Mark {
@@ -183,7 +185,7 @@ func (a *Activities) MarkMachines(ctx context.Context, in Marks) (kube.MinVersio
 	return versions, err
 }
 
-// writeTrigger updates the deployment's list of chosen machines, and returns the version of the deployment.
+// writeTrigger updates the deployment's list of chosen machines, and returns the resource version of the deployment.
 func (a *Activities) writeTrigger(ctx context.Context, in Marks) (string, error) {
 	ref := in.Deployment
 	d, err := kube.LiveAt(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)

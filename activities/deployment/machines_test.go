@@ -19,8 +19,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// ofTemplate gives a set its own template, as its deployment would have created it.
-func ofTemplate(hash, class string) func(*v1alpha1.MachineSet) {
+// withTemplate gives a set its own template, as its deployment would have created it.
+func withTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 	return func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = hash
 		s.Spec.Template.Spec.Class.Name = class
@@ -30,43 +30,43 @@ func ofTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 	}
 }
 
-func moves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
+func newMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
 	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
-	for _, t := range aimed(machines...) {
+	for _, t := range targetsOf(machines...) {
 		in.Move = append(in.Move, rollout.Move{Machine: t, From: from, To: to.Name, ToUID: string(to.UID)})
 	}
 	return in
 }
 
-// updatedWorld holds a deployment with an old and a new set, and machines of the old one that were updated in place.
+// updatedWorld holds a deployment with an old and a new set. The machines of the old set were updated in place.
 type updatedWorld struct {
 	*activitiestest.World
-	old, young *v1alpha1.MachineSet
-	a, b       *v1alpha1.Machine
+	oldSet, newSet     *v1alpha1.MachineSet
+	machineA, machineB *v1alpha1.Machine
 }
 
 func newUpdatedWorld(t *testing.T, change ...func(*v1alpha1.MachineSet)) updatedWorld {
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)
 	u := updatedWorld{
-		old: activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small")),
-		young: activitiestest.Set(
+		oldSet: activitiestest.Set("d-1", 2, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small")),
+		newSet: activitiestest.Set(
 			"d-2",
 			0,
 			append(
-				[]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("222", "large")},
+				[]func(*v1alpha1.MachineSet){activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("222", "large")},
 				change...)...),
 	}
-	u.a = activitiestest.Machine(
+	u.machineA = activitiestest.Machine(
 		"a",
 		activitiestest.OnNode,
 		activitiestest.Phase(v1alpha1.MachineRunning),
-		activitiestest.OwnedBy[*v1alpha1.Machine](u.old),
+		activitiestest.OwnedBy[*v1alpha1.Machine](u.oldSet),
 	)
-	u.a.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
-	u.b = u.a.DeepCopy()
-	u.b.Name, u.b.UID, u.b.Labels[v1alpha1.LabelNode] = "b", "uid-b", "n-2"
-	u.World = activitiestest.NewWorld(t, d, u.old, u.young, u.a, u.b)
+	u.machineA.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
+	u.machineB = u.machineA.DeepCopy()
+	u.machineB.Name, u.machineB.UID, u.machineB.Labels[v1alpha1.LabelNode] = "b", "uid-b", "n-2"
+	u.World = activitiestest.NewWorld(t, d, u.oldSet, u.newSet, u.machineA, u.machineB)
 	return u
 }
 
@@ -95,21 +95,21 @@ func TestMachinesAreHandedOver(t *testing.T) {
 				"name":       "cm",
 				"uid":        "uid-cm",
 			},
-			activitiestest.Encode(u.a)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
+			activitiestest.Encode(u.machineA)["metadata"].(map[string]any)["ownerReferences"].([]any)[0],
 		},
 	}})
 	before := u.Machine("a")
 	u.Forget()
 	versions, err := activitiestest.Run[kube.MinVersions](
 		u.World,
-		acts(u.Kube).ChangeMachines,
-		moves(u.young, "d-1", before),
+		newActivities(u.Kube).ChangeMachines,
+		newMoves(u.newSet, "d-1", before),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"update machines"}, u.Writes(), "in one write")
 	m := u.Machine("a")
 	assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion}, versions)
-	assert.True(t, metav1.IsControlledBy(m, u.young))
+	assert.True(t, metav1.IsControlledBy(m, u.newSet))
 	assert.Len(t, m.OwnerReferences, 2, "what else owns it stays, and its former set does not")
 	assert.Equal(t, map[string]string{
 		"app":                                    "web",
@@ -127,25 +127,29 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	)
 	want := before.DeepCopy()
 	want.Spec.Class = v1alpha1.ClassSpec{Kind: "OtherClass", Name: "large"}
-	want.Spec.NodeTemplateSpec = u.young.Spec.Template.Spec.NodeTemplateSpec
-	want.Spec.MachineConfiguration = u.young.Spec.Template.Spec.MachineConfiguration
+	want.Spec.NodeTemplateSpec = u.newSet.Spec.Template.Spec.NodeTemplateSpec
+	want.Spec.MachineConfiguration = u.newSet.Spec.Template.Spec.MachineConfiguration
 	assert.Equal(t, want.Spec, m.Spec, "the instance is the same")
 	assert.Equal(t, before.Status, m.Status)
 	assert.Equal(t, before.Finalizers, m.Finalizers)
-	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.Told())
+	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.NewEvents())
 	u.Settle()
-	tree := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.young})
+	tree := u.Cluster.MembersOf([]*v1alpha1.MachineSet{u.newSet})
 	require.Len(t, tree, 1)
-	assert.Empty(t, observeset.FollowTemplate(tree[0].DeepCopy(), u.young), "its set has nothing to bring up to date")
+	assert.Empty(t, observeset.FollowTemplate(tree[0].DeepCopy(), u.newSet), "its set has nothing to bring up to date")
 
 	u.Forget()
-	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", before))
+	_, err = activitiestest.Run[kube.MinVersions](
+		u.World,
+		newActivities(u.Kube).ChangeMachines,
+		newMoves(u.newSet, "d-1", before),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", m))
+	activitiestest.Twice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, newMoves(u.newSet, "d-1", m))
 	assert.Empty(t, u.Writes())
 }
 
-func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
+func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 	t.Parallel()
 	u := newUpdatedWorld(t)
 	u.Edit(
@@ -167,8 +171,8 @@ func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
 	u.Rewrite(failed)
 	_, err := activitiestest.Run[kube.MinVersions](
 		u.World,
-		acts(u.Kube).ChangeMachines,
-		moves(u.young, "d-1", u.Machine("a"), u.Machine("b")),
+		newActivities(u.Kube).ChangeMachines,
+		newMoves(u.newSet, "d-1", u.Machine("a"), u.Machine("b")),
 	)
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
@@ -179,8 +183,8 @@ func TestWhatTheOldSetWouldFindGoes(t *testing.T) {
 	}
 	_, err = activitiestest.Run[kube.MinVersions](
 		u.World,
-		acts(u.Kube).ChangeMachines,
-		moves(u.young, "a-set-that-is-gone", u.Machine("a")),
+		newActivities(u.Kube).ChangeMachines,
+		newMoves(u.newSet, "a-set-that-is-gone", u.Machine("a")),
 	)
 	require.NoError(t, err)
 }
@@ -196,8 +200,12 @@ func TestHandOverIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUpdatedWorld(t, change)
-			u.young.Name, u.young.UID = "d-2", "uid-d-2"
-			_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a, u.b))
+			u.newSet.Name, u.newSet.UID = "d-2", "uid-d-2"
+			_, err := activitiestest.Run[kube.MinVersions](
+				u.World,
+				newActivities(u.Kube).ChangeMachines,
+				newMoves(u.newSet, "d-1", u.machineA, u.machineB),
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Empty(t, u.Writes())
 		})
@@ -205,26 +213,34 @@ func TestHandOverIsRefused(t *testing.T) {
 	t.Run("a machine that changed: the others are handed over", func(t *testing.T) {
 		u := newUpdatedWorld(t)
 		u.Edit(cache.Machines, "a", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a, u.b))
+		_, err := activitiestest.Run[kube.MinVersions](
+			u.World,
+			newActivities(u.Kube).ChangeMachines,
+			newMoves(u.newSet, "d-1", u.machineA, u.machineB),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.True(t, metav1.IsControlledBy(u.Machine("a"), u.old))
-		assert.True(t, metav1.IsControlledBy(u.Machine("b"), u.young))
+		assert.True(t, metav1.IsControlledBy(u.Machine("a"), u.oldSet))
+		assert.True(t, metav1.IsControlledBy(u.Machine("b"), u.newSet))
 	})
 	t.Run("a machine that is gone, or has gone and come again, is passed over", func(t *testing.T) {
 		u := newUpdatedWorld(t)
-		former := u.b.DeepCopy()
+		former := u.machineB.DeepCopy()
 		former.UID = "uid-former"
 		activitiestest.Twice[kube.MinVersions](
 			u.World,
-			acts(u.Kube).ChangeMachines,
-			moves(u.young, "d-1", activitiestest.Machine("gone"), former),
+			newActivities(u.Kube).ChangeMachines,
+			newMoves(u.newSet, "d-1", activitiestest.Machine("gone"), former),
 		)
 		assert.Empty(t, u.Writes())
 	})
 	t.Run("the set cannot be read", func(t *testing.T) {
 		u := newUpdatedWorld(t)
 		activitiestest.Failing(u.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
-		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a))
+		_, err := activitiestest.Run[kube.MinVersions](
+			u.World,
+			newActivities(u.Kube).ChangeMachines,
+			newMoves(u.newSet, "d-1", u.machineA),
+		)
 		require.ErrorContains(t, err, "get set shop/d-2: later")
 		assert.Empty(t, u.Writes())
 	})
@@ -238,7 +254,11 @@ func TestHandOverIsRefused(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, moves(u.young, "d-1", u.a))
+		_, err := activitiestest.Run[kube.MinVersions](
+			u.World,
+			newActivities(u.Kube).ChangeMachines,
+			newMoves(u.newSet, "d-1", u.machineA),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 }
@@ -253,17 +273,17 @@ func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
 	)
 	in := deployment.MachineChanges{
 		Deployment:     activitiestest.Ref(activitiestest.Deployment("d", 3)),
-		MachineChanges: rollout.MachineChanges{ClearUpdateResult: aimed(u.Machine("a"), u.b)},
+		MachineChanges: rollout.MachineChanges{ClearUpdateResult: targetsOf(u.Machine("a"), u.machineB)},
 	}
-	versions, err := activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+	versions, err := activitiestest.Run[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 	require.NoError(t, err)
-	want := u.a.Labels
+	want := u.machineA.Labels
 	assert.Equal(t, want, u.Machine("a").Labels)
 	assert.Equal(t, []string{"update machines"}, u.Writes(), "the other one has none")
 	assert.Equal(t, kube.MinVersions{cache.Machines: u.Machine("a").ResourceVersion}, versions)
-	assert.Empty(t, u.Told())
-	_, err = activitiestest.Run[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+	assert.Empty(t, u.NewEvents())
+	_, err = activitiestest.Run[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	in.ClearUpdateResult = aimed(u.Machine("a"))
-	activitiestest.Twice[kube.MinVersions](u.World, acts(u.Kube).ChangeMachines, in)
+	in.ClearUpdateResult = targetsOf(u.Machine("a"))
+	activitiestest.Twice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 }

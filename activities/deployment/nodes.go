@@ -16,47 +16,47 @@ import (
 	"millwright/observe/machine"
 )
 
-// NodeChanges are the changes of a rollout at the nodes of a deployment's machines. Each target is a machine, which may
+// NodeChanges are a rollout's changes of the nodes of a deployment's machines. Each target is a machine; a machine may
 // be on several lists.
 type NodeChanges struct {
 	Deployment kube.Ref
 	rollout.NodeChanges
 }
 
-// ChangeNodes writes each node once, as all lists want it. Skipped are nodes in the wanted state, nodes that changed
-// since the decision, machines that are gone or being deleted, and machines without a node of their own. A failure
-// stops no other write; the first is returned when all were tried. It returns the version of the nodes to wait for.
-// Running it twice writes once.
+// ChangeNodes writes each node once, with the edits of all lists. ChangeNodes skips nodes in the desired state, nodes
+// that changed since the decision, machines that are gone or are being deleted, and machines that have no node or share
+// their node. A failure stops no other write; the first failure is returned at the end. The activity is idempotent. The
+// result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
-	list := in.edits()
+	list := in.editsByNode()
 	return kube.InParallel(cache.Nodes, len(list), func(i int) (string, error) {
 		versions, err := a.Kube.ChangeNode(ctx, list[i].machine, list[i].machine.Live, list[i].apply)
 		return versions[cache.Nodes], err
 	})
 }
 
-// nodeEdit collects the edits of the node of one machine. Each edit sees the results of those before it.
+// nodeEdit collects the edits of one machine's node. Each edit sees the results of the previous edits.
 type nodeEdit struct {
 	machine kube.Read
 	edits   []func(*v1alpha1.Machine, *corev1.Node)
 }
 
-// edits turns the lists of machines into a list of edits for each machine.
-func (in NodeChanges) edits() []*nodeEdit {
+// editsByNode turns the lists of machines into one list of edits for each machine.
+func (in NodeChanges) editsByNode() []*nodeEdit {
 	var all []*nodeEdit
 	for _, l := range []struct {
 		targets []rollout.Target
 		edit    func(*v1alpha1.Machine, *corev1.Node)
-		live    bool // an old cache could uncordon a node that is being drained for a deletion
+		live    bool // with a stale cache, the edit could uncordon a node that is being drained for a deletion
 	}{
 		{in.FinishUpdate, finishInPlace, true},
-		{in.ClearUpdateLabels, clearLabels, false},
+		{in.ClearUpdateLabels, clearUpdateLabels, false},
 		{in.Candidates, addCandidate, false},
 		{in.Select, selectForUpdate, false},
-		{in.Taint, taint, false},
-		{in.Untaint, untaint, false},
-		{in.ProtectFromAutoscaler, guard, false},
-		{in.UnprotectFromAutoscaler, unguard, false},
+		{in.Taint, addPreferNoSchedule, false},
+		{in.Untaint, removePreferNoSchedule, false},
+		{in.ProtectFromAutoscaler, disableScaleDown, false},
+		{in.UnprotectFromAutoscaler, enableScaleDown, false},
 	} {
 		for _, t := range l.targets {
 			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: t.Name, UID: t.UID}
@@ -71,7 +71,7 @@ func (in NodeChanges) edits() []*nodeEdit {
 	return all
 }
 
-// apply does the edits on a node, unless its machine is being deleted.
+// apply makes the edits on a node, unless the node's machine is being deleted.
 func (e *nodeEdit) apply(m *v1alpha1.Machine, node *corev1.Node) {
 	if m.DeletionTimestamp != nil {
 		return
@@ -81,38 +81,39 @@ func (e *nodeEdit) apply(m *v1alpha1.Machine, node *corev1.Node) {
 	}
 }
 
-// isUpdated reports whether an in-place update of a node succeeded, and was not ended yet.
-func isUpdated(n inplace.Node) bool {
+// isUpdateSucceeded reports whether the in-place update of a node succeeded and is not finished yet.
+func isUpdateSucceeded(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// finishInPlace ends an in-place update that succeeded, and removes any cordon. The condition stays: without the
-// labels, an updated node may become a candidate again. The taint keeps other pods away until the node's critical
-// components run, as after its first start; their installer removes it.
+// finishInPlace finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate stays,
+// because an updated node without the update labels may become a candidate again. A taint keeps other pods away until
+// the node's critical components run, as after the node's first start; the installer of the components removes the
+// taint.
 func finishInPlace(m *v1alpha1.Machine, node *corev1.Node) {
-	if !isUpdated(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if !isUpdateSucceeded(drain.InPlaceNode(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
-	withoutUpdate(node)
+	removeUpdateLabels(node)
 	delete(node.Annotations, v1alpha1.AnnotationUpdateFailedReason)
 	node.Spec.Unschedulable = false
-	putTaint(
+	addTaintIfMissing(
 		node,
 		corev1.Taint{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: v1alpha1.TaintCriticalComponentsNotReadyEffect},
 	)
 }
 
-// clearLabels leaves alone a node whose update is under way, or has succeeded meanwhile: without its labels it would
-// stay cordoned.
-func clearLabels(m *v1alpha1.Machine, node *corev1.Node) {
+// clearUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
+// the labels: without its labels, the node would stay cordoned.
+func clearUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceNode(node)
-	if now.Selected || isUpdated(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if now.Selected || isUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
-	withoutUpdate(node)
+	removeUpdateLabels(node)
 }
 
-func withoutUpdate(node *corev1.Node) {
+func removeUpdateLabels(node *corev1.Node) {
 	for _, key := range []string{v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate, v1alpha1.LabelUpdateResult} {
 		delete(node.Labels, key)
 	}
@@ -122,38 +123,39 @@ func addCandidate(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectForUpdate skips a node whose candidate label was removed: a selected node without this label is a mistake, and
-// counts as one that is being updated.
+// selectForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected node
+// without this label is an error, and counts as a node that is being updated.
 func selectForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceNode(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)
 	}
 }
 
-func taint(_ *v1alpha1.Machine, node *corev1.Node) {
-	putTaint(node, corev1.Taint{
+func addPreferNoSchedule(_ *v1alpha1.Machine, node *corev1.Node) {
+	addTaintIfMissing(node, corev1.Taint{
 		Key: v1alpha1.TaintPreferNoSchedule, Value: v1alpha1.ValueTrue, Effect: v1alpha1.TaintPreferNoScheduleEffect,
 	})
 }
 
-// untaint removes the taint by its key alone, as the decision reads it.
-func untaint(_ *v1alpha1.Machine, node *corev1.Node) {
+// removePreferNoSchedule removes the taint by its key only, because the decision compares only the key.
+func removePreferNoSchedule(_ *v1alpha1.Machine, node *corev1.Node) {
 	node.Spec.Taints = slices.DeleteFunc(
 		node.Spec.Taints,
 		func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreferNoSchedule },
 	)
 }
 
-// putTaint adds a taint to a node that has none with its key.
-func putTaint(node *corev1.Node, t corev1.Taint) {
+// addTaintIfMissing adds a taint to a node that has no taint with the same key.
+func addTaintIfMissing(node *corev1.Node, t corev1.Taint) {
 	if !cache.HasTaint(node, t.Key) {
 		node.Spec.Taints = append(node.Spec.Taints, t)
 	}
 }
 
-// guard keeps the cluster autoscaler from scaling down the node, and marks that as ours. If a user has done so, nothing
-// is written, and nothing is removed later.
-func guard(_ *v1alpha1.Machine, node *corev1.Node) {
+// disableScaleDown annotates a node to keep the cluster autoscaler from removing the node, and marks the annotation as
+// Millwright's. If a user has already disabled the scale-down, nothing is written, and Millwright never removes the
+// user's annotation.
+func disableScaleDown(_ *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == v1alpha1.ValueLowerTrue {
 		return
 	}
@@ -161,8 +163,9 @@ func guard(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
 }
 
-// unguard removes our annotations. The annotations of a preserved machine look the same; they stay.
-func unguard(m *v1alpha1.Machine, node *corev1.Node) {
+// enableScaleDown removes Millwright's scale-down annotations. Equal annotations on the node of a preserved machine
+// stay.
+func enableScaleDown(m *v1alpha1.Machine, node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == "" || machine.IsPreserved(m) {
 		return
 	}

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// aimed returns machines as targets of a rollout.
-func aimed(machines ...*v1alpha1.Machine) []rollout.Target {
+// targetsOf returns machines as targets of a rollout.
+func targetsOf(machines ...*v1alpha1.Machine) []rollout.Target {
 	var list []rollout.Target
 	for _, m := range machines {
 		list = append(
@@ -39,20 +39,20 @@ func aimed(machines ...*v1alpha1.Machine) []rollout.Target {
 	return list
 }
 
-// atNodes are changes of nodes of the deployment d.
-func atNodes(change func(*deployment.NodeChanges)) deployment.NodeChanges {
+// newNodeChanges returns changes of nodes of deployment d.
+func newNodeChanges(change func(*deployment.NodeChanges)) deployment.NodeChanges {
 	in := deployment.NodeChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
 	change(&in)
 	return in
 }
 
-func hasTaint(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
+func withTaint(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Value: value, Effect: effect})
 	}
 }
 
-func saysOnNode(pairs ...string) func(*corev1.Node) {
+func withNodeAnnotations(pairs ...string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Annotations = maps.Clone(n.Annotations)
 		if n.Annotations == nil {
@@ -65,24 +65,28 @@ func saysOnNode(pairs ...string) func(*corev1.Node) {
 }
 
 var (
-	preferNot = hasTaint("deployment.machine.sapcloud.io/prefer-no-schedule", "True", "PreferNoSchedule")
-	dedicated = hasTaint("dedicated", "db", "NoSchedule")
-	awaiting  = hasTaint("node.gardener.cloud/critical-components-not-ready", "", "NoSchedule")
+	withPreferNoSchedule = withTaint(
+		"deployment.machine.sapcloud.io/prefer-no-schedule",
+		"True",
+		"PreferNoSchedule",
+	)
+	withDedicatedTaint          = withTaint("dedicated", "db", "NoSchedule")
+	withCriticalComponentsTaint = withTaint("node.gardener.cloud/critical-components-not-ready", "", "NoSchedule")
 
-	disabled = saysOnNode("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true")
-	byUs     = saysOnNode("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", "true")
-	hasNote  = saysOnNode("example.com/note", "mine")
+	withScaleDownDisabled      = withNodeAnnotations("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true")
+	withScaleDownDisabledByMCM = withNodeAnnotations("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", "true")
+	withNote                   = withNodeAnnotations("example.com/note", "mine")
 
-	labelledPool = func(n *corev1.Node) {
+	withPoolLabel = func(n *corev1.Node) {
 		n.Labels = maps.Clone(n.Labels)
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
 		n.Labels["pool"] = "web"
 	}
-	succeeded = []func(*corev1.Node){
+	withSuccessfulUpdate = []func(*corev1.Node){
 		activitiestest.Updated("successful"),
-		labelledPool,
+		withPoolLabel,
 		activitiestest.WithCordon,
 		activitiestest.SaysUpdate("UpdateSuccessful"),
 	}
@@ -110,41 +114,41 @@ func TestChangeNodes(t *testing.T) {
 		before  states
 		after   states // nil: nothing is written
 	}{
-		"the taint":                                {"taint", running, states{dedicated, activitiestest.WithCordon}, states{dedicated, activitiestest.WithCordon, preferNot}},
-		"it is there":                              {"taint", running, states{preferNot, dedicated}, nil},
-		"it is there with another effect":          {"taint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
-		"it goes, those of others stay":            {"untaint", running, states{awaiting, preferNot, dedicated}, states{awaiting, dedicated}},
-		"it was the only one":                      {"untaint", running, states{preferNot}, states{}},
-		"it goes with whatever effect it is there": {"untaint", running, states{hasTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), dedicated}, states{dedicated}},
-		"there is none to go":                      {"untaint", running, states{dedicated}, nil},
+		"the taint":                                {"taint", running, states{withDedicatedTaint, activitiestest.WithCordon}, states{withDedicatedTaint, activitiestest.WithCordon, withPreferNoSchedule}},
+		"it is there":                              {"taint", running, states{withPreferNoSchedule, withDedicatedTaint}, nil},
+		"it is there with another effect":          {"taint", running, states{withTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
+		"it goes, those of others stay":            {"untaint", running, states{withCriticalComponentsTaint, withPreferNoSchedule, withDedicatedTaint}, states{withCriticalComponentsTaint, withDedicatedTaint}},
+		"it was the only one":                      {"untaint", running, states{withPreferNoSchedule}, states{}},
+		"it goes with whatever effect it is there": {"untaint", running, states{withTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), withDedicatedTaint}, states{withDedicatedTaint}},
+		"there is none to go":                      {"untaint", running, states{withDedicatedTaint}, nil},
 
-		"none before":                       {"guard", running, states{}, states{disabled, byUs}},
-		"others before":                     {"guard", running, states{hasNote}, states{hasNote, disabled, byUs}},
-		"the same, from a user":             {"guard", running, states{disabled, hasNote}, nil},
-		"the same, from us":                 {"guard", running, states{disabled, byUs}, nil},
-		"a differing one":                   {"guard", running, states{saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{disabled, byUs}},
-		"ours is taken off":                 {"unguard", running, states{disabled, byUs, hasNote}, states{hasNote}},
-		"that of a user stays":              {"unguard", running, states{disabled, hasNote}, nil},
-		"that of a preserved machine stays": {"unguard", isKept, states{disabled, byUs}, nil},
+		"none before":                       {"guard", running, states{}, states{withScaleDownDisabled, withScaleDownDisabledByMCM}},
+		"others before":                     {"guard", running, states{withNote}, states{withNote, withScaleDownDisabled, withScaleDownDisabledByMCM}},
+		"the same, from a user":             {"guard", running, states{withScaleDownDisabled, withNote}, nil},
+		"the same, from us":                 {"guard", running, states{withScaleDownDisabled, withScaleDownDisabledByMCM}, nil},
+		"a differing one":                   {"guard", running, states{withNodeAnnotations(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{withScaleDownDisabled, withScaleDownDisabledByMCM}},
+		"ours is taken off":                 {"unguard", running, states{withScaleDownDisabled, withScaleDownDisabledByMCM, withNote}, states{withNote}},
+		"that of a user stays":              {"unguard", running, states{withScaleDownDisabled, withNote}, nil},
+		"that of a preserved machine stays": {"unguard", isKept, states{withScaleDownDisabled, withScaleDownDisabledByMCM}, nil},
 
-		"a candidate":                 {"candidate", running, states{labelledPool}, states{activitiestest.IsCandidate, labelledPool}},
+		"a candidate":                 {"candidate", running, states{withPoolLabel}, states{activitiestest.IsCandidate, withPoolLabel}},
 		"it is one":                   {"candidate", running, states{activitiestest.IsCandidate}, nil},
-		"selected":                    {"select", running, states{activitiestest.IsCandidate, labelledPool}, states{activitiestest.IsChosen, labelledPool}},
+		"selected":                    {"select", running, states{activitiestest.IsCandidate, withPoolLabel}, states{activitiestest.IsChosen, withPoolLabel}},
 		"it is selected":              {"select", running, states{activitiestest.IsChosen}, nil},
-		"it is no candidate any more": {"select", running, states{labelledPool}, nil},
-		"it serves again":             {"settle", running, succeeded, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful"), awaiting}},
-		"it serves again, and components are awaited": {"settle", running, append(states{awaiting}, succeeded...), states{awaiting, func(n *corev1.Node) { n.Annotations = map[string]string{} }, labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}},
-		"it was settled, and its components run":      {"settle", running, states{labelledPool, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
-		"it was settled, and a user cordoned it":      {"settle", running, states{labelledPool, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
-		"its machine does not say so yet":             {"settle", updating, succeeded, nil},
+		"it is no candidate any more": {"select", running, states{withPoolLabel}, nil},
+		"it serves again":             {"settle", running, withSuccessfulUpdate, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful"), withCriticalComponentsTaint}},
+		"it serves again, and components are awaited": {"settle", running, append(states{withCriticalComponentsTaint}, withSuccessfulUpdate...), states{withCriticalComponentsTaint, func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful")}},
+		"it was settled, and its components run":      {"settle", running, states{withPoolLabel, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
+		"it was settled, and a user cordoned it":      {"settle", running, states{withPoolLabel, activitiestest.WithCordon, activitiestest.SaysUpdate("UpdateSuccessful")}, nil},
+		"its machine does not say so yet":             {"settle", updating, withSuccessfulUpdate, nil},
 		"its condition does not say so yet":           {"settle", running, states{activitiestest.Updated("successful"), activitiestest.WithCordon, activitiestest.SaysUpdate("ReadyForUpdate")}, nil},
 		"its next update has begun":                   {"settle", running, states{activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, nil},
-		"there is nothing to update":                  {"strip", running, states{activitiestest.IsCandidate, labelledPool, activitiestest.WithCordon}, states{activitiestest.UpdateLabels(), labelledPool, activitiestest.WithCordon}},
-		"there is nothing to update any more":         {"strip", running, states{func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }, labelledPool}, states{activitiestest.UpdateLabels(), labelledPool}},
-		"no label is there":                           {"strip", running, states{labelledPool}, nil},
+		"there is nothing to update":                  {"strip", running, states{activitiestest.IsCandidate, withPoolLabel, activitiestest.WithCordon}, states{activitiestest.UpdateLabels(), withPoolLabel, activitiestest.WithCordon}},
+		"there is nothing to update any more":         {"strip", running, states{func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }, withPoolLabel}, states{activitiestest.UpdateLabels(), withPoolLabel}},
+		"no label is there":                           {"strip", running, states{withPoolLabel}, nil},
 		"a person selected it":                        {"strip", running, states{activitiestest.IsChosen}, nil},
 		"it is under update":                          {"strip", updating, states{activitiestest.IsCandidate}, nil},
-		"it was updated, and has to be uncordoned":    {"strip", running, succeeded, nil},
+		"it was updated, and has to be uncordoned":    {"strip", running, withSuccessfulUpdate, nil},
 		"it was updated, and is selected no more": {"strip", running, states{activitiestest.SaysUpdate("UpdateSuccessful"), activitiestest.WithCordon, func(n *corev1.Node) {
 			n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"}
 		}}, nil},
@@ -154,8 +158,8 @@ func TestChangeNodes(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.before...))
 			versions := activitiestest.Twice[kube.MinVersions](
 				w,
-				acts(w.Kube).ChangeNodes,
-				atNodes(func(in *deployment.NodeChanges) { list[row.list](in, aimed(m)) }),
+				newActivities(w.Kube).ChangeNodes,
+				newNodeChanges(func(in *deployment.NodeChanges) { list[row.list](in, targetsOf(m)) }),
 			)
 			assert.Equal(t, w.Current(), versions, "the version to decide with")
 			want := activitiestest.Node(row.after...)
@@ -166,7 +170,7 @@ func TestChangeNodes(t *testing.T) {
 			n := w.Node()
 			want.ResourceVersion, want.Generation = n.ResourceVersion, n.Generation
 			assert.Equal(t, activitiestest.Encode(want), activitiestest.Encode(n), "and nothing else")
-			assert.Empty(t, w.Told())
+			assert.Empty(t, w.NewEvents())
 		})
 	}
 }
@@ -174,10 +178,18 @@ func TestChangeNodes(t *testing.T) {
 func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(append(slices.Clone(succeeded), preferNot, disabled)...))
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
-		in.FinishUpdate, in.Untaint, in.ProtectFromAutoscaler = aimed(m), aimed(m), aimed(m)
-	}))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Node(append(slices.Clone(withSuccessfulUpdate), withPreferNoSchedule, withScaleDownDisabled)...),
+	)
+	activitiestest.Twice[kube.MinVersions](
+		w,
+		newActivities(w.Kube).ChangeNodes,
+		newNodeChanges(func(in *deployment.NodeChanges) {
+			in.FinishUpdate, in.Untaint, in.ProtectFromAutoscaler = targetsOf(m), targetsOf(m), targetsOf(m)
+		}),
+	)
 	assert.Equal(t, []string{"patch nodes"}, w.Writes())
 	n := w.Node()
 	assert.Equal(t, []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"}}, n.Spec.Taints)
@@ -185,29 +197,41 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	assert.Equal(t, map[string]string{"pool": "web"}, n.Labels)
 }
 
-func TestChangeNodesPassesOver(t *testing.T) {
+func TestChangeNodesSkips(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	toGo := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
 	for name, objects := range map[string][]runtime.Object{
-		"a machine that is gone":               {activitiestest.Node(succeeded...)},
-		"a machine that is being deleted":      {toGo, activitiestest.Node(succeeded...)},
+		"a machine that is gone":               {activitiestest.Node(withSuccessfulUpdate...)},
+		"a machine that is being deleted":      {toGo, activitiestest.Node(withSuccessfulUpdate...)},
 		"one whose node is gone":               {m},
-		"one that has no node yet":             {early, activitiestest.Node(succeeded...)},
-		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(succeeded...)},
-		"another machine of that name":         {activitiestest.Machine("m", activitiestest.OnNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(succeeded...)},
+		"one that has no node yet":             {early, activitiestest.Node(withSuccessfulUpdate...)},
+		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.OnNode), activitiestest.Node(withSuccessfulUpdate...)},
+		"another machine of that name":         {activitiestest.Machine("m", activitiestest.OnNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(withSuccessfulUpdate...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ChangeNodes, atNodes(func(in *deployment.NodeChanges) {
-				in.FinishUpdate, in.Taint, in.ProtectFromAutoscaler, in.Candidates = aimed(m), aimed(m), aimed(m), aimed(m)
-			}))
+			activitiestest.Twice[kube.MinVersions](
+				w,
+				newActivities(w.Kube).ChangeNodes,
+				newNodeChanges(func(in *deployment.NodeChanges) {
+					in.FinishUpdate, in.Taint, in.ProtectFromAutoscaler, in.Candidates = targetsOf(
+						m,
+					), targetsOf(
+						m,
+					), targetsOf(
+						m,
+					), targetsOf(
+						m,
+					)
+				}),
+			)
 			assert.Empty(t, w.Writes())
 		})
 	}
 	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node(succeeded...))
+		w := activitiestest.NewWorld(t, m, activitiestest.Node(withSuccessfulUpdate...))
 		w.Hold()
 		require.NoError(
 			t,
@@ -215,8 +239,8 @@ func TestChangeNodesPassesOver(t *testing.T) {
 		)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).ChangeNodes,
-			atNodes(func(in *deployment.NodeChanges) { in.Taint, in.FinishUpdate = aimed(m), aimed(m) }),
+			newActivities(w.Kube).ChangeNodes,
+			newNodeChanges(func(in *deployment.NodeChanges) { in.Taint, in.FinishUpdate = targetsOf(m), targetsOf(m) }),
 		)
 		require.NoError(t, err)
 		assert.True(t, w.Node().Spec.Unschedulable)
@@ -230,7 +254,7 @@ func TestChangeNodesFails(t *testing.T) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n-2", "n-2", "fake:///n-2"
 	})
 	second := activitiestest.Node(func(n *corev1.Node) { n.Name, n.UID = "n-2", "uid-n-2" })
-	both := atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m, other) })
+	both := newNodeChanges(func(in *deployment.NodeChanges) { in.Taint = targetsOf(m, other) })
 	isTainted := func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 }
 	for name, row := range map[string]struct {
 		err       error
@@ -243,7 +267,7 @@ func TestChangeNodesFails(t *testing.T) {
 		t.Run(name+": the other one is written", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, other, activitiestest.Node(), second)
 			activitiestest.Failing(w.Target, "patch", "nodes", 1, row.err, nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, both)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			if row.retryable {
 				require.ErrorContains(t, err, "later")
 				kind, _ := activitiestest.Failure(t, err)
@@ -253,7 +277,7 @@ func TestChangeNodesFails(t *testing.T) {
 			}
 			two := activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
 			assert.NotEqual(t, isTainted(w.Node()), isTainted(two), "one of them")
-			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, both)
+			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			require.NoError(t, err)
 			two = activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
 			assert.True(t, isTainted(w.Node()) && isTainted(two), "and by the next attempt both")
@@ -273,10 +297,10 @@ func TestChangeNodesFails(t *testing.T) {
 		})
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).ChangeNodes,
-			atNodes(func(in *deployment.NodeChanges) { in.Taint = aimed(m) }),
+			newActivities(w.Kube).ChangeNodes,
+			newNodeChanges(func(in *deployment.NodeChanges) { in.Taint = targetsOf(m) }),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, activitiestest.Node(dedicated, preferNot).Spec.Taints, w.Node().Spec.Taints)
+		assert.Equal(t, activitiestest.Node(withDedicatedTaint, withPreferNoSchedule).Spec.Taints, w.Node().Spec.Taints)
 	})
 }

@@ -15,26 +15,27 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// What a decision wants of a node is written, and not decided again. If the two differed, the loop would never end.
-func TestChangeNodesComesToAnEnd(t *testing.T) {
+// After the changes of a decision are written, the next decision contains no changes. If the next decision repeated the
+// changes, the workflow would loop for ever.
+func TestChangeNodesConverges(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]func(*corev1.Node){
 		"nothing is there":     {},
 		"a candidate":          {activitiestest.IsCandidate},
 		"selected":             {activitiestest.IsChosen},
-		"a taint of this name": {hasTaint(v1alpha1.TaintPreferNoSchedule, "x", "NoExecute")},
-		"guarded otherwise":    {saysOnNode(v1alpha1.AnnotationScaleDownDisabled, "no"), byUs},
-		"guarded by a user":    {disabled},
+		"a taint of this name": {withTaint(v1alpha1.TaintPreferNoSchedule, "x", "NoExecute")},
+		"guarded otherwise":    {withNodeAnnotations(v1alpha1.AnnotationScaleDownDisabled, "no"), withScaleDownDisabledByMCM},
+		"guarded by a user":    {withScaleDownDisabled},
 		"an unknown result":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "maybe"} }},
 		"a failed result":      {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }},
-		"updated":              succeeded,
+		"updated":              withSuccessfulUpdate,
 		"updated by itself":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"} }},
 	} {
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineRunning, v1alpha1.MachineInPlaceUpdating} {
 			for _, current := range []bool{true, false} {
 				for _, handed := range []bool{true, false} {
 					t.Run(name, func(t *testing.T) {
-						w, d := updatingWorld(t, phase, current, handed, activitiestest.Node(change...))
+						w, d := newUpdatingWorld(t, phase, current, handed, activitiestest.Node(change...))
 						asked := 0
 						for range 3 {
 							w.Settle()
@@ -62,7 +63,7 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 							}
 							asked = in.Len()
 							w.Forget()
-							_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeNodes, in)
+							_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, in)
 							require.NoError(t, err)
 							assert.Equal(t, asked > 0, len(w.Writes()) > 0, "%+v", in)
 						}
@@ -74,8 +75,9 @@ func TestChangeNodesComesToAnEnd(t *testing.T) {
 	}
 }
 
-// updatingWorld has a deployment that updates in place, with two sets, one of which has a machine on this node.
-func updatingWorld(
+// newUpdatingWorld returns a world with a deployment that updates in place and two sets, one of which has a machine on
+// the given node.
+func newUpdatingWorld(
 	t *testing.T,
 	phased v1alpha1.MachinePhase,
 	current, handed bool,

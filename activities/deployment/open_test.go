@@ -19,10 +19,10 @@ import (
 	"millwright/decide/rollout"
 )
 
-// naming is a deployment with a rollout whose status names this operation.
-func naming(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+// newWorldNamingOperation returns a world with a deployment in a rollout, whose status names the given operation.
+func newWorldNamingOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	is := w.Deployment("d")
 	is.Status.CurrentOperation = &o
 	w.Rewrite(is)
@@ -31,23 +31,23 @@ func naming(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha
 }
 
 const (
-	openRollout  = "rollout/shop/d/uid-d/2"
-	ofDeployment = "machinedeployment/shop/d/uid-d"
+	rolloutWorkflowID    = "rollout/shop/d/uid-d/2"
+	deploymentWorkflowID = "machinedeployment/shop/d/uid-d"
 )
 
-// A deployment's workflow must know whether a rollout of a former run is still open.
-func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
+// A deployment's workflow must know whether a rollout of an earlier run is still open.
+func TestDecideDeploymentReturnsTheRolloutOfTheStatus(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		operation v1alpha1.Operation
 		want      string
 	}{
-		{v1alpha1.Operation{WorkflowID: openRollout, RolloutOf: "uid-d"}, openRollout},
-		{v1alpha1.Operation{WorkflowID: ofDeployment}, ""},
+		{v1alpha1.Operation{WorkflowID: rolloutWorkflowID, RolloutOf: "uid-d"}, rolloutWorkflowID},
+		{v1alpha1.Operation{WorkflowID: deploymentWorkflowID}, ""},
 		{v1alpha1.Operation{WorkflowID: "rollout/shop/d/uid-other/2", RolloutOf: "uid-other"}, ""},
 		{v1alpha1.Operation{}, ""},
 	} {
-		w, d := naming(t, row.operation)
+		w, d := newWorldNamingOperation(t, row.operation)
 		assert.Equal(
 			t,
 			row.want,
@@ -57,7 +57,7 @@ func TestDecideDeploymentSaysWhichRolloutTheStatusNames(t *testing.T) {
 	}
 }
 
-// The bridge signals the rollout that the status names, so an open rollout must always be named.
+// The bridge signals the rollout that the status names, so the status must always name an open rollout.
 func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -67,29 +67,29 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 	}{
 		{"nobody knows that it has ended", deployment.Input{}, true},
 		{"another one has", deployment.Input{Over: "rollout/shop/d/uid-d/1"}, true},
-		{"it has", deployment.Input{Over: openRollout}, false},
-		{"it says so itself", deployment.Input{WorkflowID: openRollout}, false},
+		{"it has", deployment.Input{Over: rolloutWorkflowID}, false},
+		{"it says so itself", deployment.Input{WorkflowID: rolloutWorkflowID}, false},
 		{"the next one says so", deployment.Input{WorkflowID: "rollout/shop/d/uid-d/3"}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, d := naming(t, v1alpha1.Operation{WorkflowID: openRollout, RolloutOf: "uid-d"})
+			w, d := newWorldNamingOperation(t, v1alpha1.Operation{WorkflowID: rolloutWorkflowID, RolloutOf: "uid-d"})
 			row.in.Read = activitiestest.Read(d)
-			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: ofDeployment}}
+			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: deploymentWorkflowID}}
 			if row.conflict {
-				_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, in)
+				_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 				assert.Empty(t, w.Writes())
 				return
 			}
-			assert.Equal(t, ofDeployment, activitiestest.ReportDeployment(w, in).CurrentOperation.WorkflowID)
+			assert.Equal(t, deploymentWorkflowID, activitiestest.ReportDeployment(w, in).CurrentOperation.WorkflowID)
 		})
 	}
 }
 
-// A decision names the failed machines that are not on record yet.
-func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
+// A decision names the failed machines that are not recorded yet.
+func TestReportDeploymentRecordsFailedMachines(t *testing.T) {
 	t.Parallel()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	says := func(revision int64, failed ...string) []string {
 		record := &rollout.Progress{Revision: revision, Failed: failed}
 		return activitiestest.ReportDeployment(
@@ -102,10 +102,10 @@ func TestReportDeploymentAddsToTheMachinesThatFailed(t *testing.T) {
 	assert.Equal(t, []string{"x"}, says(3, "x"), "another revision has its own")
 }
 
-// A decision is in the history, so its size is bounded for any fleet.
+// Temporal's history contains each decision, so the size of a decision is limited for any fleet.
 func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 5000, revised[*v1alpha1.MachineDeployment]("200"))
+	d := activitiestest.Deployment("d", 5000, withRevision[*v1alpha1.MachineDeployment]("200"))
 	objects := []runtime.Object{d}
 	var named []string
 	for n := range 200 {
@@ -113,11 +113,18 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 		if n == 199 {
 			change = func(*v1alpha1.MachineSet) {}
 		}
-		s := settled(d, name, 24, change, revised[*v1alpha1.MachineSet](strconv.Itoa(n+1)), func(s *v1alpha1.MachineSet) {
-			s.Annotations[v1alpha1.AnnotationDesiredReplicas] = "7"
-		})
+		s := settledSet(
+			d,
+			name,
+			24,
+			change,
+			withRevision[*v1alpha1.MachineSet](strconv.Itoa(n+1)),
+			func(s *v1alpha1.MachineSet) {
+				s.Annotations[v1alpha1.AnnotationDesiredReplicas] = "7"
+			},
+		)
 		s.UID = types.UID(fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n))
-		for i, o := range staffed(s) {
+		for i, o := range setWithMachines(s) {
 			if m, ok := o.(*v1alpha1.Machine); ok {
 				m.UID = types.UID(fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i))
 				named = append(named, m.Name, "gone-"+m.Name)
@@ -129,7 +136,7 @@ func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects...)
 		decision, err := activitiestest.Run[deployment.Decision](
 			w,
-			acts(w.Kube).DecideDeployment,
+			newActivities(w.Kube).DecideDeployment,
 			activitiestest.DeploymentRead(d),
 		)
 		require.NoError(t, err)

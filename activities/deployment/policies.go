@@ -2,6 +2,6 @@ package deployment
 
 import "time"
 
-// resizeWithin is the age up to which the decision to resize a set still holds when only its resourceVersion has
-// changed. Source: the timeout of one local attempt.
-const resizeWithin = 2 * time.Second
+// maxResizeAge is the largest age of a resize decision that ignores a changed resourceVersion of the set. Source: the
+// timeout of one attempt of a local activity.
+const maxResizeAge = 2 * time.Second

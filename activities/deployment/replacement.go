@@ -20,13 +20,14 @@ import (
 // Granted is the result of GrantReplacements.
 type Granted struct {
 	Wrote    bool             // whether anything was written
-	Versions kube.MinVersions // to wait for
+	Versions kube.MinVersions // resource versions of the written objects
 	Why      string           // which replacements were granted, ended and held, and why
 }
 
-// GrantReplacements grants replacements within a deployment's budget: first in the deployment's status, with the
-// version that the decision saw, so that no part of the budget is granted twice, then by annotations on the machines.
-// If it is interrupted between the two, the next run writes the annotations. Running it twice grants nothing twice.
+// GrantReplacements grants replacements within the deployment's budget. The grants are written first into the
+// deployment's status, with the resource version that the decision saw: no part of the budget is granted twice. After
+// the status, each granted machine is annotated. If the activity is interrupted between the status and the annotations,
+// the next run writes the annotations. The activity is idempotent.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Granted, error) {
 	tree, err := ReadTree(ctx, a.Kube, in)
 	if err != nil {
@@ -36,12 +37,12 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 	if d == nil {
 		return Granted{}, kube.ObjectGone(in.Ref)
 	}
-	now := in.Stamp(ctx) // a grant is compared with the creation of the substitute
+	now := in.Stamp(ctx) // later compared with the creation time of the substitute
 	plan := replace.Decide(deployment.ReplaceObserved(a.Kube.Cluster, d, members, now))
 	granted := Granted{Versions: kube.MinVersions{}, Why: plan.Why}
 	if plan.Changed {
 		d = d.DeepCopy()
-		d.Status.Replacements = replacements(plan.Grants)
+		d.Status.Replacements = replacementStatus(plan.Grants)
 		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return Granted{}, kube.WriteError(ctx, in.Ref, err)
 		}
@@ -56,7 +57,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 		if !slices.Contains(plan.Mark, string(m.UID)) {
 			continue
 		}
-		version, marked, err := a.mark(ctx, m, now)
+		version, marked, err := a.annotateGrant(ctx, m, now)
 		if err != nil {
 			return Granted{}, err
 		}
@@ -76,9 +77,9 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.Read) (Grant
 	return granted, nil
 }
 
-// mark annotates a machine whose replacement was granted, and reports whether it did. A machine that has the
-// annotation, has recovered or is gone is left alone.
-func (a *Activities) mark(
+// annotateGrant annotates a machine whose replacement was granted, and reports whether the annotation was written. A
+// machine that has the annotation, has recovered or is gone is skipped.
+func (a *Activities) annotateGrant(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	now time.Time,
@@ -95,14 +96,14 @@ func (a *Activities) mark(
 	return version, marked, err
 }
 
-// WithdrawReplacement removes the annotation from a machine that is not to be replaced any more.
+// WithdrawReplacement removes the annotation from a machine that no longer has to be replaced.
 func (a *Activities) WithdrawReplacement(ctx context.Context, in kube.Read) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		delete(m.Annotations, v1alpha1.AnnotationReplacementGranted)
 	})
 }
 
-func replacements(grants []replace.Grant) []v1alpha1.MachineReplacement {
+func replacementStatus(grants []replace.Grant) []v1alpha1.MachineReplacement {
 	var list []v1alpha1.MachineReplacement
 	for _, g := range grants {
 		list = append(list, v1alpha1.MachineReplacement{

@@ -20,11 +20,16 @@ import (
 	"millwright/observe/cache"
 )
 
-// troubled returns a deployment with its set and so many machines, m-0, m-1 and so on, the due ones first.
-func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1alpha1.Machine)) []runtime.Object {
+// deploymentWithDueMachines returns a deployment with its set and machines m-0, m-1 and so on. The machines that are
+// due for replacement come first.
+func deploymentWithDueMachines(
+	d *v1alpha1.MachineDeployment,
+	due, well int,
+	change ...func(*v1alpha1.Machine),
+) []runtime.Object {
 	d.Spec.Replicas = int32(due + well)
-	revised[*v1alpha1.MachineDeployment]("1")(d)
-	s := settled(d, d.Name+"-s", int32(due+well))
+	withRevision[*v1alpha1.MachineDeployment]("1")(d)
+	s := settledSet(d, d.Name+"-s", int32(due+well))
 	objects := []runtime.Object{d, s, activitiestest.Class()}
 	for i := range due + well {
 		m := activitiestest.Machine(
@@ -43,20 +48,20 @@ func troubled(d *v1alpha1.MachineDeployment, due, well int, change ...func(*v1al
 	return objects
 }
 
-func budgetOf(n intstr.IntOrString) *v1alpha1.RolloutPolicy {
+func policyWithMaxReplacements(n intstr.IntOrString) *v1alpha1.RolloutPolicy {
 	return activitiestest.Policy(v1alpha1.RolloutPolicySpec{MaxReplacements: &n})
 }
 
-func grant(w *activitiestest.World, in kube.Read) deployment.Granted {
+func grantReplacements(w *activitiestest.World, in kube.Read) deployment.Granted {
 	w.T.Helper()
-	return activitiestest.Twice[deployment.Granted](w, acts(w.Kube).GrantReplacements, in)
+	return activitiestest.Twice[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, in)
 }
 
 func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, troubled(d, 2, 3, func(m *v1alpha1.Machine) {
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed { // here the node is unhealthy
+	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 3, func(m *v1alpha1.Machine) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed { // this machine's node is unhealthy
 			m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"topology.kubernetes.io/zone": "a"}
 		}
@@ -70,7 +75,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	}
 	w.Settle()
 	w.Forget()
-	granted := grant(w, activitiestest.Read(d))
+	granted := grantReplacements(w, activitiestest.Read(d))
 	assert.Equal(
 		t,
 		[]string{"update machinedeployments/status", "patch machines"},
@@ -94,7 +99,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	}, granted.Versions, "the versions to wait for")
 	assert.Contains(t, granted.Why, "grant replacement of machine d-0: CreationTimeout (1 of 1 in zone a)")
 	assert.Contains(t, granted.Why, "1 machine is due; the replacement budget of zone a (1) is used by machine d-0")
-	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.Told())
+	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.NewEvents())
 
 	t.Run("the machine hears of it by its mark", func(t *testing.T) {
 		assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(w.Machine("d-0")))))
@@ -105,10 +110,12 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 func TestDeploymentsAreIndependent(t *testing.T) {
 	t.Parallel()
 	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
-	// one class is enough
-	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), slices.Delete(troubled(e, 2, 0), 2, 3)...)...)
-	grant(w, activitiestest.Read(d))
-	grant(w, activitiestest.Live(e))
+	// both deployments share one class
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 2, 0), slices.Delete(deploymentWithDueMachines(e, 2, 0), 2, 3)...)...)
+	grantReplacements(w, activitiestest.Read(d))
+	grantReplacements(w, activitiestest.Live(e))
 	assert.Equal(t, []string{"d-0", "e-0"}, w.Marked())
 }
 
@@ -135,17 +142,17 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 0)
-			objects := append(troubled(d, 4, 1), budgetOf(row.budget))
+			objects := append(deploymentWithDueMachines(d, 4, 1), policyWithMaxReplacements(row.budget))
 			for _, o := range objects[3 : len(objects)-1] {
 				if row.change != nil {
 					row.change(o.(*v1alpha1.Machine))
 				}
 			}
 			w := activitiestest.NewWorld(t, objects...)
-			grant(w, activitiestest.Read(d))
+			grantReplacements(w, activitiestest.Read(d))
 			assert.Equal(t, row.want, w.Marked())
 			assert.Equal(t, row.want, w.Replacements())
-			assert.Len(t, w.Told(), len(row.want))
+			assert.Len(t, w.NewEvents(), len(row.want))
 		})
 	}
 }
@@ -153,9 +160,11 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(troubled(d, 3, 0), budgetOf(intstr.FromInt32(2)))...)
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 	activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-	_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+	_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
 	require.Error(t, err)
 	_, retryable := activitiestest.Failure(t, err)
 	assert.True(t, retryable)
@@ -169,29 +178,29 @@ func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 		activitiestest.DecideDeployment(w, activitiestest.Read(d)).Replace,
 		"a run that was ended in between is seen to be so",
 	)
-	grant(w, activitiestest.Read(d))
+	grantReplacements(w, activitiestest.Read(d))
 	assert.Equal(t, []string{"d-0", "d-1"}, w.Marked())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
-	assert.Len(t, w.Told(), 2, "nor told twice")
+	assert.Len(t, w.NewEvents(), 2, "nor told twice")
 }
 
 func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
+	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
 	release := w.Hold()
 	w.Edit(cache.Deployments, "d", activitiestest.Annotated("note", "new"))
-	_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+	_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Empty(t, w.Marked(), "no machine is told what is not on record")
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 	release()
-	grant(w, activitiestest.Live(d))
+	grantReplacements(w, activitiestest.Live(d))
 	assert.Equal(t, []string{"d-0"}, w.Marked())
 
 	t.Run("or that is gone", func(t *testing.T) {
 		for _, in := range []kube.Read{{Ref: activitiestest.Stranger(d)}, {Ref: activitiestest.Stranger(d), Live: true}} {
-			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, in)
+			_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		}
 	})
@@ -219,15 +228,17 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name+", and the cache has not heard of it", func(t *testing.T) {
 			d := activitiestest.Deployment("d", 0)
-			w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), budgetOf(intstr.FromInt32(2)))...)
+			w := activitiestest.NewWorld(
+				t,
+				append(deploymentWithDueMachines(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 			w.Hold()
 			happens(w)
-			_, err := activitiestest.Run[deployment.Granted](w, acts(w.Kube).GrantReplacements, activitiestest.Read(d))
+			_, err := activitiestest.Run[deployment.Granted](w, newActivities(w.Kube).GrantReplacements, activitiestest.Read(d))
 			require.NoError(t, err)
 			assert.Equal(
 				t,
 				[]string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"},
-				w.Told(),
+				w.NewEvents(),
 				"there is an event of the other machine, and none of this one",
 			)
 			if name == "it was told before" {
@@ -242,9 +253,9 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(troubled(d, 2, 0), activitiestest.Dead(3, 3)...)...)
-	granted := grant(w, activitiestest.Read(d))
+	w := activitiestest.NewWorld(t, append(deploymentWithDueMachines(d, 2, 0), activitiestest.Dead(3, 3)...)...)
+	granted := grantReplacements(w, activitiestest.Read(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
 	assert.Empty(t, w.Writes())
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }

@@ -14,7 +14,7 @@ import (
 func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		change []func(*v1alpha1.Machine) // of the machine d-1, which is the substitute or the machine itself
+		change []func(*v1alpha1.Machine) // changes machine d-1, which is the substitute or the granted machine
 		holds  bool
 	}{
 		"new":                        {[]func(*v1alpha1.Machine){activitiestest.Phase("")}, true},
@@ -25,10 +25,10 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 0)
 			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
-			objects := troubled(d, 1, 1)
+			objects := deploymentWithDueMachines(d, 1, 1)
 			activitiestest.With(objects[4].(*v1alpha1.Machine), row.change)
 			w := activitiestest.NewWorld(t, objects...)
-			grant(w, activitiestest.Read(d))
+			grantReplacements(w, activitiestest.Read(d))
 			if row.holds {
 				assert.Equal(t, []string{"gone"}, w.Replacements())
 				assert.Empty(t, w.Writes())
@@ -41,7 +41,7 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 	t.Run("Terminating", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")}
-		objects := troubled(d, 2, 1)
+		objects := deploymentWithDueMachines(d, 2, 1)
 		activitiestest.With(
 			objects[3].(*v1alpha1.Machine),
 			[]func(*v1alpha1.Machine){
@@ -51,34 +51,34 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 			},
 		)
 		w := activitiestest.NewWorld(t, objects...)
-		grant(w, activitiestest.Read(d))
+		grantReplacements(w, activitiestest.Read(d))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("the last one is released too", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("gone")}
-		w := activitiestest.NewWorld(t, troubled(d, 0, 2)...)
-		granted := grant(w, activitiestest.Read(d))
+		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 0, 2)...)
+		granted := grantReplacements(w, activitiestest.Read(d))
 		assert.Empty(t, w.Replacements())
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("one that a person marked is registered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
-		objects := troubled(d, 2, 0)
+		objects := deploymentWithDueMachines(d, 2, 0)
 		activitiestest.With(objects[4].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
 		w := activitiestest.NewWorld(t, objects...)
-		grant(w, activitiestest.Read(d))
+		grantReplacements(w, activitiestest.Read(d))
 		assert.Equal(t, []string{"d-1"}, w.Replacements(), "it uses the budget")
 		assert.Equal(t, []string{"d-1"}, w.Marked())
 	})
 	t.Run("no grant ends by time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
-		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")} // long ago
-		objects := troubled(d, 2, 0)
+		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.RecordedFor("d-0")} // granted long ago
+		objects := deploymentWithDueMachines(d, 2, 0)
 		activitiestest.With(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.Granted})
 		w := activitiestest.NewWorld(t, objects...)
-		grant(w, activitiestest.Read(d))
+		grantReplacements(w, activitiestest.Read(d))
 		assert.Empty(t, w.Writes())
 	})
 }

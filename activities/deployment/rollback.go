@@ -7,17 +7,17 @@ import (
 	"millwright/decide/rollout"
 )
 
-// RollBack asks for the template of a former set.
+// RollBack requests the template of a former set.
 type RollBack struct {
 	Deployment kube.Ref
-	// resourceVersion of the deployment that the decision saw: a later change of it may want something else
+	// Version is the deployment's resourceVersion that the decision saw: a later change may revoke the rollback.
 	Version  string
 	Rollback rollout.Rollback
 }
 
-// RollBackDeployment puts the template of a former set back into the deployment, with its annotations, and clears
-// spec.rollbackTo: see Family.RollBack, and deployment.ReturnTo of observe. A set that is gone or being deleted is a
-// Conflict.
+// RollBackDeployment copies the template and annotations of a former set back to the deployment, and clears
+// spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See Family.RollBack, and
+// deployment.ReturnTo in observe.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollBack) (kube.MinVersions, error) {
-	return a.table().RollBack(ctx, in)
+	return a.mcmFamily().RollBack(ctx, in)
 }

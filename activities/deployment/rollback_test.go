@@ -17,7 +17,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-func asksBack(d *v1alpha1.MachineDeployment) {
+func withRollbackRequest(d *v1alpha1.MachineDeployment) {
 	d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: 1}
 	d.Spec.Template.Labels = map[string]string{"app": "web", "tier": "front"}
 	d.Spec.Template.Annotations = map[string]string{"team": "shop", "version": "2"}
@@ -25,7 +25,7 @@ func asksBack(d *v1alpha1.MachineDeployment) {
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 }
 
-func backTo(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollBack {
+func newRollback(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollBack {
 	return deployment.RollBack{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{
 		Set: &rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
 		Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
@@ -34,11 +34,15 @@ func backTo(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.Ro
 
 func TestRollBackDeployment(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, asksBack)
-	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small"))
+	d := activitiestest.Deployment("d", 3, withRollbackRequest)
+	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
 	t.Run("the template returns, all in one write", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, backTo(d, former))
+		versions := activitiestest.Twice[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollback(d, former),
+		)
 		got := w.Deployment("d")
 		assert.Equal(t, kube.MinVersions{cache.Deployments: got.ResourceVersion}, versions)
 		assert.Nil(t, got.Spec.RollbackTo)
@@ -50,29 +54,34 @@ func TestRollBackDeployment(t *testing.T) {
 		)
 		assert.True(t, observeset.SameTemplate(&former.Spec.Template, &got.Spec.Template))
 		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
-		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.Told())
+		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.NewEvents())
 		assert.Equal(t, former.Spec, w.Set("d-1").Spec)
 	})
 	t.Run("also when the status of the set changed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		w.Edit(cache.Sets, "d-1", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, backTo(d, former))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 	})
 	t.Run("one that nobody asked for returns once", func(t *testing.T) {
-		silent := activitiestest.Deployment("d", 3, asksBack, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil })
+		silent := activitiestest.Deployment(
+			"d",
+			3,
+			withRollbackRequest,
+			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
+		)
 		w := activitiestest.NewWorld(t, silent, former)
-		in := backTo(silent, former)
+		in := newRollback(silent, former)
 		in.Rollback.Automatic = true
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, in)
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 		assert.Equal(t, "uid-d-1", w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo], "in the same write")
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, in)
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 		require.NoError(t, err, "it is done already")
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
-		assert.Len(t, w.Told(), 1)
+		assert.Len(t, w.NewEvents(), 1)
 		assert.Len(t, w.Writes(), 1)
 	})
 	for _, reason := range []string{"DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged"} {
@@ -83,20 +92,20 @@ func TestRollBackDeployment(t *testing.T) {
 				Version:    d.ResourceVersion,
 				Rollback:   rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"},
 			}
-			activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, in)
+			activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 			got := w.Deployment("d")
 			assert.Nil(t, got.Spec.RollbackTo)
 			assert.Equal(t, d.Spec.Template, got.Spec.Template)
 			assert.Equal(t, d.Annotations, got.Annotations)
-			assert.Equal(t, []string{"Warning " + reason + " so it is"}, w.Told())
+			assert.Equal(t, []string{"Warning " + reason + " so it is"}, w.NewEvents())
 		})
 	}
 }
 
 func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, asksBack)
-	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), ofTemplate("111", "small"))
+	d := activitiestest.Deployment("d", 3, withRollbackRequest)
+	former := activitiestest.Set("d-1", 0, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
 	for name, row := range map[string]struct {
 		deployment *v1alpha1.MachineDeployment
 		set        *v1alpha1.MachineSet
@@ -106,8 +115,8 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		"the deployment changed": {d, former, func(w *activitiestest.World) {
 			w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
 		}, kube.TypeConflict},
-		"the deployment is going": {activitiestest.Deployment("d", 3, asksBack, activitiestest.Going[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
-		"the deployment is gone":  {activitiestest.Deployment("other", 3, asksBack), former, nil, kube.TypeObjectGone},
+		"the deployment is going": {activitiestest.Deployment("d", 3, withRollbackRequest, activitiestest.Going[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
+		"the deployment is gone":  {activitiestest.Deployment("other", 3, withRollbackRequest), former, nil, kube.TypeObjectGone},
 		"the set is going":        {d, activitiestest.Set("d-1", 0, activitiestest.Going[*v1alpha1.MachineSet]), nil, kube.TypeConflict},
 		"the set is gone":         {d, activitiestest.Set("d-2", 0), nil, kube.TypeConflict},
 		"another set has its name": {
@@ -125,9 +134,9 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			if row.before != nil {
 				row.before(w)
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, backTo(d, former))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
 			activitiestest.AssertFailure(t, err, row.kind, false)
-			assert.Empty(t, w.Told())
+			assert.Empty(t, w.NewEvents())
 			assert.NotNil(t, w.Deployment(row.deployment.Name).Spec.RollbackTo, "it is still asked for")
 			assert.Equal(t, "large", w.Deployment(row.deployment.Name).Spec.Template.Spec.Class.Name)
 		})
@@ -135,21 +144,26 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Run("the set cannot be read for now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		activitiestest.Failing(w.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, backTo(d, former))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
 		require.ErrorContains(t, err, "get set shop/d-1: later")
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("somebody wants something else than an automatic one", func(t *testing.T) {
-		silent := activitiestest.Deployment("d", 3, asksBack, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil })
-		in := backTo(silent, former)
+		silent := activitiestest.Deployment(
+			"d",
+			3,
+			withRollbackRequest,
+			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
+		)
+		in := newRollback(silent, former)
 		in.Rollback.Automatic = true
 		for _, change := range []map[string]any{
-			anotherClass(), {"spec": map[string]any{"paused": true}}, {"spec": map[string]any{"rollbackTo": map[string]any{"revision": 0}}}, activitiestest.Annotated("hold", "7"),
+			classPatch(), {"spec": map[string]any{"paused": true}}, {"spec": map[string]any{"rollbackTo": map[string]any{"revision": 0}}}, activitiestest.Annotated("hold", "7"),
 		} {
 			w := activitiestest.NewWorld(t, silent, former)
 			w.Edit(cache.Deployments, "d", change)
 			w.Forget()
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Empty(t, w.Writes())
 		}
@@ -157,9 +171,9 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).RollBackDeployment, backTo(d, former))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 }

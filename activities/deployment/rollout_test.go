@@ -22,27 +22,32 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// rolling returns a world with a rollout to revision 2 of a deployment of three machines: one new machine runs, another
-// is being created.
-func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+// newRollout returns a world in which a deployment of three machines is rolled out to revision 2: one new machine runs,
+// another is being created.
+func newRollout(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(2))
-	})
+	d := activitiestest.Deployment(
+		"d",
+		3,
+		withRevision[*v1alpha1.MachineDeployment]("2"),
+		func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
+			d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(2))
+		},
+	)
 	most := func(s *v1alpha1.MachineSet) { s.Annotations[v1alpha1.AnnotationMaxReplicas] = "5" }
 	of := activitiestest.OwnedBy[*v1alpha1.Machine]
-	now := settled(d, "d-2", 2, most)
-	old := settled(d, "d-1", 2, revised[*v1alpha1.MachineSet]("1"), activitiestest.Former, most)
-	unused := settled(
+	now := settledSet(d, "d-2", 2, most)
+	old := settledSet(d, "d-1", 2, withRevision[*v1alpha1.MachineSet]("1"), activitiestest.Former, most)
+	unused := settledSet(
 		d,
 		"d-0",
 		0,
-		revised[*v1alpha1.MachineSet]("0"),
+		withRevision[*v1alpha1.MachineSet]("0"),
 		func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "oldest" },
 	)
 	objects := append(
-		staffed(old),
+		setWithMachines(old),
 		d,
 		now,
 		unused,
@@ -60,7 +65,7 @@ func rolling(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) 
 
 func TestDecideDeploymentOfARollout(t *testing.T) {
 	t.Parallel()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 	assert.True(t, decision.Rollout.Rolling)
 	assert.False(t, decision.Rollout.NoSet || decision.Rollout.Complete)
@@ -105,18 +110,20 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 	})
 }
 
-// A deployment's picture is in the history of a workflow, so its size is bounded.
+// Temporal's history contains the picture of a deployment, so the size of the picture is limited.
 func TestPictureOfManySets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("30"))
+	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("30"))
 	objects := []runtime.Object{d}
 	for i := range 30 {
 		name := fmt.Sprintf("d-%02d", i)
 		objects = append(
 			objects,
-			staffed(settled(d, name, 1, revised[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
-				s.Spec.Template.Spec.Class.Name = name
-			}))...)
+			setWithMachines(
+				settledSet(d, name, 1, withRevision[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
+					s.Spec.Template.Spec.Class.Name = name
+				}),
+			)...)
 	}
 	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.Read(d)).Picture
 	require.Len(t, p.Sets, 10)
@@ -127,14 +134,14 @@ func TestPictureOfManySets(t *testing.T) {
 // The status of a deployment names the workflow of its rollout.
 func TestTheStatusNamesTheRollout(t *testing.T) {
 	t.Parallel()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	parent, child := "machinedeployment/shop/d", "rollout/shop/d"
 	asks := func(workflow string) deployment.Input {
 		return deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow}
 	}
 	reports := func(workflow string) bool {
 		t.Helper()
-		return activitiestest.Twice[deployment.Decision](w, acts(w.Kube).DecideDeployment, asks(workflow)).Report
+		return activitiestest.Twice[deployment.Decision](w, newActivities(w.Kube).DecideDeployment, asks(workflow)).Report
 	}
 	says := func(workflow string) {
 		t.Helper()
@@ -157,7 +164,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	assert.True(t, reports("rollout/shop/e"))
 
 	t.Run("no longer than something is under way", func(t *testing.T) {
-		w, d := calmDeployment(t, 2)
+		w, d := newIdleDeployment(t, 2)
 		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
 		is := w.Deployment("d")
 		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
@@ -165,7 +172,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 		for _, workflow := range []string{"", child} {
 			decision := activitiestest.Twice[deployment.Decision](
 				w,
-				acts(w.Kube).DecideDeployment,
+				newActivities(w.Kube).DecideDeployment,
 				deployment.Input{Read: activitiestest.Read(d), WorkflowID: workflow},
 			)
 			assert.True(t, decision.Report, "it names one that is over")
@@ -178,7 +185,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 
 func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	w.Machines.PrependReactor(
 		"update",
 		"machinedeployments",
@@ -189,14 +196,14 @@ func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
 		},
 	)
 	report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}}
-	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, report)
+	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, report)
 	activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
 	require.ErrorContains(t, err, "the CRDs of this version are not installed")
 }
 
-func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
+func TestReportDeploymentRecordsARollout(t *testing.T) {
 	t.Parallel()
-	w, d := rolling(t)
+	w, d := newRollout(t)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	record := &rollout.Progress{Revision: 2, Step: 1, Reached: at, Failed: []string{"new"}}
 	status := activitiestest.ReportDeployment(
@@ -238,7 +245,7 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 		)
 	})
 	t.Run("keeps the steps with which it began", func(t *testing.T) {
-		w, d := rolling(t)
+		w, d := newRollout(t)
 		begun := []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}
 		live := w.Deployment("d")
 		live.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: begun}
@@ -249,7 +256,7 @@ func TestReportDeploymentPutsARolloutOnRecord(t *testing.T) {
 		assert.Empty(t, activitiestest.ReportDeployment(w, report).Rollout.Steps, "the next rollout follows the policy")
 	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
-		w, d := rolling(t)
+		w, d := newRollout(t)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.NotNil(t, decision.Rollout.Record)
 		activitiestest.ReportDeployment(

@@ -20,17 +20,17 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// SetCreation asks for the set of a deployment's current template.
+// SetCreation requests the set of a deployment's current template.
 type SetCreation struct {
 	Deployment kube.Ref
 	Version    string // resourceVersion of the deployment that the decision saw
 	rollout.Creation
 }
 
-// CreateSet creates the set of the deployment's current template, and writes its revision to the deployment. Its name
-// is derived from the template, so that running it twice creates one set. If the name belongs to another object, or to
-// a set that is being deleted, it increments the collision count in the status and returns a Conflict. It returns the
-// versions to wait for.
+// CreateSet creates the set of the deployment's current template, and writes the set's revision to the deployment. The
+// activity is idempotent, because the set's name is derived from the template. If another object or a set that is being
+// deleted has the name, CreateSet increments the status's collision count and fails with a Conflict. The result holds
+// the resource versions of the written objects.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
 	d, err := kube.LiveAt(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
 	if err != nil {
@@ -58,11 +58,11 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 			return nil, kube.Conflict(in.Deployment)
 		}
 		switch {
-		case err != nil || isSetOf(d, set):
+		case err != nil || isWantedSet(d, set):
 		case deployment.Selects(d, set) && cache.IsFree(set, d, cache.KindDeployment) && set.DeletionTimestamp == nil:
-			return nil, kube.Conflict(in.Deployment) // the next decision adopts it
+			return nil, kube.Conflict(in.Deployment) // the next decision adopts the set
 		case cache.IsOrphaning(set):
-			return nil, kube.Conflict(in.Deployment) // the next decision waits until it is gone
+			return nil, kube.Conflict(in.Deployment) // the next decision waits until the set is gone
 		default:
 			return nil, a.countCollision(ctx, in.Deployment, d)
 		}
@@ -78,17 +78,17 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
-	return versions, a.table().WriteRevision(ctx, in.Deployment, d, set, versions)
+	return versions, a.mcmFamily().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// isSetOf reports whether the set that was found under the wanted name is the wanted set. A set that is being deleted
-// is not; otherwise it would be asked for again and again until it is gone.
-func isSetOf(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+// isWantedSet reports whether the existing set with the wanted name is the wanted set. A set that is being deleted is
+// not the wanted set; otherwise, CreateSet would be repeated until the set is gone.
+func isWantedSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return metav1.IsControlledBy(set, d) && set.DeletionTimestamp == nil &&
 		observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
-// countCollision counts a name that was taken, so that the next hash differs.
+// countCollision counts a name that another object has, so that the next hash differs.
 func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
 	count := int32(1)
 	if d.Status.CollisionCount != nil {
@@ -101,8 +101,8 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 	return kube.Conflict(ref)
 }
 
-// newSet returns the set of a deployment's template. Labels and selector contain the hash, so that no set selects the
-// machines of another.
+// newSet returns the set of a deployment's template. Labels and selector contain the hash, so no set selects another
+// set's machines.
 func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1alpha1.MachineSet {
 	withHash := func(some map[string]string) map[string]string {
 		return labels.Merge(some, labels.Set{v1alpha1.LabelMachineTemplateHash: hash})
@@ -132,21 +132,21 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.Creation) *v1
 	return set
 }
 
-// SetChanges are the changes of a deployment's sets. Create and Ask are nil here: CreateSet and AskExtension serve
-// them.
+// SetChanges are the changes of a deployment's sets. Create and Ask are nil here, because CreateSet and AskExtension
+// make these changes.
 type SetChanges struct {
 	Deployment kube.Ref
-	Generation int64 `json:",omitzero"` // of the deployment that the decision saw; zero: not known
+	Generation int64 `json:",omitzero"` // generation of the deployment that the decision saw; zero: unknown
 	rollout.SetChanges
 }
 
-// ChangeSets changes and deletes sets: see Family.Change.
+// ChangeSets changes and deletes sets. See Family.Change.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	return a.table().Change(ctx, in)
+	return a.mcmFamily().Change(ctx, in)
 }
 
-// table returns the table of MCM's kinds.
-func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
+// mcmFamily returns the Family of MCM's kinds.
+func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
 	return Family[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) Client[*v1alpha1.MachineDeployment] {
@@ -179,7 +179,7 @@ func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.Machi
 		Follow: func(
 			_ context.Context, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time,
 		) (changed, current bool, err error) {
-			if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // it is not the current set any more
+			if !observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template) { // the set is no longer current
 				return false, false, kube.Conflict(kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
 			}
 			return deployment.FollowDeployment(set, d), true, nil
@@ -188,7 +188,7 @@ func (a *Activities) table() Family[*v1alpha1.MachineDeployment, *v1alpha1.Machi
 		Rollbacks: Rollbacks[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 			Asked:  func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
 			Forget: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
-			Former: a.setThatStays,
+			Former: a.readExistingSet,
 			SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 				return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},

@@ -17,8 +17,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// nameOf returns the name and hash of the set of a deployment's template.
-func nameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
+// setNameOf returns the name and hash of the set of a deployment's template.
+func setNameOf(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
 	t.Helper()
 	hash, err := observeset.TemplateHash(&d.Spec.Template, collisions)
 	require.NoError(t, err)
@@ -44,13 +44,13 @@ func TestCreateSet(t *testing.T) {
 		}
 	})
 	w := activitiestest.NewWorld(t, d)
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, deployment.SetCreation{
+	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, deployment.SetCreation{
 		Deployment: activitiestest.Ref(d),
 		Version:    "900",
 		Creation:   rollout.Creation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
 	})
 	require.NoError(t, err)
-	name, hash := nameOf(t, d, nil)
+	name, hash := setNameOf(t, d, nil)
 	s := w.Set(name)
 	require.NotNil(t, s, "its name follows from the template")
 	labels := map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}
@@ -77,7 +77,7 @@ func TestCreateSet(t *testing.T) {
 	assert.Equal(t, "10", after.Annotations[v1alpha1.AnnotationRevision], "it is numbered like its set")
 	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.Writes())
 	assert.Equal(t, kube.MinVersions{cache.Sets: s.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
-	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.Told())
+	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.NewEvents())
 	assert.Nil(t, after.Status.CollisionCount)
 
 	t.Run("what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
@@ -86,47 +86,47 @@ func TestCreateSet(t *testing.T) {
 	})
 }
 
-// The revision of the deployment must be that of its current set.
+// The deployment must have the revision of its current set.
 func TestCreateSetRunTwice(t *testing.T) {
 	t.Parallel()
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		w := activitiestest.NewWorld(t, d)
-		versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
-		name, _ := nameOf(t, d, nil)
+		versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		name, _ := setNameOf(t, d, nil)
 		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion}, versions, "the deployment was not written")
 		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.Writes(), "the second meets the first")
 	})
 	t.Run("where it got one, the second meets another version", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
-		assert.Len(t, w.Told(), 1)
+		assert.Len(t, w.NewEvents(), 1)
 	})
 	t.Run("one that was ended in between numbers the deployment the second time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
 		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		require.Error(t, err)
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 		assert.Empty(t, w.Deployment("d").Annotations)
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		require.NoError(t, err)
-		name, _ := nameOf(t, d, nil)
+		name, _ := setNameOf(t, d, nil)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		assert.Equal(
 			t,
 			kube.MinVersions{cache.Sets: w.Set(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
 			versions,
 		)
-		assert.Len(t, w.Told(), 1, "one set is told of once")
+		assert.Len(t, w.NewEvents(), 1, "one set is told of once")
 	})
 	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
@@ -137,16 +137,16 @@ func TestCreateSetRunTwice(t *testing.T) {
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.Edit(cache.Deployments, "d", anotherClass()) },
+			func() { w.Edit(cache.Deployments, "d", classPatch()) },
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
 	})
 }
 
-// anotherClass is a patch that changes the class that a template names.
-func anotherClass() map[string]any {
+// classPatch returns a patch that changes the class in a template.
+func classPatch() map[string]any {
 	return map[string]any{
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "new"}}}},
 	}
@@ -155,31 +155,35 @@ func anotherClass() map[string]any {
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)
-	name, _ := nameOf(t, d, nil)
+	name, _ := setNameOf(t, d, nil)
 	for what, taken := range map[string]*v1alpha1.MachineSet{
-		"by a stranger":                                  activitiestest.Set(name, 1, unselected),
+		"by a stranger":                                  activitiestest.Set(name, 1, withOtherLabels),
 		"by a set of another template":                   activitiestest.Owned(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
 		"by a set that is about to go":                   activitiestest.Owned(d, name, 1, activitiestest.Going[*v1alpha1.MachineSet]),
 		"by a set of a activitiestest.Former deployment": activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, taken)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, int32(1), *w.Deployment("d").Status.CollisionCount)
 
-			_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(w.Deployment("d")))
+			_, err = activitiestest.Run[kube.MinVersions](
+				w,
+				newActivities(w.Kube).CreateSet,
+				activitiestest.CreateSet(w.Deployment("d")),
+			)
 			require.NoError(t, err)
-			other, _ := nameOf(t, d, new(int32(1)))
+			other, _ := setNameOf(t, d, new(int32(1)))
 			assert.NotNil(t, w.Set(other), "the next name is free")
 			assert.Equal(t, int32(1), w.Set(name).Spec.Replicas, "the other set is left alone")
 		})
 	}
 	t.Run("each collision counts", func(t *testing.T) {
 		d.Status.CollisionCount = new(int32(1))
-		second, _ := nameOf(t, d, d.Status.CollisionCount)
-		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1, unselected))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		second, _ := setNameOf(t, d, d.Status.CollisionCount)
+		w := activitiestest.NewWorld(t, d, activitiestest.Set(second, 1, withOtherLabels))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)
 	})
@@ -192,7 +196,7 @@ func TestCreateSetRefuses(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).CreateSet,
+			newActivities(w.Kube).CreateSet,
 			deployment.SetCreation{Deployment: activitiestest.Stranger(d), Version: "900"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -201,7 +205,7 @@ func TestCreateSetRefuses(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).CreateSet,
+			newActivities(w.Kube).CreateSet,
 			deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -217,12 +221,12 @@ func TestCreateSetRefuses(t *testing.T) {
 			apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CreateSet, activitiestest.CreateSet(d))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.CreateSet(d))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		assert.Equal(
 			t,
 			[]string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`},
-			w.Told(),
+			w.NewEvents(),
 		)
 	})
 }
@@ -236,7 +240,7 @@ func changeSets(
 	w.T.Helper()
 	return activitiestest.Run[kube.MinVersions](
 		w,
-		acts(w.Kube).ChangeSets,
+		newActivities(w.Kube).ChangeSets,
 		deployment.SetChanges{
 			Deployment: activitiestest.Ref(d),
 			SetChanges: rollout.SetChanges{Resize: resize, Delete: remove},
@@ -259,7 +263,7 @@ func TestChangeSets(t *testing.T) {
 			w.Set("s").Annotations,
 		)
 		assert.Equal(t, kube.MinVersions{cache.Sets: w.Set("s").ResourceVersion}, versions)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
 
 		before := w.Snapshot()
 		_, err = changeSets(w, d, grow, nil)
@@ -273,7 +277,7 @@ func TestChangeSets(t *testing.T) {
 			{Name: "same", UID: "uid-same", Version: "900", From: 2, To: 2, Desired: 5, Max: 6},
 		}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.Told())
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.NewEvents())
 		assert.Equal(t, int32(2), w.Set("same").Spec.Replicas)
 		assert.Equal(
 			t,
@@ -286,7 +290,7 @@ func TestChangeSets(t *testing.T) {
 		_, err := changeSets(w, d, []rollout.Resize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.Told())
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
 	})
 	t.Run(
 		"leaves a set alone that got another size or another owner, is being deleted or was replaced",

@@ -15,13 +15,13 @@ import (
 	"millwright/observe/cache"
 )
 
-// seenSet names a set as it was seen first.
-func seenSet(name string) rollout.Target {
+// setTarget names a set in its first version.
+func setTarget(name string) rollout.Target {
 	return rollout.Target{Name: name, UID: "uid-" + name, Version: "900"}
 }
 
-// setChanges are all that may be done to a set, each by itself.
-func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
+// changesOfOneSet returns each possible change of a set, keyed by its name.
+func changesOfOneSet(d *v1alpha1.MachineDeployment, target rollout.Target) map[string]deployment.SetChanges {
 	one := []rollout.Target{target}
 	return map[string]deployment.SetChanges{
 		"open":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
@@ -41,62 +41,62 @@ func setChanges(d *v1alpha1.MachineDeployment, target rollout.Target) map[string
 	}
 }
 
-// Each change is made once, and only to the set that the decision saw.
-func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
+// A repeated change writes nothing. A set that the decision did not see in this version is not changed.
+func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("2"))
+	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("2"))
 	anew := func() *activitiestest.World {
 		return activitiestest.NewWorld(
 			t,
 			d,
-			settled(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]),
-			settled(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]),
+			settledSet(d, "s", 3, activitiestest.Forbidden, activitiestest.Bare[*v1alpha1.MachineSet]),
+			settledSet(d, "open", 3, activitiestest.Bare[*v1alpha1.MachineSet]),
 		)
 	}
-	changed, another := seenSet("s"), seenSet("s")
+	changed, another := setTarget("s"), setTarget("s")
 	changed.Version, another.UID = "899", "uid-of-a-former-one"
 	for what, seen := range map[string]rollout.Target{"another version": changed, "another one of its name": another} {
-		for kind, in := range setChanges(d, seen) {
+		for kind, in := range changesOfOneSet(d, seen) {
 			t.Run(kind+": "+what, func(t *testing.T) {
-				if kind == "resize" { // the precondition is its size
+				if kind == "resize" { // the precondition of a resize is the set's size
 					in.Resize[0].From = 2
 				}
 				w := anew()
 				before := w.Snapshot()
-				_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+				_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 				assert.Equal(t, before, w.Snapshot())
-				assert.Empty(t, w.Told())
+				assert.Empty(t, w.NewEvents())
 			})
 		}
 	}
-	for kind, in := range setChanges(d, seenSet("s")) {
+	for kind, in := range changesOfOneSet(d, setTarget("s")) {
 		t.Run(kind+": a second time", func(t *testing.T) {
 			w := anew()
 			d := w.Deployment("d")
-			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // so that each change has something to write
+			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // gives each change something to write
 			w.Edit(cache.Deployments, "d", activitiestest.Encode(d))
 			in := in
 			if kind == "close" {
-				in.ForbidScaleUp = []rollout.Target{seenSet("open")}
+				in.ForbidScaleUp = []rollout.Target{setTarget("open")}
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			require.NoError(t, err)
 			w.Settle()
 			before := w.Snapshot()
-			w.Told()
-			_, err = activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			w.NewEvents()
+			_, err = activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			if kind == "delete" {
 				require.NoError(t, err, "gone is what it should be")
 			} else {
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			}
 			assert.Equal(t, before, w.Snapshot())
-			assert.Empty(t, w.Told())
+			assert.Empty(t, w.NewEvents())
 		})
 		t.Run(kind+": of a set that is gone", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			if kind == "delete" {
 				require.NoError(t, err)
 				return
@@ -107,8 +107,8 @@ func TestChangeSetsMeetsWhatTheDecisionSaw(t *testing.T) {
 	}
 }
 
-// After a restore of the API server, a cache may show the deployment of before, which wanted more machines.
-func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
+// After a restore of the API server, a cache may hold the deployment from before the restore, with more replicas.
+func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		seen int64
@@ -124,7 +124,7 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 			t.Parallel()
 			d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })
 			w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,
 				SetChanges: rollout.SetChanges{
@@ -138,7 +138,7 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 	}
 }
 
-func TestChangeSetsOpensAndCloses(t *testing.T) {
+func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)
 	w := activitiestest.NewWorld(
@@ -147,11 +147,11 @@ func TestChangeSetsOpensAndCloses(t *testing.T) {
 		activitiestest.Owned(d, "closed", 1, activitiestest.Forbidden),
 		activitiestest.Owned(d, "open", 1),
 	)
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, deployment.SetChanges{
+	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
 		SetChanges: rollout.SetChanges{
-			AllowScaleUp:  []rollout.Target{seenSet("closed")},
-			ForbidScaleUp: []rollout.Target{seenSet("open")},
+			AllowScaleUp:  []rollout.Target{setTarget("closed")},
+			ForbidScaleUp: []rollout.Target{setTarget("open")},
 		},
 	})
 	require.NoError(t, err)
@@ -163,23 +163,28 @@ func TestChangeSetsOpensAndCloses(t *testing.T) {
 
 func TestChangeSetsRevises(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("3"), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new"
-	})
-	s := settled(
+	d := activitiestest.Deployment(
+		"d",
+		3,
+		withRevision[*v1alpha1.MachineDeployment]("3"),
+		func(d *v1alpha1.MachineDeployment) {
+			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new"
+		},
+	)
+	s := settledSet(
 		d,
 		"s",
 		3,
-		revised[*v1alpha1.MachineSet]("2"),
+		withRevision[*v1alpha1.MachineSet]("2"),
 		func(s *v1alpha1.MachineSet) { s.Annotations["note"], s.Spec.MinReadySeconds = "old", 0 },
 	)
 	in := deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4, History: "1,2"}},
+		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: setTarget("s"), Revision: 4, History: "1,2"}},
 	}
 	t.Run("the set, and the deployment with it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.NoError(t, err)
 		after := w.Set("s")
 		assert.Equal(t, map[string]string{
@@ -200,7 +205,7 @@ func TestChangeSetsRevises(t *testing.T) {
 			noted := d.DeepCopy()
 			noted.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] = uid
 			w := activitiestest.NewWorld(t, noted, s)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			require.NoError(t, err)
 			assert.Equal(t, want, w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 		}
@@ -211,10 +216,10 @@ func TestChangeSetsRevises(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, old)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).ChangeSets,
+			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: seenSet("s"), Revision: 4}},
+				SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: setTarget("s"), Revision: 4}},
 			},
 		)
 		require.NoError(t, err)
@@ -223,14 +228,14 @@ func TestChangeSetsRevises(t *testing.T) {
 	t.Run("one that was ended in between is seen to be so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
 		activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.Error(t, err)
 		w.Settle()
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.Len(t, decision.Rollout.Sync, 1)
 		_, err = activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).ChangeSets,
+			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
@@ -250,16 +255,16 @@ func TestChangeSetsSyncs(t *testing.T) {
 		d.Spec.AutoPreserveFailedMachineMax = 2
 		d.Annotations["note"] = "new"
 	}
-	d := activitiestest.Deployment("d", 3, revised[*v1alpha1.MachineDeployment]("1"))
-	s := settled(d, "s", 3)
+	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
+	s := settledSet(d, "s", 3)
 	timeouts(d)
 	t.Run("what is the deployment's, and rolls nothing", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, append(staffed(s), d)...)
+		w := activitiestest.NewWorld(t, append(setWithMachines(s), d)...)
 		decision := activitiestest.DecideDeployment(w, activitiestest.Read(d))
 		require.Len(t, decision.Rollout.Sync, 1)
 		versions, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).ChangeSets,
+			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
@@ -283,15 +288,15 @@ func TestChangeSetsSyncs(t *testing.T) {
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Rollout.Sync, "once is enough")
 	})
 	t.Run("a template that changed meanwhile is another set's", func(t *testing.T) {
-		for kind, in := range setChanges(d, seenSet("s")) {
+		for kind, in := range changesOfOneSet(d, setTarget("s")) {
 			if kind != "sync" && kind != "revise" {
 				continue
 			}
 			w := activitiestest.NewWorld(t, d, s)
 			w.Hold()
-			w.Edit(cache.Deployments, "d", anotherClass())
+			w.Edit(cache.Deployments, "d", classPatch())
 			before := w.Snapshot()
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, before, w.Snapshot(), "%s: the set is a activitiestest.Former one by now", kind)
 		}
@@ -304,9 +309,13 @@ func TestChangeSetsSyncs(t *testing.T) {
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.Edit(cache.Deployments, "d", anotherClass()) },
+			func() { w.Edit(cache.Deployments, "d", classPatch()) },
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ChangeSets, setChanges(d, seenSet("s"))["revise"])
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).ChangeSets,
+			changesOfOneSet(d, setTarget("s"))["revise"],
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 	})
@@ -315,10 +324,10 @@ func TestChangeSetsSyncs(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, s)
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
-				acts(w.Kube).ChangeSets,
+				newActivities(w.Kube).ChangeSets,
 				deployment.SetChanges{
 					Deployment: activitiestest.Ref(gone),
-					SetChanges: rollout.SetChanges{Sync: []rollout.Target{seenSet("s")}},
+					SetChanges: rollout.SetChanges{Sync: []rollout.Target{setTarget("s")}},
 				},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)

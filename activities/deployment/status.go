@@ -23,17 +23,18 @@ import (
 	"millwright/observe/machine"
 )
 
-// Report is what the status of a MachineDeployment should say besides the counts.
+// Report holds the contents of a MachineDeployment's status beyond the counts.
 type Report struct {
 	Input
-	Step   *kube.Step        // nil clears it: the deployment is calm
-	Record *rollout.Progress // progress of the rollout, to add to what is recorded; nil keeps that
-	NoSet  string            // why the API server rejected the set of the current template; empty: it did not
+	Step   *kube.Step        // nil clears the current operation: the deployment is idle
+	Record *rollout.Progress // new progress of the rollout; nil keeps the recorded progress
+	NoSet  string            // why the API server rejected the current template's set; empty: not rejected
 }
 
-// ReportDeployment counts the machines of a deployment's sets and writes its status, unless it says so already. If the
-// status names a rollout that is not known to be over, only a rollout may write it; for others it is a Conflict. It
-// returns the version to wait for, or ObjectGone. An API server that drops the record is an error of TypeOldCRDs.
+// ReportDeployment counts the machines of a deployment's sets, and writes the deployment's status if it differs. If the
+// status names a rollout that may be running, only the rollout may write, and other callers fail with a Conflict. If
+// the deployment is gone, ReportDeployment fails with ObjectGone. If the API server drops the rollout's record,
+// ReportDeployment fails with TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
@@ -49,7 +50,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		changed = d.DeepCopy()
 		tree.Deployment = changed
 		thaw, frozen = a.applyReport(tree, in, stamp), frozenSets(tree.Sets)
-		if equality.Semantic.DeepEqual(timeless(changed.Status), timeless(d.Status)) {
+		if equality.Semantic.DeepEqual(withoutProgressTime(changed.Status), withoutProgressTime(d.Status)) {
 			return d, d, nil
 		}
 		recorded = changed.Status.Rollout.DeepCopy()
@@ -63,15 +64,15 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		return "", temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
-	a.warn(before, after)
+	a.recordWarnings(before, after)
 	if thaw {
-		return a.thaw(ctx, in.Ref, after, frozen)
+		return a.thawDeployment(ctx, in.Ref, after, frozen)
 	}
 	return after.ResourceVersion, nil
 }
 
-// warn records events about what admission cannot see, when its conditions appear.
-func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
+// recordWarnings records events about problems that admission cannot detect, when the condition of a problem appears.
+func (a *Activities) recordWarnings(before, after *v1alpha1.MachineDeployment) {
 	for kind, reason := range map[v1alpha1.MachineDeploymentConditionType]string{
 		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
 		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
@@ -82,9 +83,9 @@ func (a *Activities) warn(before, after *v1alpha1.MachineDeployment) {
 	}
 }
 
-// thaw ends the freeze of a deployment. The annotation unfreeze also ends the freeze of its sets: each set gets the
-// annotation first, and the set's own workflow removes the label freeze.
-func (a *Activities) thaw(
+// thawDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze of
+// its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
+func (a *Activities) thawDeployment(
 	ctx context.Context,
 	ref kube.Ref,
 	d *v1alpha1.MachineDeployment,
@@ -103,14 +104,14 @@ func (a *Activities) thaw(
 	return kube.Thaw(ctx, a.Kube.Deployments(d.Namespace), ref, d)
 }
 
-// frozenSets returns the sets that have the label freeze and no annotation that has ended the freeze.
+// frozenSets returns the sets that have the label "freeze" and no annotation that has ended the freeze.
 func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
 	return list.Where(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }
 
-// timeless returns a status without the time of its last progress, which is not worth a write: any progress changes
-// another field.
-func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStatus {
+// withoutProgressTime returns a status without the time of its last progress. A changed time alone is not written,
+// because each progress also changes another field.
+func withoutProgressTime(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == v1alpha1.MachineDeploymentProgressing {
@@ -120,13 +121,13 @@ func timeless(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStat
 	return s
 }
 
-// applyReport changes the status of a tree's deployment as a report says, and reports whether a freeze of the
-// deployment is over.
+// applyReport changes the status of a tree's deployment according to the report. thaw is true if the freeze of the
+// deployment must end.
 func (a *Activities) applyReport(tree deployment.Tree, in Report, now time.Time) (thaw bool) {
 	d, at := tree.Deployment, metav1.NewTime(now).Rfc3339Copy()
 	s := &d.Status
 	observed := deployment.Observed(tree, now)
-	said := in.Say(observed, d)
+	said := in.Content(observed, d)
 	want := said.Status
 	if in.Record != nil {
 		s.Rollout = deployment.Record(s.Rollout, said.Progress, tree.Policy)
@@ -173,37 +174,37 @@ func (a *Activities) applyReport(tree deployment.Tree, in Report, now time.Time)
 	return said.Thaw
 }
 
-// Said is what a report writes.
-type Said struct {
+// ReportContent is the content of a report.
+type ReportContent struct {
 	rollout.Status
-	Progress  rollout.Progress    // with what the report records
-	Operation *v1alpha1.Operation // nil: the deployment is calm
-	Plan      rollout.Planned     // as it is once the status is written
-	Thaw      bool                // a freeze of the deployment is over
+	Progress  rollout.Progress    // includes the report's record
+	Operation *v1alpha1.Operation // nil: the deployment is idle
+	Plan      rollout.Planned     // plan after the status is written
+	Thaw      bool                // the freeze of the deployment must end
 }
 
-// Say returns what a report writes in the status of a deployment, of either family of kinds.
-func (in Report) Say(observed rollout.Observed, d metav1.Object) Said {
+// Content returns the status that a report writes on a deployment, of either family of kinds.
+func (in Report) Content(observed rollout.Observed, d metav1.Object) ReportContent {
 	observed.NoSet = in.NoSet
-	said := Said{Operation: kube.Operation(in.Step), Thaw: rollout.Plan(observed).Thaw}
+	said := ReportContent{Operation: kube.Operation(in.Step), Thaw: rollout.Plan(observed).Thaw}
 	if said.Thaw {
 		observed = observed.Thawed()
 	}
-	// before the record of a new revision, which restarts the progress deadline
+	// must precede the record of a new revision: the record restarts the progress deadline
 	said.Status = rollout.Report(observed)
 	if in.Record != nil {
 		observed.Progress = observed.Progress.Recorded(*in.Record)
 	}
 	observed.Reported, observed.ObservedGeneration = said.Status, d.GetGeneration()
 	said.Progress, said.Plan = observed.Progress, rollout.Plan(observed)
-	if said.Plan.Pending.Calm() { // often this report was the last work
+	if said.Plan.Pending.Calm() { // this report may have been the last pending work
 		said.Operation = nil
 	}
 	said.Plan.Status = said.Status
 	return said
 }
 
-// withMessage puts a condition with this message into the list; with an empty message it removes the condition.
+// withMessage sets the message of a condition in the list; an empty message removes the condition.
 func withMessage(
 	list []v1alpha1.MachineDeploymentCondition,
 	kind v1alpha1.MachineDeploymentConditionType,

@@ -20,8 +20,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// said returns the conditions of a status as type, status and reason.
-func said(status v1alpha1.MachineDeploymentStatus) []string {
+// conditionsOf returns the conditions of a status as type, status and reason.
+func conditionsOf(status v1alpha1.MachineDeploymentStatus) []string {
 	list := []string{}
 	for _, c := range status.Conditions {
 		list = append(list, string(c.Type)+" "+string(c.Status)+" "+c.Reason)
@@ -31,8 +31,8 @@ func said(status v1alpha1.MachineDeploymentStatus) []string {
 
 func TestReportDeployment(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1)), d)...)
+	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1)), d)...)
 	status := activitiestest.ReportDeployment(w, deployment.Report{
 		Input:  activitiestest.DeploymentRead(d),
 		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
@@ -42,7 +42,7 @@ func TestReportDeployment(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{"Available True MinimumReplicasAvailable", "Progressing True NewMachineSetAvailable"},
-			said(status),
+			conditionsOf(status),
 		)
 		assert.Equal(t, int32(1), status.AvailableReplicas)
 	})
@@ -55,7 +55,7 @@ func TestReportDeployment(t *testing.T) {
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
 	assert.Equal(t, []string{"update machinedeployments/status"}, w.Writes())
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 
 	t.Run("says the same again without a write", func(t *testing.T) {
 		w.Forget()
@@ -64,12 +64,12 @@ func TestReportDeployment(t *testing.T) {
 	})
 	t.Run("times of a condition move with what they stand for", func(t *testing.T) {
 		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
-		w.Rewrite(longSaid(w.Deployment("d")))
+		w.Rewrite(withOldConditions(w.Deployment("d")))
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 		assert.Equal(
 			t,
 			[]string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"},
-			said(status),
+			conditionsOf(status),
 		)
 		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "Available is another now")
 		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&activitiestest.LongAgo), "and says something else")
@@ -85,10 +85,10 @@ func TestReportDeployment(t *testing.T) {
 			"and the last progress is as long ago: another number is no rollout",
 		)
 
-		w.Edit(cache.Deployments, "d", anotherClass())
-		w.Rewrite(longSaid(w.Deployment("d")))
+		w.Edit(cache.Deployments, "d", classPatch())
+		w.Rewrite(withOldConditions(w.Deployment("d")))
 		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-		assert.Equal(t, "Progressing True MachineSetUpdated", said(status)[1])
+		assert.Equal(t, "Progressing True MachineSetUpdated", conditionsOf(status)[1])
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "True as before")
 		assert.False(
 			t,
@@ -98,16 +98,16 @@ func TestReportDeployment(t *testing.T) {
 	})
 }
 
-// The annotation unfreeze of a deployment ends the freeze of its sets, too.
+// The annotation "unfreeze" of a deployment also ends the freeze of the deployment's sets.
 func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1, revised[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1)), d)...)
+	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1)), d)...)
 	freeze := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True"}}}
 	w.Edit(cache.Deployments, "d", freeze)
 	w.Edit(cache.Sets, "s", freeze)
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-	assert.Contains(t, said(status), "Frozen True MachineDeploymentStateSync")
+	assert.Contains(t, conditionsOf(status), "Frozen True MachineDeploymentStateSync")
 	w.Edit(
 		cache.Deployments,
 		"d",
@@ -128,15 +128,15 @@ func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
 		w,
 		deployment.Report{Input: activitiestest.DeploymentRead(d), Step: step, NoSet: "quota exceeded"},
 	)
-	assert.Equal(t, "Progressing False MachineSetCreateError", said(status)[1])
+	assert.Equal(t, "Progressing False MachineSetCreateError", conditionsOf(status)[1])
 	assert.Equal(t, "quota exceeded", status.Conditions[1].Message)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, "refused", status.CurrentOperation.Step)
 	assert.Equal(t, []string{"Refused"}, status.CurrentOperation.BlockedBy)
 }
 
-// longSaid makes a deployment's conditions as old as longAgo.
-func longSaid(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
+// withOldConditions sets the times of a deployment's conditions to LongAgo.
+func withOldConditions(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
 	for i := range d.Status.Conditions {
 		d.Status.Conditions[i].LastTransitionTime = activitiestest.LongAgo
 		d.Status.Conditions[i].LastUpdateTime = activitiestest.LongAgo
@@ -148,8 +148,8 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 	t.Parallel()
 	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	d := activitiestest.Deployment("d", 5)
-	now := settled(d, "a", 3)
-	old := settled(d, "b", 2, activitiestest.Former)
+	now := settledSet(d, "a", 3)
+	old := settledSet(d, "b", 2, activitiestest.Former)
 	foreign := activitiestest.Counted(activitiestest.Set("foreign", 9), 9, 9)
 	of := activitiestest.OwnedBy[*v1alpha1.Machine]
 	w := activitiestest.NewWorld(
@@ -213,9 +213,9 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 1, row.change)
-			w := activitiestest.NewWorld(t, append(staffed(settled(d, "s", 1, activitiestest.Former)), d)...)
+			w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "s", 1, activitiestest.Former)), d)...)
 			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-			assert.Equal(t, append([]string{"Available True MinimumReplicasAvailable"}, row.says...), said(status))
+			assert.Equal(t, append([]string{"Available True MinimumReplicasAvailable"}, row.says...), conditionsOf(status))
 			assert.Contains(t, status.Conditions[1].Message, row.words)
 			assert.Zero(t, status.UpdatedReplicas)
 		})
@@ -228,31 +228,31 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(
-			staffed(settled(d, "s", 1, activitiestest.Former)),
+			setWithMachines(settledSet(d, "s", 1, activitiestest.Former)),
 			d,
-			settled(d, "new", 0, revised[*v1alpha1.MachineSet]("2")),
+			settledSet(d, "new", 0, withRevision[*v1alpha1.MachineSet]("2")),
 		)...)
 	status := activitiestest.ReportDeployment(
 		w,
 		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2}},
 	)
-	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1])
+	assert.Equal(t, "Progressing True NewMachineSetCreated", conditionsOf(status)[1])
 	assert.Equal(t, "set new is now the current one; 0 of 1 machine up to date, 1 available", status.Conditions[1].Message)
 
 	w.Settle()
 	w.Forget()
 	status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-	assert.Equal(t, "Progressing True NewMachineSetCreated", said(status)[1], "there was no progress")
+	assert.Equal(t, "Progressing True NewMachineSetCreated", conditionsOf(status)[1], "there was no progress")
 	assert.Empty(t, w.Writes())
 }
 
-// One different number is enough to write the status.
-func TestAMachineThatIsKeptIsReported(t *testing.T) {
+// One changed count is enough to write the status.
+func TestAPreservedMachineIsReported(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2, revised[*v1alpha1.MachineDeployment]("1"))
-	objects := staffed(settled(d, "s", 2), onlyOf("s-0", activitiestest.Phase(v1alpha1.MachineFailed)))
+	d := activitiestest.Deployment("d", 2, withRevision[*v1alpha1.MachineDeployment]("1"))
+	objects := setWithMachines(settledSet(d, "s", 2), onlyFor("s-0", activitiestest.Phase(v1alpha1.MachineFailed)))
 	w := activitiestest.NewWorld(t, append(objects, d)...)
-	before := activitiestest.ReportDeployment(w, counts(d))
+	before := activitiestest.ReportDeployment(w, newCountsReport(d))
 	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
 	w.Change("s-0", func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo })
 	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
@@ -261,7 +261,7 @@ func TestAMachineThatIsKeptIsReported(t *testing.T) {
 	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.Read(d)).Report)
 }
 
-func onlyOf(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
+func onlyFor(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		if m.Name == name {
 			change(m)
@@ -274,12 +274,12 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	d, a, b := activitiestest.Deployment("d", 0), activitiestest.Deployment("a", 0), activitiestest.Deployment("b", 0)
 	w := activitiestest.NewWorld(t, d, a, b, activitiestest.Owned(d, "s", 0))
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-	assert.Contains(t, said(status), "SelectorOverlap True SelectorOverlap")
+	assert.Contains(t, conditionsOf(status), "SelectorOverlap True SelectorOverlap")
 	t.Run("what admission cannot see is told once", func(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"},
-			w.Told(),
+			w.NewEvents(),
 		)
 	})
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
@@ -293,11 +293,11 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 		w.Settle()
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 		assert.Len(t, status.Conditions, 2)
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 }
 
-func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
+func TestReportDeploymentWithAnIgnoredClassKind(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment(
 		"d",
@@ -306,10 +306,11 @@ func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
 	)
 	w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 0))
 	const message = `class.kind "AWSMachineClass" has no effect: the only kind is MachineClass, and the one named small is used`
-	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} { // once
+	// only the first report records the event
+	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} {
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-		assert.Contains(t, said(status), "ClassKindIgnored True ClassKindIgnored")
-		assert.Equal(t, told, w.Told())
+		assert.Contains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored")
+		assert.Equal(t, told, w.NewEvents())
 		w.Settle()
 	}
 	w.Edit(
@@ -323,22 +324,22 @@ func TestReportDeploymentWhoseKindOfAClassHasNoEffect(t *testing.T) {
 	)
 	w.Settle()
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
-	assert.NotContains(t, said(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
-	assert.Empty(t, w.Told())
+	assert.NotContains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
+	assert.Empty(t, w.NewEvents())
 }
 
 func TestReportDeploymentGone(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))
-	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportDeployment, deployment.Report{
+	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportDeployment, deployment.Report{
 		Input: deployment.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Deployment("d", 1))}},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }
 
-// needed is the message of the condition Available, which says how many machines must be available, and the annotation
-// that says how many there may be.
-func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
+// The condition Available says how many machines must be available. The annotation max-replicas says how many machines
+// may exist.
+func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 	t.Parallel()
 	type strategy = v1alpha1.MachineDeploymentStrategy
 	bounds := func(surge, unavailable string) v1alpha1.UpdateConfiguration {
@@ -391,11 +392,11 @@ func TestHowManyMachinesMayBeMissingAndHowManyMayBeTooMany(t *testing.T) {
 			require.NotNil(t, creation)
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
-				acts(w.Kube).CreateSet,
+				newActivities(w.Kube).CreateSet,
 				deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Creation: *creation},
 			)
 			require.NoError(t, err)
-			set, _ := nameOf(t, d, nil)
+			set, _ := setNameOf(t, d, nil)
 			assert.Equal(t, row.most, w.Set(set).Annotations[v1alpha1.AnnotationMaxReplicas])
 			assert.Contains(
 				t,

@@ -15,32 +15,37 @@ import (
 	"millwright/decide/rollout"
 )
 
-// onWorker decides about and reports the deployment d on one worker, at a time of the servers.
-type onWorker struct {
+// workerWorld decides about and reports deployment d on one worker, at a time of the server's clock.
+type workerWorld struct {
 	*activitiestest.World
 	worker activitiestest.Worker
 	server time.Time
 }
 
-func (o onWorker) input(after time.Duration) deployment.Input {
+func (o workerWorld) input(after time.Duration) deployment.Input {
 	in := deployment.Input{Read: o.worker.Read(o.Deployment("d"))}
 	in.At = o.server.Add(after)
 	return in
 }
 
-func (o onWorker) decides(after time.Duration) rollout.Decision {
+func (o workerWorld) decide(after time.Duration) rollout.Decision {
 	o.T.Helper()
-	d, err := activitiestest.RunOn[deployment.Decision](o.World, o.worker, acts(o.Kube).DecideDeployment, o.input(after))
+	d, err := activitiestest.RunOn[deployment.Decision](
+		o.World,
+		o.worker,
+		newActivities(o.Kube).DecideDeployment,
+		o.input(after),
+	)
 	require.NoError(o.T, err)
 	return d.Rollout
 }
 
-func (o onWorker) reports(record rollout.Progress) {
+func (o workerWorld) report(record rollout.Progress) {
 	o.T.Helper()
 	_, err := activitiestest.RunOn[string](
 		o.World,
 		o.worker,
-		acts(o.Kube).ReportDeployment,
+		newActivities(o.Kube).ReportDeployment,
 		deployment.Report{Input: o.input(0), Record: &record},
 	)
 	require.NoError(o.T, err)
@@ -51,24 +56,24 @@ func (o onWorker) reports(record rollout.Progress) {
 	o.Settle()
 }
 
-// The progress deadline, which may roll back automatically, passes by the workflow's time.
+// The progress deadline, which may cause an automatic rollback, is compared with the workflow's time.
 func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		w, d := rolling(t)
+		w, d := newRollout(t)
 		w.Edit("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
-		o := onWorker{w, k, k.Server()}
-		o.reports(rollout.Progress{Revision: 2})
-		assert.False(t, o.decides(4*time.Minute).Late)
-		assert.True(t, o.decides(6*time.Minute).Late)
+		o := workerWorld{w, k, k.Server()}
+		o.report(rollout.Progress{Revision: 2})
+		assert.False(t, o.decide(4*time.Minute).Late)
+		assert.True(t, o.decide(6*time.Minute).Late)
 	})
 }
 
-// A step that waits for a time ends by the workflow's time.
+// A step that waits for a time ends at the workflow's time.
 func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		w, _ := rolling(t)
+		w, _ := newRollout(t)
 		careful := activitiestest.Policy(v1alpha1.RolloutPolicySpec{
 			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
 		})
@@ -76,20 +81,20 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 			RolloutPolicies(activitiestest.Shop).
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
-		o := onWorker{w, k, k.Server()}
-		o.reports(rollout.Progress{Revision: 2, Reached: o.server})
-		require.NotNil(t, o.decides(4*time.Minute).Pause)
-		assert.Nil(t, o.decides(6*time.Minute).Pause)
+		o := workerWorld{w, k, k.Server()}
+		o.report(rollout.Progress{Revision: 2, Reached: o.server})
+		require.NotNil(t, o.decide(4*time.Minute).Pause)
+		assert.Nil(t, o.decide(6*time.Minute).Pause)
 	})
 }
 
-// A grant is compared with the creation of the machine that substitutes the granted one.
+// The time of a grant is compared with the creation time of the substitute machine.
 func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
 		d := activitiestest.Deployment("d", 0)
-		w := activitiestest.NewWorld(t, troubled(d, 2, 0)...)
-		_, err := activitiestest.RunOn[deployment.Granted](w, k, acts(w.Kube).GrantReplacements, k.Read(d))
+		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
+		_, err := activitiestest.RunOn[deployment.Granted](w, k, newActivities(w.Kube).GrantReplacements, k.Read(d))
 		require.NoError(t, err)
 		require.Len(t, w.Deployment("d").Status.Replacements, 1)
 		assert.WithinDuration(t, k.Server(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, activitiestest.Rounding)

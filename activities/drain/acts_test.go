@@ -5,4 +5,4 @@ import (
 	"millwright/activities/kube"
 )
 
-func acts(k *kube.Kube) *drain.Activities { return &drain.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *drain.Activities { return &drain.Activities{Kube: k} }

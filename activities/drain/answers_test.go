@@ -18,20 +18,20 @@ import (
 	"millwright/decide/drain"
 )
 
-// The answers of the API server to an eviction. Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes.
+// Answers of the API server to an eviction. Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes.
 var (
-	errGone    = apierrors.NewNotFound(activitiestest.PodsResource.GroupResource(), "a")
-	errSeveral = &apierrors.StatusError{ErrStatus: metav1.Status{
+	errPodNotFound    = apierrors.NewNotFound(activitiestest.PodsResource.GroupResource(), "a")
+	errSeveralBudgets = &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    500,
 		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 	}}
-	errWebhook = apierrors.NewInternalError(errors.New("failed calling webhook"))
-	errBusy    = apierrors.NewTooManyRequests("too many requests", 0)
+	errWebhookFailed   = apierrors.NewInternalError(errors.New("failed calling webhook"))
+	errTooManyRequests = apierrors.NewTooManyRequests("too many requests", 0)
 )
 
-// refusal is the answer of a disruption budget.
-func refusal(budget string) error {
+// budgetRefusal is the API server's answer when a disruption budget allows no eviction.
+func budgetRefusal(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
 		{
@@ -42,8 +42,8 @@ func refusal(budget string) error {
 	return err
 }
 
-// namespaceGoing is the answer in a namespace that is being deleted.
-func namespaceGoing() error {
+// namespaceTerminatingError is the API server's answer in a namespace that is being deleted.
+func namespaceTerminatingError() error {
 	err := apierrors.NewForbidden(
 		activitiestest.PodsResource.GroupResource(),
 		"a",
@@ -53,33 +53,33 @@ func namespaceGoing() error {
 	return err
 }
 
-func TestWhatTheAPIServerAnswers(t *testing.T) {
+func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		answer error
 		kind   string
-		why    string // the beginning and the end of the message
+		why    string // expected start of the blocker's message
 		end    string
-		again  time.Duration // at the earliest; a fifth of it later at the latest
+		again  time.Duration // shortest delay of the next try; the longest delay is a fifth longer
 	}{
 		"refused by a PDB that is not seen": {
-			refusal("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
+			budgetRefusal("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
 			"The disruption budget web needs 2 healthy pods and has 2 currently", 10 * time.Second,
 		},
-		"the namespace is going":         {namespaceGoing(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
-		"several PDBs that are not seen": {errSeveral, drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ", "does not support.", time.Minute},
-		"any error":                      {errWebhook, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
+		"the namespace is going":         {namespaceTerminatingError(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
+		"several PDBs that are not seen": {errSeveralBudgets, drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ", "does not support.", time.Minute},
+		"any error":                      {errWebhookFailed, drain.BlockedByError, "request for web/a failed: ", "failed calling webhook", 5 * time.Second},
 		"forbidden":                      {apierrors.NewForbidden(activitiestest.PodsResource.GroupResource(), "a", errors.New("no")), drain.BlockedByError, "request for web/a failed: ", "no", 5 * time.Second},
 		"no answer at all":               {errors.New("connection refused"), drain.BlockedByError, "request for web/a failed: ", "connection refused", 5 * time.Second},
 		"another pod of its name":        {apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), drain.BlockedByError, "request for web/a failed: ", "", 5 * time.Second},
 		"an answer that is too long":     {errors.New(longText), drain.BlockedByError, "request for web/a failed: ", "…", 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				d.Answer(row.answer, "a")
 				e := d.Empty(in)
 				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 				seen, took := e.Ends(t)
 				assert.Equal(t, time.Second, took, "it is told when it lasts")
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
@@ -93,7 +93,7 @@ func TestWhatTheAPIServerAnswers(t *testing.T) {
 				assert.Equal(t, drain.Counts{Blocked: 1}, seen.Picture.Counts)
 				assert.Empty(t, d.Since(), "it is not tried again at once")
 			})
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				d.Answer(row.answer, "a")
 				in.Shown = []drain.Blocker{{Kind: row.kind, Name: "", Why: "as people were told"}}
 				e := d.Empty(in)
@@ -104,7 +104,7 @@ func TestWhatTheAPIServerAnswers(t *testing.T) {
 				e.GoesOn(t)
 				assert.Empty(t, d.Since(), "too early")
 				activitiestest.After(row.again/5 + 2*time.Millisecond)
-				assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "tried again")
+				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "tried again")
 				d.End("a")
 				seen, _ := e.Ends(t)
 				assert.Empty(t, seen.Blockers)
@@ -126,9 +126,9 @@ func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run("not found: "+string(means), func(t *testing.T) {
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means = means
-				d.Answer(errGone, "a")
+				d.Answer(errPodNotFound, "a")
 				e := d.Empty(in)
 				seen, _ := e.Ends(t)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome, "whatever the watch says")
@@ -139,15 +139,15 @@ func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	}
 }
 
-// An API server without the eviction subresource answers 404 as well.
-func TestAMissingSubresourceIsNoPodThatIsGone(t *testing.T) {
+// An API server without the eviction subresource also answers 404.
+func TestMissingEvictionSubresourceIsNotPodGone(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{
 		"in JSON":       &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{}}},
 		"in plain text": apierrors.NewGenericServerResponse(404, "post", corev1.Resource("pods"), "a", "404 page not found", 0, true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				d.Answer(answer, "a")
 				e := d.Empty(in)
 				e.GoesOn(t)
@@ -157,29 +157,29 @@ func TestAMissingSubresourceIsNoPodThatIsGone(t *testing.T) {
 	}
 }
 
-func TestABusyAPIServerBlocksNothing(t *testing.T) {
+func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		answer error
 		again  time.Duration
 	}{
-		"it does not say for how long":    {errBusy, 5 * time.Second},
+		"it does not say for how long":    {errTooManyRequests, 5 * time.Second},
 		"it says how long":                {apierrors.NewTooManyRequests("too many requests", 20), 20 * time.Second},
 		"it says so of a request by name": {apierrors.NewTooManyRequests("too many requests", 1), 5 * time.Second},
 	} {
-		for kept, objects := range map[string][]runtime.Object{"": pods("a"), ", with a budget that allows it": append(healthy("a"), budget(1))} {
+		for kept, objects := range map[string][]runtime.Object{"": leavingPods("a"), ", with a budget that allows it": append(readyPods("a"), newBudget(1))} {
 			t.Run(name+kept, func(t *testing.T) {
-				evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 					d.Answer(row.answer, "a")
 					e := d.Empty(in)
 					e.GoesOn(t)
 					assert.Len(t, d.Since(), 1)
 					activitiestest.After(row.again - time.Millisecond)
-					e.GoesOn(t) // no message
+					e.GoesOn(t) // the blockers are not reported
 					assert.Empty(t, d.Since())
 					d.Answer(nil, "a")
 					activitiestest.After(row.again/5 + 2*time.Millisecond)
-					assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 					d.End("a")
 					seen, _ := e.Ends(t)
 					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -189,50 +189,54 @@ func TestABusyAPIServerBlocksNothing(t *testing.T) {
 	}
 }
 
-func TestARefusalThatPassesIsNoNews(t *testing.T) {
+func TestShortRefusalIsNotReported(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		d.Answer(refusal("web"), "a")
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		d.Answer(budgetRefusal("web"), "a")
 		e := d.Empty(in)
 		e.GoesOn(t)
 		activitiestest.After(900 * time.Millisecond)
 		e.GoesOn(t)
-		d.End("a") // its owner was faster
+		d.End("a") // the owner of the pod deleted the pod first
 		seen, _ := e.Ends(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		assert.Empty(t, seen.Blockers)
 	})
 }
 
-func TestPicturesThatDifferForMomentsAreNoNews(t *testing.T) {
+func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 	t.Parallel()
-	protected := func(name string) *corev1.Pod { return activitiestest.Pod(name, protectedFor("true")) }
+	protected := func(name string) *corev1.Pod { return activitiestest.Pod(name, withDoNotDisrupt("true")) }
 	job := activitiestest.Pod(
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
 	)
-	evicting(t, []runtime.Object{job, protected("a")}, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-		e := d.Empty(in)
-		for range 3 {
+	runEvictionTest(
+		t,
+		[]runtime.Object{job, protected("a")},
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
+			e := d.Empty(in)
+			for range 3 {
+				e.GoesOn(t)
+				activitiestest.After(900 * time.Millisecond)
+				d.End("a")
+				activitiestest.After(2 * time.Second)
+				require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, protected("a"), "web"))
+			}
 			e.GoesOn(t)
-			activitiestest.After(900 * time.Millisecond)
-			d.End("a")
-			activitiestest.After(2 * time.Second)
-			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, protected("a"), "web"))
-		}
-		e.GoesOn(t)
-		_, took := e.Ends(t)
-		assert.Equal(t, time.Second, took)
-	})
+			_, took := e.Ends(t)
+			assert.Equal(t, time.Second, took)
+		},
+	)
 }
 
-func TestWhatPeopleWereToldIsNotToldAgain(t *testing.T) {
+func TestKnownBlockersAreNotReportedAgain(t *testing.T) {
 	t.Parallel()
 	known := []drain.Blocker{{Kind: drain.BlockedByError, Pods: 5, Why: "another sentence"}}
-	evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = known
-		d.Answer(errWebhook, "a", "b")
+		d.Answer(errWebhookFailed, "a", "b")
 		e := d.Empty(in)
 		activitiestest.After(5 * time.Minute)
 		e.GoesOn(t)

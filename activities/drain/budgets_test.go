@@ -18,9 +18,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// budget selects all pods of the namespace web. allowed is the number of disruptions that it allows of five healthy
-// pods.
-func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+// newBudget returns a disruption budget that selects all pods of the namespace web. allowed is the budget's number of
+// allowed disruptions; the budget has five healthy pods.
+func newBudget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all", UID: "uid-all", ResourceVersion: "900", Generation: 1},
 	}
@@ -31,25 +31,25 @@ func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *polic
 	return activitiestest.With(b, change)
 }
 
-func named(name string) func(*policyv1.PodDisruptionBudget) {
+func withBudgetName(name string) func(*policyv1.PodDisruptionBudget) {
 	return func(b *policyv1.PodDisruptionBudget) { b.Name, b.UID = name, "uid-pdb" }
 }
 
-// misconfigured makes a budget one that never allows a disruption.
-func misconfigured(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 }
+// misconfigureBudget makes a budget that never allows a disruption.
+func misconfigureBudget(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 }
 
-func TestAsManyGoAsABudgetAllows(t *testing.T) {
+func TestEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 	t.Parallel()
-	evicting(
+	runEvictionTest(
 		t,
-		append(healthy("a", "b", "c"), budget(2)),
+		append(readyPods("a", "b", "c"), newBudget(2)),
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "in order")
-			d.Count(budget(1)) // two are gone, and one is ready again
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "in order")
+			d.Count(newBudget(1)) // pods a and b are gone, and one replacement pod is ready
 			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evicted("c")}, d.Since(), "at the next look")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("c")}, d.Since(), "at the next look")
 			d.End("a", "b", "c")
 			seen, _ := e.Ends(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -62,17 +62,17 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 	for name, row := range map[string]struct {
 		change []func(*policyv1.PodDisruptionBudget)
 		bad    bool
-		probes int // in nine minutes
+		probes int // number of probe evictions in nine minutes
 	}{
 		"as it is now":              {nil, false, 9},
-		"one that can never be met": {[]func(*policyv1.PodDisruptionBudget){misconfigured}, true, 1},
+		"one that can never be met": {[]func(*policyv1.PodDisruptionBudget){misconfigureBudget}, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(
+			runEvictionTest(
 				t,
-				append(healthy("a"), budget(0, row.change...)),
+				append(readyPods("a"), newBudget(0, row.change...)),
 				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-					d.Answer(refusal("all"), "a")
+					d.Answer(budgetRefusal("all"), "a")
 					seen, took := d.Empty(in).Ends(t)
 					assert.Equal(t, time.Second, took)
 					assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
@@ -92,9 +92,9 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 					probes := d.Since()
 					assert.Len(t, probes, row.probes, "number of trial evictions in the time that passed")
 					d.Answer(nil, "a")
-					d.Count(budget(1))
+					d.Count(newBudget(1))
 					synctest.Wait()
-					assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
+					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
 					d.End("a")
 					seen, _ = e.Ends(t)
 					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -103,50 +103,58 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 		})
 	}
 	t.Run("one that is deleted", func(t *testing.T) {
-		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Empty(t, d.Since())
-			require.NoError(
-				t,
-				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
-			)
-			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
-			d.End("a")
-			seen, _ := e.Ends(t)
-			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-		})
+		runEvictionTest(
+			t,
+			append(readyPods("a"), newBudget(0)),
+			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
+				e := d.Empty(in)
+				e.GoesOn(t)
+				assert.Empty(t, d.Since())
+				require.NoError(
+					t,
+					d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
+				)
+				synctest.Wait()
+				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
+				d.End("a")
+				seen, _ := e.Ends(t)
+				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			},
+		)
 	})
 	for name, change := range map[string]func(*activitiestest.Desk) error{
-		"is counted again": func(d *activitiestest.Desk) error { d.Count(budget(2)); return nil },
+		"is counted again": func(d *activitiestest.Desk) error { d.Count(newBudget(2)); return nil },
 		"is deleted": func(d *activitiestest.Desk) error {
 			return d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(d.T.Context(), "all", metav1.DeleteOptions{})
 		},
 	} {
 		t.Run("one that refused although its status allowed "+name, func(t *testing.T) {
-			evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				d.Answer(refusal("all"), "a")
-				e := d.Empty(in)
-				e.GoesOn(t)
-				assert.Len(t, d.Since(), 1)
-				d.Answer(nil, "a")
-				require.NoError(t, change(d))
-				synctest.Wait()
-				assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
-				d.End("a")
-				<-e.Ended
-			})
+			runEvictionTest(
+				t,
+				append(readyPods("a"), newBudget(1)),
+				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+					d.Answer(budgetRefusal("all"), "a")
+					e := d.Empty(in)
+					e.GoesOn(t)
+					assert.Len(t, d.Since(), 1)
+					d.Answer(nil, "a")
+					require.NoError(t, change(d))
+					synctest.Wait()
+					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
+					d.End("a")
+					<-e.Ended
+				},
+			)
 		})
 	}
 }
 
-func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
+func TestPodWithSeveralBudgetsIsReportedAsBad(t *testing.T) {
 	t.Parallel()
-	both := append(healthy("a"), budget(1), budget(1, named("more")))
-	evicting(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		d.Answer(errSeveral, "a")
+	both := append(readyPods("a"), newBudget(1), newBudget(1, withBudgetName("more")))
+	runEvictionTest(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		d.Answer(errSeveralBudgets, "a")
 		seen, _ := d.Empty(in).Ends(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		require.Len(t, seen.Blockers, 1)
@@ -163,11 +171,11 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 		_ = e.Quit()
 	})
 	t.Run("until one of them goes", func(t *testing.T) {
-		evicting(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, both, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all and web/more", Bad: true}}
-			d.Answer(errSeveral, "a")
+			d.Answer(errSeveralBudgets, "a")
 			e := d.Empty(in)
-			for len(d.Since()) == 0 { // it is probed now and then
+			for len(d.Since()) == 0 { // the budget is probed at intervals
 				activitiestest.After(time.Second)
 			}
 			d.Answer(nil, "a")
@@ -176,48 +184,53 @@ func TestSeveralBudgetsOfOnePodNeedSomebody(t *testing.T) {
 				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}),
 			)
 			synctest.Wait()
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "at once")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "at once")
 			_ = e.Quit()
 		})
 	})
 }
 
-func TestABudgetWhoseStatusIsOldIsTried(t *testing.T) {
+func TestEvictionIsTriedIfBudgetStatusIsStale(t *testing.T) {
 	t.Parallel()
 	old := func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 }
-	evicting(
+	runEvictionTest(
 		t,
-		append(healthy("a", "b"), budget(1, old)),
+		append(readyPods("a", "b"), newBudget(1, old)),
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			d.Answer(refusal("all"), "a")
+			d.Answer(budgetRefusal("all"), "a")
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "with one pod")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "with one pod")
 			_ = e.Quit()
 		},
 	)
 }
 
-func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
+func TestUncountedPodsUseNoDisruption(t *testing.T) {
 	t.Parallel()
 	for name, uncounted := range map[string]func(*corev1.Pod){
 		"finished ones": activitiestest.InPhase(corev1.PodSucceeded), "pending ones": activitiestest.InPhase(corev1.PodPending),
 		"those not ready, while it has spare": func(p *corev1.Pod) { p.Status.Conditions = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			later := activitiestest.Pod("b", isReady, protectedFor("10s"))
-			evicting(
+			later := activitiestest.Pod("b", setReady, withDoNotDisrupt("10s"))
+			runEvictionTest(
 				t,
-				[]runtime.Object{budget(1), activitiestest.Pod("a", isReady, uncounted), later},
+				[]runtime.Object{newBudget(1), activitiestest.Pod("a", setReady, uncounted), later},
 				func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 					in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
 					e := d.Empty(in)
 					e.GoesOn(t)
-					assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+					assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 					d.End("a")
 					activitiestest.After(12 * time.Second)
-					assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since(), "its turn comes, and nobody has used the budget")
+					assert.Equal(
+						t,
+						[]activitiestest.Asked{evictRequest("b")},
+						d.Since(),
+						"its turn comes, and nobody has used the budget",
+					)
 					d.End("b")
 					<-e.Ended
 				},
@@ -226,33 +239,37 @@ func TestPodsThatABudgetDoesNotCountUseNothingOfIt(t *testing.T) {
 	}
 }
 
-// healthy are pods that budgets count.
-func healthy(names ...string) []runtime.Object {
+// readyPods returns ready pods; budgets count them.
+func readyPods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
-		list = append(list, activitiestest.Pod(name, isReady))
+		list = append(list, activitiestest.Pod(name, setReady))
 	}
 	return list
 }
 
-// protectedFor gives a pod the annotation do-not-disrupt with this value.
-func protectedFor(value string) func(*corev1.Pod) {
+// withDoNotDisrupt sets the annotation do-not-disrupt of a pod to value.
+func withDoNotDisrupt(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: value}
 		p.Status.StartTime = new(metav1.NewTime(activitiestest.Bubble))
 	}
 }
 
-func isReady(p *corev1.Pod) {
+func setReady(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
-func TestAFailedRequestUsesNothingOfABudget(t *testing.T) {
+func TestFailedRequestUsesNoDisruption(t *testing.T) {
 	t.Parallel()
-	evicting(t, append(healthy("a"), budget(1)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		d.Answer(errWebhook, "a")
-		seen, _ := d.Empty(in).Ends(t)
-		require.Len(t, seen.Blockers, 1)
-		assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind, "the budget keeps nobody: %s", seen.Blockers[0].Why)
-	})
+	runEvictionTest(
+		t,
+		append(readyPods("a"), newBudget(1)),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			d.Answer(errWebhookFailed, "a")
+			seen, _ := d.Empty(in).Ends(t)
+			require.Len(t, seen.Blockers, 1)
+			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind, "the budget keeps nobody: %s", seen.Blockers[0].Why)
+		},
+	)
 }

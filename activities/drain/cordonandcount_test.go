@@ -28,16 +28,20 @@ func TestCordonAndCountPods(t *testing.T) {
 	}{
 		"nothing stands on it":     {nil, nil, 0, 0, []string{"patch nodes"}},
 		"it is cordoned":           {[]func(*corev1.Node){activitiestest.WithCordon}, nil, 0, 0, []string{}},
-		"only pods that may stay":  {nil, staying(), 0, 0, []string{"patch nodes"}},
-		"pods that must go":        {nil, append(staying(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.InPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.Going[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
+		"only pods that may stay":  {nil, stayingPods(), 0, 0, []string{"patch nodes"}},
+		"pods that must go":        {nil, append(stayingPods(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.InPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.Going[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
 		"volumes":                  {nil, []runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("", "n"), activitiestest.Attached("b", "other")}, 0, 2, []string{"patch nodes"}},
-		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.Lived, activitiestest.WithCordon}, pods("a"), 1, 0, []string{}},
+		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.Lived, activitiestest.WithCordon}, leavingPods("a"), 1, 0, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 			w := activitiestest.NewWorld(t, append(row.related, m, activitiestest.Node(row.node...))...)
 			w.ServePods()
-			load := activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+			load := activitiestest.Twice[activities.NodeLoad](
+				w,
+				newActivities(w.Kube).CordonAndCountPods,
+				activitiestest.Read(m),
+			)
 			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.Current()}, load)
 			assert.True(t, w.Node().Spec.Unschedulable, "first of all")
 			assert.Equal(t, row.writes, w.Writes())
@@ -58,7 +62,11 @@ func TestCordonAndCountPods(t *testing.T) {
 			assert.Equal(
 				t,
 				activities.NodeLoad{Versions: kube.MinVersions{}},
-				activitiestest.Twice[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(row.machine)),
+				activitiestest.Twice[activities.NodeLoad](
+					w,
+					newActivities(w.Kube).CordonAndCountPods,
+					activitiestest.Read(row.machine),
+				),
 			)
 			assert.Empty(t, w.Writes())
 			assert.NotContains(t, w.Requests(), "list pods")
@@ -70,7 +78,7 @@ func TestCordonAndCountPods(t *testing.T) {
 			t,
 			activitiestest.Twice[activities.NodeLoad](
 				w,
-				acts(w.Kube).CordonAndCountPods,
+				newActivities(w.Kube).CordonAndCountPods,
 				activitiestest.Read(activitiestest.Machine("m")),
 			).Pods,
 		)
@@ -78,11 +86,11 @@ func TestCordonAndCountPods(t *testing.T) {
 	})
 }
 
-func TestANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
+func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	for name, step := range map[string]func(*activitiestest.World) any{
-		"its cordon":    func(w *activitiestest.World) any { return acts(w.Kube).CordonAndCountPods },
+		"its cordon":    func(w *activitiestest.World) any { return newActivities(w.Kube).CordonAndCountPods },
 		"its condition": func(w *activitiestest.World) any { return (&machine.Activities{Kube: w.Kube}).AnnounceTermination },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,13 +109,13 @@ func TestANodeThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 		w.Hold()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
 		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		_, err := activitiestest.Run[activities.NodeLoad](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 		require.ErrorContains(t, err, "get node n of machine m: no answer")
 	})
 	t.Run("its pods cannot be listed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.Failing(w.Target, "list", "pods", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.Read(m))
 		require.ErrorContains(t, err, "list pods of node n: no answer")
 	})
 }

@@ -19,12 +19,12 @@ import (
 	"millwright/observe/cache"
 )
 
-// While the watch of attachments is interrupted, an empty cache is no answer: an instance that is deleted with a volume
-// attached keeps that volume from other nodes.
-func TestAwaitDetachWithACacheThatIsCutOff(t *testing.T) {
+// While the watch of attachments is interrupted, an empty cache does not prove that all volumes are detached. If an
+// instance is deleted with an attached volume, other nodes cannot attach that volume.
+func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 	t.Parallel()
 	cutOff := func(t *testing.T, test func(t *testing.T, d *activitiestest.Desk, in activities.Detaching, back func() *watch.RaceFreeFakeWatcher)) {
-		detachingFrom(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		runDetachTest(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 			var now atomic.Pointer[watch.RaceFreeFakeWatcher]
 			var away atomic.Bool
 			d.Target.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {

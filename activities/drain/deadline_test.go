@@ -14,10 +14,10 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestTheTimeOfADrainIsOver(t *testing.T) {
+func TestEvictPodsAfterDeadline(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
-		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
 			seen, took := d.Empty(in).Ends(t)
 			assert.Equal(t, time.Minute+100*time.Millisecond, took)
@@ -25,7 +25,7 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
 			assert.Equal(t, 2, seen.Accepted)
 			assert.Equal(t, 30*time.Second, seen.Grace)
-			assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since())
 		})
 	})
 	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
@@ -55,13 +55,13 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 					"u",
 					"v",
 				}
-				evicting(
+				runEvictionTest(
 					t,
-					append(pods(names...), staying()...),
+					append(leavingPods(names...), stayingPods()...),
 					func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 						in.Means, in.Until = means, time.Now().Add(until)
-						d.Answer(errGone, "a")
-						d.Answer(errWebhook, "b")
+						d.Answer(errPodNotFound, "a")
+						d.Answer(errWebhookFailed, "b")
 						seen, took := d.Empty(in).Ends(t)
 						assert.Zero(t, took)
 						assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
@@ -79,20 +79,24 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 		}
 	}
 	t.Run("an empty node is empty, however late it is", func(t *testing.T) {
-		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(-time.Hour)
-			d.Answer(errGone, "a")
+			d.Answer(errPodNotFound, "a")
 			seen, _ := d.Empty(in).Ends(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		})
 	})
 	t.Run("what blocks is told with it", func(t *testing.T) {
-		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			in.Until = time.Now()
-			seen, _ := d.Empty(in).Ends(t)
-			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-			assert.Len(t, seen.Blockers, 1)
-		})
+		runEvictionTest(
+			t,
+			append(readyPods("a"), newBudget(0)),
+			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				in.Until = time.Now()
+				seen, _ := d.Empty(in).Ends(t)
+				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+				assert.Len(t, seen.Blockers, 1)
+			},
+		)
 	})
 	t.Run("what is left tells the longest grace period", func(t *testing.T) {
 		grace := func(seconds int64) func(*corev1.Pod) {
@@ -108,7 +112,7 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 			activitiestest.Pod("agent", grace(3600), activitiestest.OfDaemonSet),
 			activitiestest.Pod("gone", grace(1800)),
 		}
-		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
 			e := d.Empty(in)
 			e.GoesOn(t)
@@ -122,9 +126,9 @@ func TestTheTimeOfADrainIsOver(t *testing.T) {
 
 func TestProtectionEndsWithTheEviction(t *testing.T) {
 	t.Parallel()
-	evicting(
+	runEvictionTest(
 		t,
-		[]runtime.Object{activitiestest.Pod("a", protectedFor("true"))},
+		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("true"))},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
 			seen, _ := d.Empty(in).Ends(t)
@@ -141,7 +145,7 @@ func TestProtectionEndsWithTheEviction(t *testing.T) {
 			in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{deleted("a")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{deleteRequest("a")}, d.Since())
 			d.End("a")
 			e.Ends(t)
 		},
@@ -150,9 +154,9 @@ func TestProtectionEndsWithTheEviction(t *testing.T) {
 
 func TestProtectionEndsInTime(t *testing.T) {
 	t.Parallel()
-	evicting(
+	runEvictionTest(
 		t,
-		[]runtime.Object{activitiestest.Pod("a", protectedFor("10s"))},
+		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("10s"))},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
 			e := d.Empty(in)
@@ -160,23 +164,23 @@ func TestProtectionEndsInTime(t *testing.T) {
 			e.GoesOn(t)
 			assert.Empty(t, d.Since())
 			activitiestest.After(2 * time.Millisecond)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 			_ = e.Quit()
 		},
 	)
 }
 
-func TestPodsThatAreToCompleteAreWaitedFor(t *testing.T) {
+func TestWaitCompletedPodsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	job := activitiestest.Pod(
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} },
 	)
-	evicting(t, append(pods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, append(leavingPods("a"), job), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
 		e := d.Empty(in)
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 		d.End("a")
 		activitiestest.After(5 * time.Minute)
 		e.GoesOn(t)

@@ -7,35 +7,37 @@ import (
 	"millwright/decide/drain"
 )
 
-// debouncer reports a change of a drain's blockers once the change has been stable for debouncedFor, or after
-// debouncedMost at the latest: an eviction is often refused once and accepted next. The zero value has seen nothing.
+// debouncer reports changed blockers of a drain after the blockers have been stable for debounceDelay, or after
+// maxDebounceDelay at the latest. The API server often refuses an eviction and accepts the next try. The zero debouncer
+// has no pending change.
 type debouncer struct {
-	changedAt time.Time       // since when the blockers differ from what was reported; zero: they do not
-	stableAt  time.Time       // since when the blockers are the same
-	last      []drain.Blocker // at the last call
-	due       time.Time       // when the change is reported if nothing else happens; zero: never
+	differsSince time.Time       // start of the difference from the reported blockers; zero: no difference
+	stableSince  time.Time       // start of the period in which the blockers stayed equal
+	lastBlockers []drain.Blocker // blockers of the previous call of isReportDue
+	reportAt     time.Time       // time of the next report if the blockers stay equal; zero: no report
 }
 
-// changed takes the present blockers and returns whether to report them now instead of the reported ones.
-func (b *debouncer) changed(blockers, reported []drain.Blocker, now time.Time) bool {
+// isReportDue compares the current blockers with the reported blockers. isReportDue returns whether to report the
+// current blockers now.
+func (b *debouncer) isReportDue(blockers, reported []drain.Blocker, now time.Time) bool {
 	if sameBlockers(blockers, reported) {
 		*b = debouncer{}
 		return false
 	}
-	if b.changedAt.IsZero() {
-		b.changedAt = now
+	if b.differsSince.IsZero() {
+		b.differsSince = now
 	}
-	if b.stableAt.IsZero() || !sameBlockers(blockers, b.last) {
-		b.stableAt, b.last = now, blockers
+	if b.stableSince.IsZero() || !sameBlockers(blockers, b.lastBlockers) {
+		b.stableSince, b.lastBlockers = now, blockers
 	}
-	b.due = b.changedAt.Add(debouncedMost)
-	if at := b.stableAt.Add(debouncedFor); at.Before(b.due) {
-		b.due = at
+	b.reportAt = b.differsSince.Add(maxDebounceDelay)
+	if at := b.stableSince.Add(debounceDelay); at.Before(b.reportAt) {
+		b.reportAt = at
 	}
-	return !now.Before(b.due)
+	return !now.Before(b.reportAt)
 }
 
-// sameBlockers compares blockers, but not the pods that they block.
+// sameBlockers compares the Kind, Name, Bad and Until of blockers.
 func sameBlockers(a, b []drain.Blocker) bool {
 	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool {
 		return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad && x.Until.Equal(y.Until)

@@ -1,4 +1,5 @@
-// Package drain has the activities that drain a node: they decide about the drain, evict pods and wait for volumes.
+// Package drain has the activities that drain a node: they decide the next step of a drain, evict pods, and wait until
+// volumes are detached.
 package drain
 
 import (
@@ -22,52 +23,54 @@ import (
 	"millwright/observe/machine"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of package drain. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 requests
-// at once, which the API server can serve, and a cluster that loses more nodes at once has no room for their pods.
+// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 concurrent
+// requests, and the API server can serve 100 drains. A cluster that loses more than 100 nodes at once has no room for
+// their pods.
 const DefaultMaxDrains = 100
 
-// Input says how fresh the facts of a drain's decision must be, and what this run knows about the node's pods.
+// Input says how fresh the facts for a decision about a drain must be, and what the workflow run knows about the node's
+// pods.
 type Input struct {
 	kube.Read
 	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
-	Unasked bool          // this run has not looked at the pods yet
-	Grace   time.Duration // longest grace period of the pods that were left; zero before the first look
+	Unasked bool          // the workflow run has not listed the node's pods yet
+	Grace   time.Duration // longest grace period of the remaining pods; zero before the first list of pods
 }
 
-// Decision is what a drain does next.
+// Decision is the next step of a drain.
 type Decision struct {
-	Result   string // how the drain ended; empty while it goes on
+	Result   string // result of a drain that has ended; empty: the drain continues
 	Why      string
 	Step     drain.Step
-	Started  time.Time // of the first evictions; zero before
-	Recorded string    // the means that the status shows
-	Hold     string    // who holds the drain, and why: "ann: lunch"; empty: nobody, and pods are removed
-	Retry    string    // a change of it retries all pods at once
+	Started  time.Time // time of the first evictions; zero: no eviction yet
+	Recorded string    // means that the machine's status shows
+	Hold     string    // who holds the drain, and why, for example "ann: lunch"; empty: no hold, pods are removed
+	Retry    string    // value of the annotation retry; a new value retries all pods at once
 	Version  string    // resourceVersion of the machine that was read
-	Phase    string    // of the machine
+	Phase    string    // phase of the machine
 	Purpose  attention.DrainPurpose
 
-	ClusterAPI Hook `json:",omitzero"` // zero for a machine of MCM's kinds
+	ClusterAPI Hook `json:",omitzero"` // set only for a machine of Cluster API
 }
 
-// Hook is what the drain of a machine of Cluster API does in addition, because it is not the child of a machine's
-// workflow.
+// Hook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is not a child
+// workflow of a machine workflow.
 type Hook struct {
 	NodeName string
-	Step     drain.HookStep // what follows for the machine's hook
-	Cordon   bool           // the node takes new pods
-	Queue    string         // its place in the queue of drains; empty: it is its turn
+	Step     drain.HookStep // next step for the hook of the machine
+	Cordon   bool           // the node is schedulable and must be cordoned
+	Queue    string         // the machine's place in the queue of drains; empty: the drain may begin
 }
 
-// Cancelled is the result of a drain that is not wanted any more. It is never written to a status, unlike the results
-// vocabulary.DrainDrained, DrainForced and DrainSkipped.
+// Cancelled is the result of a drain that is no longer needed. A status never holds Cancelled; a status can hold the
+// results vocabulary.DrainDrained, DrainForced and DrainSkipped.
 const Cancelled = "Cancelled"
 
-// DecideDrain reads a machine whose node is drained, and the node. It returns the means that removes pods now, and when
-// that means ends.
+// DecideDrain reads the machine and its node. DecideDrain returns the means that removes pods now, and the time at
+// which this means ends.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -92,16 +95,16 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	record := observedrain.RecordOf(m, purpose)
 	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
-	} else if d.Result, d.Why = needless(in, facts, purpose); d.Result == "" {
-		ladder := a.ladder(m, record, node, in.Grace, now)
+	} else if d.Result, d.Why = resultIfNotNeeded(in, facts, purpose); d.Result == "" {
+		ladder := a.ladderFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		d.Climb(ctx, m, a.Kube.Cluster, ladder)
 	}
 	return d, nil
 }
 
-// ladder returns the facts from which the means of a drain is decided.
-func (a *Activities) ladder(
+// ladderFacts returns the facts that decide the means of a drain.
+func (a *Activities) ladderFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
 	node *corev1.Node,
@@ -112,15 +115,17 @@ func (a *Activities) ladder(
 	if l.Unusable == "" {
 		return l
 	}
-	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now) // it reads every node
+	// JoinedNodes reads every node: call it only for an unusable node.
+	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now)
 	if l.Breaker = replace.Disbelief(nodes); !l.Lost {
 		_, l.Breaker, _ = replace.Breaker(nodes, now)
 	}
 	return l
 }
 
-// needless returns the result of a drain that is not needed; empty: the drain is needed.
-func needless(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
+// resultIfNotNeeded returns the result of a drain that is not needed. resultIfNotNeeded returns "" if the drain is
+// needed.
+func resultIfNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
 	switch doubt := facts.Owner.Is(ownership.InDoubt); {
 	case doubt && facts.Skip == "":
 		return Cancelled, facts.Owner.Why
@@ -137,21 +142,21 @@ func needless(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (r
 	}
 }
 
-// Climb completes the decision about a drain that goes on: it sets the means that removes pods now, and when that means
-// ends.
+// Climb completes the decision about a drain that continues. Climb sets the means that removes pods now, and the time
+// at which this means ends.
 func (d *Decision) Climb(ctx context.Context, m *v1alpha1.Machine, cluster *cache.Cluster, ladder drain.Ladder) {
 	d.Hold, d.Retry = observedrain.Held(m), m.Annotations[v1alpha1.AnnotationRetry]
-	d.Step = climb(ctx, m.Namespace, cluster, ladder)
+	d.Step = decideStep(ctx, m.Namespace, cluster, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 	if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
 		d.Result = vocabulary.DrainForced
 	}
 }
 
-// climb returns the means for now. It asks the target cluster whether it can evict pods, but only if they are to be
-// evicted. If the cluster does not answer, the pods are evicted; this does no harm if the cluster cannot evict, and the
-// next decision asks again.
-func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
+// decideStep returns the current means. If the means is eviction, climb asks the target cluster whether the cluster
+// serves the eviction API. If the cluster does not answer, pods are evicted: an eviction request does no harm if the
+// cluster has no eviction API. The next decision asks again.
+func decideStep(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.Ladder) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
 		return step
@@ -166,14 +171,15 @@ func climb(ctx context.Context, namespace string, cluster *cache.Cluster, ladder
 	return drain.DecideStep(ladder)
 }
 
-// Holding asks for a hold, because an operator cancelled the workflow in Temporal.
+// Holding is a request to hold a drain. Holding is sent when an operator cancels the workflow in Temporal.
 type Holding struct {
 	Read kube.Read
 	Why  string
 }
 
-// HoldDrain writes a hold on a machine: its node is not drained for now, and its deletion stays in its stage. An
-// existing hold stays as it is. It returns the version to wait for; running it twice writes once.
+// HoldDrain writes the hold annotation on a machine. A hold stops the drain of the machine's node and keeps the
+// deletion in its stage. An existing hold is not overwritten. HoldDrain returns the resourceVersion to wait for; a
+// second run writes nothing.
 func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; !held {
@@ -182,17 +188,17 @@ func (a *Activities) HoldDrain(ctx context.Context, in Holding) (string, error) 
 	})
 }
 
-// NodeLoad is what a drain has to remove from a node.
+// NodeLoad is the load that a drain has to remove from a node.
 type NodeLoad struct {
-	Pods     int    // pods to remove
-	Attached int    // volumes; at least 1 while that is not known
-	Queue    string // its place in the queue of drains; empty when it is its turn, or when pods are killed by force
+	Pods     int    // number of pods to remove
+	Attached int    // number of attached volumes; at least 1 while the number is unknown
+	Queue    string // the machine's place in the queue of drains; empty: the drain may begin, or its pods are killed
 	Versions kube.MinVersions
 }
 
 // CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave the node, and
-// returns whether it is the machine's turn to be drained. The turn is known only for a machine whose stage Drain is on
-// record. Pods are read live, because a node without pods gets no drain. Running it twice is harmless.
+// returns whether the drain may begin. The queue of drains has only machines whose status records the stage Drain. Pods
+// are read live, because a node without pods is not drained. Running CordonAndCountPods twice is harmless.
 func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (NodeLoad, error) {
 	versions, err := a.Kube.Cordon(ctx, in, in.Live)
 	if err != nil {
@@ -205,7 +211,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 	switch {
 	case m == nil:
 		return NodeLoad{Versions: versions}, nil
-	case len(versions) == 0: // nothing was cordoned: a doubt must not look like an empty node
+	case len(versions) == 0: // no node was cordoned: a node in doubt must not count as an empty node
 		return NodeLoad{Versions: versions}, a.Kube.NoNode(ctx, m)
 	}
 	pods, _, err := listPods(ctx, a.Kube.Cluster.Target(m.Namespace), cache.NodeNameOf(m))
@@ -213,7 +219,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 		return NodeLoad{}, err
 	}
 	load := NodeLoad{Versions: versions, Attached: a.Kube.Cluster.Attached(cache.NodeNameOf(m))}
-	facts, err := a.place(in.Ref).podFacts(ctx, pods, namespaces{}, drain.Delete)
+	facts, err := a.placeOf(in.Ref).podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err
 	}
@@ -222,7 +228,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.Read) (Node
 			load.Pods++
 		}
 	}
-	if node := a.Kube.Cluster.NodeOf(m); node != nil && a.ladder(m, nil, node, 0, in.Time()).Forced() == "" {
+	if node := a.Kube.Cluster.NodeOf(m); node != nil && a.ladderFacts(m, nil, node, 0, in.Time()).Forced() == "" {
 		_, load.Queue = drain.DecideTurn(observedrain.Turns(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil

@@ -22,17 +22,17 @@ import (
 	"millwright/decide/drain"
 )
 
-func drainTimeout(d time.Duration) func(*v1alpha1.Machine) {
+func withDrainTimeout(d time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(d)}
 	}
 }
 
-func retries(n int32) func(*v1alpha1.Machine) {
+func withEvictRetries(n int32) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.MaxEvictRetries = &n }
 }
 
-func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.Node) {
+func withReadonlyFilesystem(ago time.Duration, status corev1.ConditionStatus) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 			Type: "ReadonlyFilesystem", Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago)).Rfc3339Copy(),
@@ -40,8 +40,8 @@ func readonlyFor(ago time.Duration, status corev1.ConditionStatus) func(*corev1.
 	}
 }
 
-// instanceGone is what the provider said of a machine's instance.
-func instanceGone(m *v1alpha1.Machine) {
+// setInstanceGone sets the status of a machine whose instance the provider no longer has.
+func setInstanceGone(m *v1alpha1.Machine) {
 	m.Status.Health = &v1alpha1.MachineHealth{
 		UnhealthySince: activitiestest.LongAgo,
 		InstanceGoneAt: &activitiestest.LongAgo,
@@ -56,7 +56,7 @@ func TestDecideDrain(t *testing.T) {
 		node    []func(*corev1.Node)
 		unasked bool
 		means   drain.Means
-		until   time.Duration // from now
+		until   time.Duration // time from now until the means ends
 		over    bool
 	}{
 		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
@@ -65,24 +65,24 @@ func TestDecideDrain(t *testing.T) {
 		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.Draining(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
 		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
 		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
-		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), drainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
-		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), drainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
-		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(hour), retries(0)}, nil, true, drain.Evict, 0, false},
-		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), drainTimeout(0)}, nil, true, drain.Evict, 0, false},
+		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), withDrainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(2*time.Minute, drain.Evict), withDrainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
+		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.Draining(3*hour, drain.Evict), withDrainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
+		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
+		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, true, drain.Evict, 0, false},
+		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.Draining(0, drain.Evict), withDrainTimeout(0)}, nil, true, drain.Evict, 0, false},
 		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.Draining(time.Minute, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
 		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.Going[*v1alpha1.Machine], activitiestest.Marked(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
 		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), activitiestest.Marked(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
 		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
 		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
-		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, []func(*corev1.Node){activitiestest.NotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), instanceGone}, nil, false, drain.Evict, hour, false},
-		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
-		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), readonlyFor(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
-		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
+		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), setInstanceGone}, []func(*corev1.Node){activitiestest.NotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
+		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict), setInstanceGone}, nil, false, drain.Evict, hour, false},
+		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
+		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.NotReady(6 * time.Minute), withReadonlyFilesystem(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
+		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
 		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.ProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
-		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){readonlyFor(hour, "False")}, false, drain.Evict, hour, false},
+		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.Draining(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(hour, "False")}, false, drain.Evict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDecideDrain(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
 				in := activities.Input{Read: activitiestest.Read(m), Unasked: row.unasked}
 				now := time.Now()
-				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+				d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Equal(t, row.over, d.Step.Over)
 				if row.until != 0 || row.means != drain.Evict {
@@ -117,15 +117,15 @@ func TestDecideDrain(t *testing.T) {
 	}
 }
 
-// While most nodes are silent at once, the API server or the network is to blame. The containers go on running, so
-// nothing may be killed, and it makes no difference that some of the machines are being deleted themselves.
+// While most nodes are silent at once, the cause is the API server or the network. Containers continue to run on silent
+// nodes, so no pod may be killed, even if some of the machines are being deleted.
 func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		others int  // machines with a silent node
-		lost   bool // the cloud has no instance of them
-		going  int  // how many of them are being drained too
-		well   int  // machines with a healthy node
+		others int  // number of machines with a silent node
+		lost   bool // the cloud has no instance of the machines with a silent node
+		going  int  // number of the silent machines that are being drained
+		well   int  // number of machines with a healthy node
 		change func(*v1alpha1.Machine)
 		means  drain.Means
 	}{
@@ -133,8 +133,8 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 		"all machines are being drained":                    {3, false, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
 		"a few of many":                                     {1, false, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
 		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.Marked(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
-		"most nodes, but its instance is gone":              {3, false, 0, 2, instanceGone, drain.Kill},
-		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, instanceGone, drain.Evict},
+		"most nodes, but its instance is gone":              {3, false, 0, 2, setInstanceGone, drain.Kill},
+		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, setInstanceGone, drain.Evict},
 		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.Draining(3*time.Hour, drain.Evict), drain.Delete},
 		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.Draining(time.Hour, drain.Kill), drain.Kill},
 	} {
@@ -161,7 +161,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 					if i < row.others {
 						activitiestest.NotReady(7 * time.Minute)(node)
 						if row.lost {
-							instanceGone(other)
+							setInstanceGone(other)
 						}
 					}
 					objects = append(objects, other, node)
@@ -170,7 +170,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				now := time.Now()
 				d := activitiestest.Twice[activities.Decision](
 					w,
-					acts(w.Kube).DecideDrain,
+					newActivities(w.Kube).DecideDrain,
 					activities.Input{Read: activitiestest.Read(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
@@ -200,11 +200,15 @@ func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 	in := activities.Input{Read: activitiestest.Read(m)}
 	in.At = server
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.NotReady(13*time.Minute)))
-	assert.Equal(t, drain.Evict, activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in).Step.Means)
+	assert.Equal(
+		t,
+		drain.Evict,
+		activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
+	)
 }
 
-// A drain does not end because a cache lacks the node.
-func TestADrainWhoseNodeTheCacheLacks(t *testing.T) {
+// A drain does not end because the cache lacks the node.
+func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 	t.Parallel()
 	skip := func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "by ada"}
@@ -218,20 +222,20 @@ func TestADrainWhoseNodeTheCacheLacks(t *testing.T) {
 	}
 	t.Run("the API server has it", func(t *testing.T) {
 		w, in := world(t)
-		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Empty(t, d.Result, d.Why)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 	})
 	t.Run("the API server does not answer", func(t *testing.T) {
 		w, in := world(t)
 		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		_, err := activitiestest.Run[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.ErrorContains(t, err, "no answer")
 	})
 	t.Run("the API server does not answer, and a person skips the drain", func(t *testing.T) {
 		w, in := world(t, skip)
 		activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		d, err := activitiestest.Run[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		d, err := activitiestest.Run[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.NoError(t, err)
 		assert.Equal(t, vocabulary.DrainSkipped, d.Result)
 	})
@@ -267,7 +271,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, append(row.related, m)...)
 			for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
-				d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, activities.Input{Read: in})
+				d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, activities.Input{Read: in})
 				assert.Equal(t, row.result, d.Result)
 				assert.NotEmpty(t, d.Why)
 				assert.Empty(t, w.Writes())
@@ -280,7 +284,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.Stranger(m)} {
 			d := activitiestest.Twice[activities.Decision](
 				w,
-				acts(w.Kube).DecideDrain,
+				newActivities(w.Kube).DecideDrain,
 				activities.Input{Read: kube.Read{Ref: r}},
 			)
 			assert.Equal(t, activities.Cancelled, d.Result)
@@ -288,17 +292,17 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 	})
 }
 
-func TestDecideDrainCountsWithTheLaterClock(t *testing.T) {
+func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(time.Hour, drain.Evict))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		in := activities.Input{Read: activitiestest.Read(m)}
 		in.At = time.Now().Add(time.Hour)
-		d := activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		d := activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
 		in.At = time.Now().Add(-time.Hour)
-		d = activitiestest.Twice[activities.Decision](w, acts(w.Kube).DecideDrain, in)
+		d = activitiestest.Twice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
 	})
@@ -311,7 +315,7 @@ func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		d := activitiestest.Twice[activities.Decision](
 			w,
-			acts(w.Kube).DecideDrain,
+			newActivities(w.Kube).DecideDrain,
 			activities.Input{Read: activitiestest.Read(m), Grace: 10 * time.Minute},
 		)
 		assert.Equal(t, drain.Delete, d.Step.Means)
@@ -335,7 +339,7 @@ func TestDecideDrainFails(t *testing.T) {
 			activitiestest.Failing(w.Target, "get", row.resource, 1, row.fails, nil)
 			_, err := activitiestest.Run[activities.Decision](
 				w,
-				acts(w.Kube).DecideDrain,
+				newActivities(w.Kube).DecideDrain,
 				activities.Input{Read: activitiestest.Live(m)},
 			)
 			require.ErrorContains(t, err, row.message)
@@ -345,14 +349,14 @@ func TestDecideDrainFails(t *testing.T) {
 	}
 }
 
-func TestDecideDrainGoesByWhatWasLastSeenWhileTheTargetIsAway(t *testing.T) {
+func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	activitiestest.Failing(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
 	d, err := activitiestest.Run[activities.Decision](
 		w,
-		acts(w.Kube).DecideDrain,
+		newActivities(w.Kube).DecideDrain,
 		activities.Input{Read: activitiestest.Live(m)},
 	)
 	require.NoError(t, err)

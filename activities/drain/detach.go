@@ -14,36 +14,36 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Detaching names the node whose volumes an activity waits for.
+// Detaching is the input of AwaitDetach: the node, and the start of the wait for its volumes.
 type Detaching struct {
 	Machine  kube.Ref
 	NodeName string
-	Since    time.Time // when the wait began, by the clock of the server
-	// the workflow names slow volumes in the status; workflows of earlier versions do not
+	Since    time.Time // start of the wait, by the server's clock
+	// Tells is true if the workflow writes slow volumes to the status. Workflows of earlier versions leave Tells false.
 	Tells bool     `json:",omitempty"`
-	Shown []string `json:",omitempty"` // volumes that the status names: the activity returns when others are left
+	Shown []string `json:",omitempty"` // volumes that the status names; AwaitDetach returns when other volumes are left
 }
 
-// untold reports whether the status has to name these volumes, and does not yet.
-func (in Detaching) untold(volumes []string) bool {
+// hasUnreportedVolumes reports whether the status must name these volumes and does not name them yet.
+func (in Detaching) hasUnreportedVolumes(volumes []string) bool {
 	return in.Tells && len(volumes) > 0 && !slices.Equal(volumes, in.Shown)
 }
 
-// Detached is how the wait ended, or what it waits for.
+// Detached is the result of AwaitDetach: how the wait ended, or which volumes the wait is for.
 type Detached struct {
-	GoesOn bool      `json:",omitempty"` // the wait is not over: the status is to name the volumes
-	Until  time.Time `json:",omitzero"`  // end of a wait that goes on
-	Left   []string  // persistent volumes, or attachments, that are still attached, sorted; at most drain.MaxRows
-	More   int       `json:",omitempty"` // volumes that are still attached and not in Left
+	GoesOn bool      `json:",omitempty"` // the wait continues, and the status must name the volumes in Left
+	Until  time.Time `json:",omitzero"`  // deadline of a wait that continues
+	Left   []string  // persistent volumes or attachments that are still attached, sorted, at most drain.MaxRows
+	More   int       `json:",omitempty"` // number of attached volumes that Left does not name
 }
 
-// AwaitDetach returns when no volume is attached to a node any more, when its time is over, or when the status has to
-// name other volumes than it does. Volumes of pods that stay on the node, such as those of DaemonSets, do not count. It
-// changes nothing.
+// AwaitDetach returns when no volume is attached to the node, when its timeout has passed, or when the status must name
+// other volumes. Volumes of pods that stay on the node, such as pods of DaemonSets, do not count. AwaitDetach writes
+// nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, error) {
 	clock, until := kube.ServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
-	p := a.place(in.Machine)
-	stay, err := p.staying(ctx, in)
+	p := a.placeOf(in.Machine)
+	stay, err := p.volumesOfStayingPods(ctx, in)
 	if err != nil && clock.Now().Before(until) {
 		return Detached{}, err
 	}
@@ -61,35 +61,35 @@ func (a *Activities) AwaitDetach(ctx context.Context, in Detaching) (Detached, e
 		if known && len(left) == 0 || !clock.Now().Before(until) {
 			return Detached{Left: shown, More: len(left) - len(shown)}, nil
 		}
-		if in.untold(shown) {
-			slow := in.Since.Add(slowDetach).Sub(clock.Now())
+		if in.hasUnreportedVolumes(shown) {
+			slow := in.Since.Add(slowDetachDelay).Sub(clock.Now())
 			if slow <= 0 {
 				return Detached{GoesOn: true, Until: until, Left: shown, More: len(left) - len(shown)}, nil
 			}
 			next = min(next, slow)
 		}
-		if !known { // no event reports that the watch has resumed
+		if !known { // no event reports that a watch has resumed: poll
 			next = cache.WatchCatchUp
 		}
 		select {
 		case <-ctx.Done():
 			return Detached{}, ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
-			return Detached{}, lookAgain(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
-		case <-time.After(min(next, max(until.Sub(clock.Now()), shortestWait))):
+			return Detached{}, newRetryError(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
+		case <-time.After(min(next, max(until.Sub(clock.Now()), minTimerWait))):
 		case <-changes:
 		}
 	}
 }
 
-// staying returns the persistent volumes of the pods that stay on a node.
-func (p Place) staying(ctx context.Context, in Detaching) (sets.Set[string], error) {
+// volumesOfStayingPods returns the names of the persistent volumes of the pods that stay on a node.
+func (p Place) volumesOfStayingPods(ctx context.Context, in Detaching) (sets.Set[string], error) {
 	client := p.client()
 	list, _, err := listPods(ctx, client, in.NodeName)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := p.podFacts(ctx, list, namespaces{}, drain.Delete)
+	facts, err := p.podFacts(ctx, list, namespaceLabels{}, drain.Delete)
 	if err != nil {
 		return nil, err
 	}

@@ -20,44 +20,44 @@ import (
 	"millwright/decide/drain"
 )
 
-func attachingStill(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
+func setNotYetAttached(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
 
-// detachingFrom runs a test in a bubble with a node that has attached volumes.
-func detachingFrom(
+// runDetachTest runs a test in a synctest bubble with a node that has attached volumes.
+func runDetachTest(
 	t *testing.T,
 	objects []runtime.Object,
 	test func(*testing.T, *activitiestest.Desk, activities.Detaching),
 ) {
 	t.Helper()
-	evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		test(t, d, activities.Detaching{Machine: in.Machine, NodeName: "n", Since: time.Now()})
 	})
 }
 
 func TestAwaitDetach(t *testing.T) {
 	t.Parallel()
-	agent := activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("a"))
-	web := activitiestest.Pod("web", mounting("a"))
+	agent := activitiestest.Pod("agent", activitiestest.OfDaemonSet, withClaims("a"))
+	web := activitiestest.Pod("web", withClaims("a"))
 	for name, row := range map[string]struct {
 		objects []runtime.Object
-		left    []string // for ever
+		left    []string // volumes that stay attached forever
 	}{
 		"no volumes":                                  {nil, nil},
 		"those of another node":                       {[]runtime.Object{activitiestest.Attached("a", "other")}, nil},
-		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, claim("a"), activitiestest.Attached("a", "n")}, nil},
-		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.Mirror, mounting("a")), claim("a"), activitiestest.Attached("a", "n")}, nil},
-		"one with a claim":                            {[]runtime.Object{claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, boundClaim("a"), activitiestest.Attached("a", "n")}, nil},
+		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.Mirror, withClaims("a")), boundClaim("a"), activitiestest.Attached("a", "n")}, nil},
+		"one with a claim":                            {[]runtime.Object{boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 		"one that nobody claims":                      {[]runtime.Object{activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 		"one that the cluster does not know":          {[]runtime.Object{activitiestest.Attached("", "n")}, []string{"-on-n"}},
 		"one that is being detached":                  {[]runtime.Object{activitiestest.Attached("a", "n", activitiestest.Detaching)}, []string{"pv-a"}},
-		"one that is being attached":                  {[]runtime.Object{activitiestest.Attached("a", "n", attachingStill)}, []string{"pv-a"}},
-		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", mounting("a"), activitiestest.Going[*corev1.Pod]), claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
-		"but the others, sorted":                      {[]runtime.Object{agent, claim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
-		"one of a pod that has to go":                 {[]runtime.Object{web, claim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"one that is being attached":                  {[]runtime.Object{activitiestest.Attached("a", "n", setNotYetAttached)}, []string{"pv-a"}},
+		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", withClaims("a"), activitiestest.Going[*corev1.Pod]), boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
+		"but the others, sorted":                      {[]runtime.Object{agent, boundClaim("a"), activitiestest.Attached("c", "n"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")}, []string{"pv-b", "pv-c"}},
+		"one of a pod that has to go":                 {[]runtime.Object{web, boundClaim("a"), activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.Attached("a", "n")}, []string{"pv-a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			detachingFrom(t, row.objects, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			runDetachTest(t, row.objects, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 				got, took := d.AwaitDetach(in).Ends(t)
 				if row.left == nil {
 					assert.Empty(t, got.Left)
@@ -72,9 +72,9 @@ func TestAwaitDetach(t *testing.T) {
 	}
 }
 
-func TestAwaitDetachIsWokenByTheLastOne(t *testing.T) {
+func TestAwaitDetachReturnsWhenLastVolumeDetaches(t *testing.T) {
 	t.Parallel()
-	detachingFrom(
+	runDetachTest(
 		t,
 		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
@@ -90,7 +90,7 @@ func TestAwaitDetachIsWokenByTheLastOne(t *testing.T) {
 	)
 }
 
-func TestTheTimeOfAwaitDetach(t *testing.T) {
+func TestAwaitDetachTimeout(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		since  time.Duration
@@ -104,7 +104,7 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 		"it began by a clock that is ahead": {time.Minute, time.Minute, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			detachingFrom(
+			runDetachTest(
 				t,
 				[]runtime.Object{activitiestest.Attached("a", "n")},
 				func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
@@ -121,7 +121,7 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 		for i := range 30 {
 			many = append(many, activitiestest.Attached(fmt.Sprintf("%02d", i), "n"))
 		}
-		detachingFrom(t, many, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		runDetachTest(t, many, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 			d.Draining.Detach = 0
 			got, _ := d.AwaitDetach(in).Ends(t)
 			require.Len(t, got.Left, drain.MaxRows)
@@ -131,9 +131,9 @@ func TestTheTimeOfAwaitDetach(t *testing.T) {
 	})
 }
 
-func TestAwaitDetachTellsWhichVolumesAreLeft(t *testing.T) {
+func TestAwaitDetachReportsRemainingVolumes(t *testing.T) {
 	t.Parallel()
-	detachingFrom(
+	runDetachTest(
 		t,
 		[]runtime.Object{activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
@@ -168,17 +168,17 @@ func TestAwaitDetachEnds(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{
 		activitiestest.Attached("a", "n"),
-		activitiestest.Pod("agent", activitiestest.OfDaemonSet, mounting("x")),
+		activitiestest.Pod("agent", activitiestest.OfDaemonSet, withClaims("x")),
 	}
 	t.Run("with its context", func(t *testing.T) {
-		detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 			a := d.AwaitDetach(in)
 			a.GoesOn(t)
 			assertCanceled(t, a.Quit())
 		})
 	})
 	t.Run("with the worker, and another attempt is to look again", func(t *testing.T) {
-		detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+		runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 			a := d.AwaitDetach(in)
 			a.GoesOn(t)
 			close(a.Stop)
@@ -192,9 +192,9 @@ func TestAwaitDetachEnds(t *testing.T) {
 		{"list", "pods", "list pods of node n: no answer"}, {"get", "persistentvolumeclaims", "get claim web/c-x: no answer"},
 	} {
 		t.Run("it cannot see the volumes of the pods that stay: "+row.resource, func(t *testing.T) {
-			detachingFrom(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
+			runDetachTest(t, one, func(t *testing.T, d *activitiestest.Desk, in activities.Detaching) {
 				activitiestest.Failing(d.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
-				_, err := activitiestest.Run[activities.Detached](d.World, acts(d.Kube).AwaitDetach, in)
+				_, err := activitiestest.Run[activities.Detached](d.World, newActivities(d.Kube).AwaitDetach, in)
 				require.ErrorContains(t, err, row.message)
 				_, retryable := activitiestest.Failure(t, err)
 				assert.True(t, retryable)
@@ -205,7 +205,7 @@ func TestAwaitDetachEnds(t *testing.T) {
 
 func assertCanceled(t *testing.T, err error) {
 	t.Helper()
-	var application *temporal.ApplicationError // as the SDK's test environment returns it
+	var application *temporal.ApplicationError // error type that the SDK's test environment returns
 	require.ErrorAs(t, err, &application)
 	assert.Equal(t, context.Canceled.Error(), application.Message())
 }

@@ -37,7 +37,7 @@ func TestEvictPodsEnds(t *testing.T) {
 		"with the worker":         {func(e *activitiestest.Emptier, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
 	} {
 		t.Run(name+", and another attempt is to look again", func(t *testing.T) {
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				watched := d.WatchBy()
 				e := d.Empty(in)
 				e.GoesOn(t)
@@ -50,14 +50,14 @@ func TestEvictPodsEnds(t *testing.T) {
 				assert.Equal(t, temporal.ApplicationErrorCategoryBenign, application.Category())
 
 				d.End("a")
-				seen, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+				seen, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
 				require.NoError(t, err)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			})
 		})
 	}
 	t.Run("when it is given up, with what it saw", func(t *testing.T) {
-		evicting(t, pods("a", "b", "c"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a", "b", "c"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
 			e.GoesOn(t)
 			d.End("a")
@@ -73,9 +73,9 @@ func TestEvictPodsEnds(t *testing.T) {
 func TestEvictPodsFails(t *testing.T) {
 	t.Parallel()
 	t.Run("to list pods", func(t *testing.T) {
-		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			activitiestest.Failing(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+			_, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "list pods of node n: no answer")
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
@@ -83,11 +83,11 @@ func TestEvictPodsFails(t *testing.T) {
 		})
 	})
 	t.Run("to watch pods", func(t *testing.T) {
-		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			d.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 				return true, nil, errors.New("no answer")
 			})
-			_, err := activitiestest.Run[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+			_, err := activitiestest.Run[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "watch pods of node n: no answer")
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
@@ -96,9 +96,9 @@ func TestEvictPodsFails(t *testing.T) {
 	})
 }
 
-func TestANextAttemptGoesOnWhereTheLastOneStood(t *testing.T) {
+func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Gone = 3
 		e := d.Empty(in, activities.Progress{Gone: 5})
 		e.GoesOn(t)
@@ -106,7 +106,7 @@ func TestANextAttemptGoesOnWhereTheLastOneStood(t *testing.T) {
 		seen, _ := e.Ends(t)
 		assert.Equal(t, drain.Counts{Gone: 6}, seen.Picture.Counts, "its heartbeats are newer than what it was called with")
 	})
-	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Gone = 3
 		e := d.Empty(in, "a heartbeat of another version")
 		e.GoesOn(t)
@@ -116,7 +116,7 @@ func TestANextAttemptGoesOnWhereTheLastOneStood(t *testing.T) {
 	})
 }
 
-func TestWhatPeopleWantOfADrainEndsTheAttempt(t *testing.T) {
+func TestOperatorRequestEndsAttempt(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		patch map[string]any
@@ -128,7 +128,7 @@ func TestWhatPeopleWantOfADrainEndsTheAttempt(t *testing.T) {
 		"something else": {activitiestest.Annotated("note", "x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				e := d.Empty(in)
 				e.GoesOn(t)
 				d.Edit(cache.Machines, "m", row.patch)
@@ -144,12 +144,16 @@ func TestWhatPeopleWantOfADrainEndsTheAttempt(t *testing.T) {
 		})
 	}
 	t.Run("who is in a hurry asks every pod again", func(t *testing.T) {
-		evicting(t, append(healthy("a"), budget(0)), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			in.Hurry = true
-			e := d.Empty(in)
-			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "whatever its budget says")
-			_ = e.Quit()
-		})
+		runEvictionTest(
+			t,
+			append(readyPods("a"), newBudget(0)),
+			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+				in.Hurry = true
+				e := d.Empty(in)
+				e.GoesOn(t)
+				assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "whatever its budget says")
+				_ = e.Quit()
+			},
+		)
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// staying are pods that no drain touches, and a pod of another node.
-func staying() []runtime.Object {
+// stayingPods returns pods that no drain touches, and a pod of another node.
+func stayingPods() []runtime.Object {
 	skip := func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDrain: "skip"} }
 	return []runtime.Object{
 		activitiestest.Pod(
@@ -35,13 +35,13 @@ func staying() []runtime.Object {
 	}
 }
 
-func TestANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
+func TestNodeWithOnlyStayingPodsIsEmpty(t *testing.T) {
 	t.Parallel()
 	for name, means := range map[string]drain.Means{"by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, staying(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, stayingPods(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means, in.Until = means, time.Now().Add(-time.Hour)
-				seen := activitiestest.Twice[activities.Evicted](d.World, acts(d.Kube).EvictPods, in)
+				seen := activitiestest.Twice[activities.Evicted](d.World, newActivities(d.Kube).EvictPods, in)
 				assert.Equal(t, activities.Evicted{
 					Outcome: activities.OutcomeEmpty, Picture: drain.Picture{Counts: drain.Counts{Skipped: 5}, Why: "empty"},
 				}, seen)
@@ -55,55 +55,63 @@ func TestANodeWithPodsThatMayStayIsEmpty(t *testing.T) {
 
 func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 	t.Parallel()
-	evicting(t, append(pods("a", "b"), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "each with its UID")
-		d.End("a")
-		e.GoesOn(t)
-		activitiestest.After(time.Minute)
-		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "nobody is asked twice")
-		d.End("b")
-		seen, took := e.Ends(t)
-		assert.Zero(t, took)
-		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-		assert.Equal(t, 2, seen.Accepted)
-		assert.Empty(t, seen.Left)
-		assert.Empty(t, seen.Blockers)
-		assert.Zero(t, seen.Grace)
-	})
+	runEvictionTest(
+		t,
+		append(leavingPods("a", "b"), stayingPods()...),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "each with its UID")
+			d.End("a")
+			e.GoesOn(t)
+			activitiestest.After(time.Minute)
+			e.GoesOn(t)
+			assert.Empty(t, d.Since(), "nobody is asked twice")
+			d.End("b")
+			seen, took := e.Ends(t)
+			assert.Zero(t, took)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			assert.Equal(t, 2, seen.Accepted)
+			assert.Empty(t, seen.Left)
+			assert.Empty(t, seen.Blockers)
+			assert.Zero(t, seen.Grace)
+		},
+	)
 }
 
-func TestAPodThatShouldHaveEndedLongAgoIsTold(t *testing.T) {
+func TestPodPastGracePeriodIsReported(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		seen, took := d.Empty(in).Ends(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.GreaterOrEqual(t, took, 91*time.Second, "its grace period, and a minute")
 		require.Len(t, seen.Blockers, 1)
 		assert.Equal(t, drain.BlockedByEnding, seen.Blockers[0].Kind)
-		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 	})
 }
 
-func TestThePictureCountsThoseThatAreGone(t *testing.T) {
+func TestPictureCountsDepartedPods(t *testing.T) {
 	t.Parallel()
-	evicting(t, append(pods("a", "b"), staying()...), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
-		d.End("a", "agent")
-		e.GoesOn(t)
-		d.End("b")
-		seen, _ := e.Ends(t)
-		assert.Equal(t, drain.Counts{Gone: 2, Skipped: 4}, seen.Picture.Counts, "those that had to go")
-	})
+	runEvictionTest(
+		t,
+		append(leavingPods("a", "b"), stayingPods()...),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			d.End("a", "agent")
+			e.GoesOn(t)
+			d.End("b")
+			seen, _ := e.Ends(t)
+			assert.Equal(t, drain.Counts{Gone: 2, Skipped: 4}, seen.Picture.Counts, "those that had to go")
+		},
+	)
 }
 
-func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
+func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("by the next attempt", func(t *testing.T) {
-		evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			first := d.Empty(in)
 			first.GoesOn(t)
 			assert.Len(t, d.Since(), 2)
@@ -119,11 +127,11 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 		})
 	})
 	t.Run("by the next means, unless that kills", func(t *testing.T) {
-		evicting(
+		runEvictionTest(
 			t,
 			[]runtime.Object{activitiestest.Pod("a", activitiestest.Going[*corev1.Pod])},
 			func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-				for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killed("a")}} {
+				for means, want := range map[drain.Means][]activitiestest.Asked{drain.Evict: {}, drain.Delete: {}, drain.Kill: {killRequest("a")}} {
 					in.Means = means
 					e := d.Empty(in)
 					e.GoesOn(t)
@@ -134,13 +142,13 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 		)
 	})
 	t.Run("nor is another one of its name", func(t *testing.T) {
-		evicting(t, pods("db-0"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			d.WatchBy() // the watch is slow
-			d.Answer(refusal("db"), "db-0")
+		runEvictionTest(t, leavingPods("db-0"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			d.WatchBy() // the pod watch delivers no events
+			d.Answer(budgetRefusal("db"), "db-0")
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget}}
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("db-0")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("db-0")}, d.Since())
 
 			d.Answer(nil, "db-0")
 			d.End("db-0")
@@ -148,7 +156,7 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, next, "web"))
 			seen, _ := e.Ends(t)
 			assert.Zero(t, seen.Accepted)
-			assert.Equal(t, []activitiestest.Asked{evicted("db-0")}, d.Since(), "it is tried again")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("db-0")}, d.Since(), "it is tried again")
 			p, err := d.Target.Tracker().Get(activitiestest.PodsResource, "web", "db-0")
 			require.NoError(t, err)
 			assert.Nil(t, p.(*corev1.Pod).DeletionTimestamp)
@@ -160,20 +168,20 @@ func TestAPodThatGoesIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-func TestTheMeansOfADrain(t *testing.T) {
+func TestRequestOfEachMeans(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		means drain.Means
 		want  func(string) activitiestest.Asked
 	}{
-		"eviction":                           {drain.Evict, evicted},
-		"deletion, with the pod's own grace": {drain.Delete, deleted},
-		"deletion in order, the same":        {drain.DeleteInOrder, deleted},
-		"force, with none":                   {drain.Kill, killed},
+		"eviction":                           {drain.Evict, evictRequest},
+		"deletion, with the pod's own grace": {drain.Delete, deleteRequest},
+		"deletion in order, the same":        {drain.DeleteInOrder, deleteRequest},
+		"force, with none":                   {drain.Kill, killRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
-			evicting(t, append(staying(), long), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, append(stayingPods(), long), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means = row.means
 				e := d.Empty(in)
 				e.GoesOn(t)
@@ -189,18 +197,18 @@ func TestTheMeansOfADrain(t *testing.T) {
 	}
 }
 
-func TestPodsThatComeMeanwhileGoToo(t *testing.T) {
+func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+		assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 		for _, p := range []*corev1.Pod{activitiestest.Pod("late"), activitiestest.Pod("agent", activitiestest.OfDaemonSet), activitiestest.Pod("far", activitiestest.Elsewhere)} {
 			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, p, "web"))
 		}
 		d.End("a")
 		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("late")}, d.Since())
+		assert.Equal(t, []activitiestest.Asked{evictRequest("late")}, d.Since())
 		d.End("late")
 		seen, _ := e.Ends(t)
 		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -210,7 +218,7 @@ func TestPodsThatComeMeanwhileGoToo(t *testing.T) {
 
 func TestHeartbeatsHoldThePicture(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		e := d.Empty(in)
 		e.GoesOn(t)
 		first := (<-e.Beats).Picture
@@ -220,7 +228,7 @@ func TestHeartbeatsHoldThePicture(t *testing.T) {
 		assert.Equal(t, "web/a", first.Rows[0].Pod)
 		assert.Equal(t, 1, first.Rows[0].Attempts)
 		d.End("a")
-		for p := range e.Beats { // also when nothing happens; the SDK delays some
+		for p := range e.Beats { // heartbeats are sent even without changes; the SDK delays some heartbeats
 			if p.Picture.Counts.Terminating == 1 {
 				assert.Equal(t, 1, p.Gone)
 				break
@@ -231,9 +239,9 @@ func TestHeartbeatsHoldThePicture(t *testing.T) {
 	})
 }
 
-func TestWhatEarlierRunsTriedIsShown(t *testing.T) {
+func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 	t.Parallel()
-	evicting(t, pods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 		in.Known = []drain.Row{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
 		e := d.Empty(in)
 		e.GoesOn(t)

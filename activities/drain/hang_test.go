@@ -21,74 +21,74 @@ import (
 	"millwright/activities/drain"
 )
 
-// heartbeatTimeout is the time without a heartbeat after which another attempt begins. Source: draining in
-// workflows/run/policies.go.
+// heartbeatTimeout is the heartbeat timeout after which Temporal starts another attempt. Source: the function draining
+// in workflows/run/policies.go.
 const heartbeatTimeout = 10 * time.Second
 
-// pulse records when an activity sends heartbeats, also those that the SDK delays.
-type pulse struct {
+// heartbeatRecorder records when an activity sends heartbeats, including heartbeats that the SDK delays.
+type heartbeatRecorder struct {
 	interceptor.WorkerInterceptorBase
-	mu    sync.Mutex
-	beats []time.Time
+	mu             sync.Mutex
+	heartbeatTimes []time.Time
 }
 
-func (p *pulse) InterceptActivity(
+func (p *heartbeatRecorder) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	return &inbound{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
+	return &activityInbound{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
 }
 
-type inbound struct {
+type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	pulse *pulse
+	recorder *heartbeatRecorder
 }
 
-func (i *inbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	return i.Next.Init(&outbound{interceptor.ActivityOutboundInterceptorBase{Next: next}, i.pulse})
+func (i *activityInbound) Init(next interceptor.ActivityOutboundInterceptor) error {
+	return i.Next.Init(&activityOutbound{interceptor.ActivityOutboundInterceptorBase{Next: next}, i.recorder})
 }
 
-type outbound struct {
+type activityOutbound struct {
 	interceptor.ActivityOutboundInterceptorBase
-	pulse *pulse
+	recorder *heartbeatRecorder
 }
 
-func (o *outbound) RecordHeartbeat(ctx context.Context, details ...any) {
-	o.pulse.mu.Lock()
-	o.pulse.beats = append(o.pulse.beats, time.Now())
-	o.pulse.mu.Unlock()
+func (o *activityOutbound) RecordHeartbeat(ctx context.Context, details ...any) {
+	o.recorder.mu.Lock()
+	o.recorder.heartbeatTimes = append(o.recorder.heartbeatTimes, time.Now())
+	o.recorder.mu.Unlock()
 	o.Next.RecordHeartbeat(ctx, details...)
 }
 
-// pauses returns the times between heartbeats of an activity that has run since begun, longest first.
-func (p *pulse) pauses(begun time.Time) []time.Duration {
+// sortedPauses returns the times between the heartbeats of an activity that has run since begun, longest first.
+func (p *heartbeatRecorder) sortedPauses(begun time.Time) []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []time.Duration
 	last := begun
-	for _, at := range append(p.beats, time.Now()) {
+	for _, at := range append(p.heartbeatTimes, time.Now()) {
 		list, last = append(list, at.Sub(last)), at
 	}
 	slices.SortFunc(list, func(a, b time.Duration) int { return int(b - a) })
 	return list
 }
 
-func TestRequestsThatHangHoldUpNoHeartbeat(t *testing.T) {
+func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 	t.Parallel()
 	var names []string
-	for i := range 25 { // more than are sent at a time
+	for i := range 25 { // more pods than maxConcurrentRequests
 		names = append(names, fmt.Sprintf("p%02d", i))
 	}
-	evicting(t, pods(names...), func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
+	runEvictionTest(t, leavingPods(names...), func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
 		d.EvictAt(t, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			return errors.New("no answer")
 		})
-		p, begun := &pulse{}, time.Now()
+		p, begun := &heartbeatRecorder{}, time.Now()
 		in.Until = begun
 		e := activitiestest.AttemptTo[drain.Evicted](
 			d.World,
-			acts(d.Kube).EvictPods,
+			newActivities(d.Kube).EvictPods,
 			in,
 			func(env *testsuite.TestActivityEnvironment) {
 				env.SetWorkerOptions(
@@ -98,18 +98,18 @@ func TestRequestsThatHangHoldUpNoHeartbeat(t *testing.T) {
 		)
 		seen, _ := e.Ends(t)
 		assert.Equal(t, drain.OutcomeDeadline, seen.Outcome)
-		require.NotEmpty(t, p.beats)
+		require.NotEmpty(t, p.heartbeatTimes)
 		assert.Less(
 			t,
-			p.pauses(begun)[0],
+			p.sortedPauses(begun)[0],
 			heartbeatTimeout,
 			"a drain whose attempts are given up never comes to its deadline",
 		)
 	})
 }
 
-// The API server makes evictions of one budget collide. Evictions of other pods do not wait for them.
-func TestEvictionsOfOneBudgetGoOneAfterTheOther(t *testing.T) {
+// The API server makes evictions of one budget collide. Evictions of pods without this budget do not wait.
+func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ took, until, all time.Duration }{
 		"each has its turn":               {time.Second, time.Hour, 4 * time.Second},
@@ -118,19 +118,19 @@ func TestEvictionsOfOneBudgetGoOneAfterTheOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ofWeb := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }
-			all := budget(
+			all := newBudget(
 				4,
 				func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels = map[string]string{"app": "web"} },
 			)
 			objects := append(
-				healthy("free"),
+				readyPods("free"),
 				all,
-				activitiestest.Pod("a", isReady, ofWeb),
-				activitiestest.Pod("b", isReady, ofWeb),
-				activitiestest.Pod("c", isReady, ofWeb),
-				activitiestest.Pod("d", isReady, ofWeb),
+				activitiestest.Pod("a", setReady, ofWeb),
+				activitiestest.Pod("b", setReady, ofWeb),
+				activitiestest.Pod("c", setReady, ofWeb),
+				activitiestest.Pod("d", setReady, ofWeb),
 			)
-			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in drain.Eviction) {
 				var mu sync.Mutex
 				now, most, begun, sent := map[bool]int{}, map[bool]int{}, time.Now(), map[string]time.Duration{}
 				d.EvictAt(t, func(_ context.Context, pod string) error {

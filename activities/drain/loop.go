@@ -21,9 +21,9 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// watchPods lists the pods of the node and watches them from there.
+// watchPods lists the pods of the node and watches them from the resourceVersion of the list.
 func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Event, stop func(), err error) {
-	pods, version, err := listPods(ctx, e.client, e.in.NodeName)
+	pods, version, err := listPods(ctx, e.client, e.input.NodeName)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -32,19 +32,19 @@ func (e *evictionLoop) watchPods(ctx context.Context) (changes <-chan watch.Even
 		e.pods[string(pod.UID)] = pod
 	}
 	e.restoreTries()
-	options := podsOn(e.in.NodeName)
+	options := podsOfNode(e.input.NodeName)
 	options.ResourceVersion = version
 	w, err := e.client.CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("watch pods of node %s: %w", e.in.NodeName, err)
+		return nil, nil, fmt.Errorf("watch pods of node %s: %w", e.input.NodeName, err)
 	}
 	return w.ResultChan(), w.Stop, nil
 }
 
-// restoreTries counts the attempts of earlier runs, so that people see all of them.
+// restoreTries copies the attempts of earlier runs into the tries, so that the status counts all attempts.
 func (e *evictionLoop) restoreTries() {
 	for uid, pod := range e.pods {
-		for _, row := range e.in.Known {
+		for _, row := range e.input.Known {
 			if row.Pod == pod.Namespace+"/"+pod.Name {
 				e.tries[uid] = drain.Tries{Attempts: row.Attempts}
 			}
@@ -52,16 +52,16 @@ func (e *evictionLoop) restoreTries() {
 	}
 }
 
-// decide collects the facts and decides.
+// decide updates the facts of the loop and returns the decision of decide/drain.
 func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
-	e.subscribe()
+	e.updateFilter()
 	e.budgets = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
 		e.budgets[uid] = observedrain.BudgetsOf(e.Cluster, pod)
 	}
-	e.retryChanged()
-	if err := e.look(ctx); err != nil {
+	e.retryChangedBudgets()
+	if err := e.updateFacts(ctx); err != nil {
 		return drain.Decision{}, err
 	}
 	budgets := map[string]drain.Budget{}
@@ -71,47 +71,47 @@ func (e *evictionLoop) decide(ctx context.Context) (drain.Decision, error) {
 				continue
 			}
 			facts := observedrain.BudgetFacts(b)
-			spent, known := e.spent[facts.Key]
-			if !known && facts.Current && !e.in.Hurry { // a budget whose status is up to date needs no probe
-				spent.next = drain.AfterProbe(e.clock.Now(), facts.Misconfigured())
+			spent, known := e.budgetUses[facts.Key]
+			if !known && facts.Current && !e.input.Hurry { // a budget with an up-to-date status needs no probe now
+				spent.nextProbe = drain.AfterProbe(e.clock.Now(), facts.Misconfigured())
 			}
-			if spent.version != b.ResourceVersion { // its status now includes what was used
-				spent = spending{version: b.ResourceVersion, next: spent.next}
-				e.spent[facts.Key] = spent
+			if spent.budgetVersion != b.ResourceVersion { // the budget's new status includes the used disruptions
+				spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}
+				e.budgetUses[facts.Key] = spent
 			}
-			facts.Used, facts.Next = spent.used, spent.next
+			facts.Used, facts.Next = spent.usedDisruptions, spent.nextProbe
 			budgets[facts.Key] = facts
 		}
 	}
 	d := drain.Decide(drain.Observed{
 		Pods:     slices.Collect(maps.Values(e.facts)),
 		Departed: e.Departed,
-		Means:    e.in.Means,
+		Means:    e.input.Means,
 		Settings: e.Kube.Draining,
 		Now:      e.clock.Now(),
 		Gone:     e.Gone,
 		Budgets:  slices.Collect(maps.Values(budgets)),
-		Volumes:  observedrain.VolumeFacts(e.Cluster, e.in.NodeName, e.volumeNames()),
+		Volumes:  observedrain.VolumeFacts(e.Cluster, e.input.NodeName, e.volumeNames()),
 	})
 	e.Departed = d.Departed
 	return d, nil
 }
 
-// look updates the facts about the pods on the node.
-func (e *evictionLoop) look(ctx context.Context) error {
+// updateFacts updates the facts about the pods on the node.
+func (e *evictionLoop) updateFacts(ctx context.Context) error {
 	uids := slices.Sorted(maps.Keys(e.pods))
 	pods := make([]*corev1.Pod, 0, len(uids))
 	for _, uid := range uids {
 		pods = append(pods, e.pods[uid])
 	}
-	facts, err := e.podFacts(ctx, pods, e.namespaces, e.in.Means)
+	facts, err := e.podFacts(ctx, pods, e.namespaceLabels, e.input.Means)
 	if err != nil {
 		return err
 	}
 	clear(e.facts)
 	for i, uid := range uids {
 		facts[i].Tries, facts[i].Volumes = e.tries[uid], e.volumes[uid]
-		facts[i].Returned = !e.in.Started.IsZero() && pods[i].CreationTimestamp.After(e.in.Started) &&
+		facts[i].Returned = !e.input.Started.IsZero() && pods[i].CreationTimestamp.After(e.input.Started) &&
 			observedrain.ToleratesCordon(pods[i])
 		for _, b := range e.budgets[uid] {
 			facts[i].Budgets = append(facts[i].Budgets, b.Namespace+"/"+b.Name)
@@ -121,23 +121,23 @@ func (e *evictionLoop) look(ctx context.Context) error {
 	return nil
 }
 
-// retryChanged allows an immediate try of each pod whose budgets have changed since the last look.
-func (e *evictionLoop) retryChanged() {
+// retryChangedBudgets allows an immediate try of each pod whose budgets have changed since the last look.
+func (e *evictionLoop) retryChangedBudgets() {
 	for uid, list := range e.budgets {
 		now := ""
 		for _, b := range list {
 			now += b.Name + " " + b.ResourceVersion + "\n"
 		}
-		if before, known := e.asked[uid]; known && before != now {
-			e.tries[uid] = drain.Woken(e.tries[uid])
+		if before, known := e.budgetVersions[uid]; known && before != now {
+			e.tries[uid] = drain.EndPause(e.tries[uid])
 		}
-		e.asked[uid] = now
+		e.budgetVersions[uid] = now
 	}
 }
 
-// record takes the answers to requests, and reports whether all were sent. The wait after a refusal gets up to 20 %
-// longer at random, because the drains of many nodes use the same budgets.
-func (e *evictionLoop) record(answers []answer) (all bool) {
+// recordAnswers stores the answers to requests, and reports whether all requests were sent. recordAnswers adds up to 20
+// % random jitter to the back-off of a refused pod, because the drains of many nodes use the same budgets.
+func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 	now := e.clock.Now()
 	all = true
 	for _, a := range answers {
@@ -146,29 +146,30 @@ func (e *evictionLoop) record(answers []answer) (all bool) {
 			all = all && pod == nil
 			continue
 		}
-		tries := drain.After(e.tries[a.action.UID], a.Answer, now)
+		tries := drain.AfterAttempt(e.tries[a.action.UID], a.Answer, now)
 		if wait := tries.Next.Sub(now); wait > 0 {
 			tries.Next = now.Add(wait + rand.N(wait/5+1))
 		}
 		e.tries[a.action.UID] = tries
 		e.Kube.Metrics.Asked(a.Answer)
 		if a.Result == drain.Gone {
-			e.leave(pod)
+			e.recordDeparture(pod)
 			continue
 		}
 		if a.Result == drain.Accepted {
-			e.accepted++
+			e.acceptedRequests++
 		}
 		if a.action.Means == drain.Evict {
-			e.spend(pod, a, now)
+			e.recordBudgetUse(pod, a, now)
 		}
 	}
 	return all
 }
 
-// spend counts what the eviction of a pod used of its budget. If the API server did not check a budget, because several
-// select the pod or the request failed, nothing was used. The next probe waits in any case.
-func (e *evictionLoop) spend(pod *corev1.Pod, a answer, now time.Time) {
+// recordBudgetUse counts the disruptions that the eviction of a pod used. An eviction uses no disruption if the API
+// server did not check a budget: several budgets select the pod, or the request failed. The next probe is delayed in
+// any case.
+func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now time.Time) {
 	counted := a.Result == drain.Accepted || a.Result == drain.Refused
 	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
 		return
@@ -179,41 +180,41 @@ func (e *evictionLoop) spend(pod *corev1.Pod, a answer, now time.Time) {
 		if !facts.Counts(e.facts[uid]) {
 			continue
 		}
-		spent := e.spent[facts.Key]
+		spent := e.budgetUses[facts.Key]
 		if counted {
-			spent.used++
+			spent.usedDisruptions++
 		}
-		spent.next = drain.AfterProbe(now, len(e.budgets[uid]) > 1 || facts.Misconfigured())
-		e.spent[facts.Key] = spent
+		spent.nextProbe = drain.AfterProbe(now, len(e.budgets[uid]) > 1 || facts.Misconfigured())
+		e.budgetUses[facts.Key] = spent
 	}
 }
 
-// leave records that a pod is not on the node any more.
-func (e *evictionLoop) leave(pod *corev1.Pod) {
+// recordDeparture records that a pod has left the node.
+func (e *evictionLoop) recordDeparture(pod *corev1.Pod) {
 	uid := string(pod.UID)
 	if f, known := e.facts[uid]; known && mustLeave(f) {
 		e.Gone++
 		f.Volumes = e.volumes[uid]
-		e.Departed = append(e.Departed, drain.Leave(f, e.clock.Now()))
+		e.Departed = append(e.Departed, drain.RecordDeparture(f, e.clock.Now()))
 	}
 	delete(e.pods, uid)
 	delete(e.tries, uid)
 	delete(e.volumes, uid)
-	delete(e.asked, uid)
+	delete(e.budgetVersions, uid)
 }
 
-// wait returns when it is time to look at the pods again. After a change, this is as soon as the limiter of looks
-// allows; wait takes the events of pods that arrive until then.
-func (e *evictionLoop) wait(
+// awaitChange returns when the loop must look at the pods again. After a change, awaitChange returns as soon as the
+// rate limit of looks allows; awaitChange takes the pod events that arrive until then.
+func (e *evictionLoop) awaitChange(
 	ctx context.Context,
 	look time.Time,
 	changes <-chan watch.Event,
 	notifications <-chan struct{},
 ) error {
 	next := kube.HeartbeatEvery
-	for _, at := range []time.Time{look, e.in.Until, e.due} {
+	for _, at := range []time.Time{look, e.input.Until, e.reportAt} {
 		if at.After(time.Unix(0, 0)) {
-			next = min(next, max(at.Sub(e.clock.Now()), shortestWait))
+			next = min(next, max(at.Sub(e.clock.Now()), minTimerWait))
 		}
 	}
 	timer := time.NewTimer(next)
@@ -223,28 +224,28 @@ func (e *evictionLoop) wait(
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
-			return lookAgain(ctx, "the worker stops while it drains node "+e.in.NodeName)
+			return newRetryError(ctx, "the worker stops while it drains node "+e.input.NodeName)
 		case <-timer.C:
-			return e.takeArrived(ctx, changes)
+			return e.applyEvents(ctx, changes)
 		case <-notifications:
 		case change, open := <-changes:
-			if err := e.take(ctx, change, open); err != nil {
+			if err := e.applyEvent(ctx, change, open); err != nil {
 				return err
 			}
 		}
 		if !changed {
 			changed = true
-			timer.Reset(e.looks.Reserve().Delay())
+			timer.Reset(e.lookLimiter.Reserve().Delay())
 		}
 	}
 }
 
-// takeArrived takes the events of pods that have arrived.
-func (e *evictionLoop) takeArrived(ctx context.Context, changes <-chan watch.Event) error {
+// applyEvents takes all pod events that are waiting in the channel.
+func (e *evictionLoop) applyEvents(ctx context.Context, changes <-chan watch.Event) error {
 	for {
 		select {
 		case change, open := <-changes:
-			if err := e.take(ctx, change, open); err != nil {
+			if err := e.applyEvent(ctx, change, open); err != nil {
 				return err
 			}
 		default:
@@ -253,35 +254,35 @@ func (e *evictionLoop) takeArrived(ctx context.Context, changes <-chan watch.Eve
 	}
 }
 
-// take takes one event of a pod.
-func (e *evictionLoop) take(ctx context.Context, change watch.Event, open bool) error {
+// applyEvent applies one pod event to the pods of the loop.
+func (e *evictionLoop) applyEvent(ctx context.Context, change watch.Event, open bool) error {
 	pod, isPod := change.Object.(*corev1.Pod)
 	switch {
 	case !open:
-		return lookAgain(ctx, "the watch of pods of node "+e.in.NodeName+" has ended")
+		return newRetryError(ctx, "the watch of pods of node "+e.input.NodeName+" has ended")
 	case change.Type == watch.Error:
-		return lookAgain(
+		return newRetryError(
 			ctx,
-			fmt.Sprintf("the watch of pods of node %s has failed: %v", e.in.NodeName, apierrors.FromObject(change.Object)),
+			fmt.Sprintf("the watch of pods of node %s has failed: %v", e.input.NodeName, apierrors.FromObject(change.Object)),
 		)
 	case !isPod:
 	case change.Type == watch.Deleted:
-		e.leave(pod)
+		e.recordDeparture(pod)
 	default:
 		e.pods[string(pod.UID)] = pod
 	}
 	return nil
 }
 
-// lookAgain returns an error with which Temporal begins another attempt soon, without an alarm. If ctx has ended, which
-// ends a watch too, it returns the error of ctx.
-func lookAgain(ctx context.Context, message string) error {
+// newRetryError returns a benign error, so that Temporal starts another attempt after rewatchDelay without an alarm. If
+// ctx has ended, newRetryError returns the error of ctx, because the end of ctx also ends a watch.
+func newRetryError(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return temporal.NewApplicationErrorWithOptions(kube.Brief(message), typeWatchEnded,
-		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchAfter, Category: temporal.ApplicationErrorCategoryBenign})
+		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchDelay, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
-// typeWatchEnded is the type of that failure. No workflow depends on it.
+// typeWatchEnded is the type of the error that newRetryError returns. No workflow depends on typeWatchEnded.
 const typeWatchEnded = "WatchEnded"

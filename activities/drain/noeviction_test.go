@@ -21,8 +21,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// served is what discovery says of v1 and of policy/v1; without it a group version is answered with 404.
-func served(eviction *metav1.APIResource, policy bool) []*metav1.APIResourceList {
+// discoveryAnswer is the discovery answer for v1 and policy/v1. Discovery answers 404 for a group version that
+// discoveryAnswer omits.
+func discoveryAnswer(eviction *metav1.APIResource, policy bool) []*metav1.APIResourceList {
 	core := &metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod"}}}
 	if eviction != nil {
 		core.APIResources = append(core.APIResources, *eviction)
@@ -34,12 +35,12 @@ func served(eviction *metav1.APIResource, policy bool) []*metav1.APIResourceList
 	return list
 }
 
-func eviction(version string) *metav1.APIResource {
+func evictionResource(version string) *metav1.APIResource {
 	return &metav1.APIResource{Name: "pods/eviction", Group: "policy", Version: version, Kind: "Eviction"}
 }
 
-// discoveries returns how many requests to discovery there were since the last call of Forget.
-func discoveries(w *activitiestest.World) int {
+// discoveryRequests returns the number of discovery requests since the last call of Forget.
+func discoveryRequests(w *activitiestest.World) int {
 	return len(slices.DeleteFunc(w.Requests(), func(r string) bool { return r != "get resource" }))
 }
 
@@ -52,7 +53,7 @@ func failDiscovery(w *activitiestest.World, err error) (heal func()) {
 	return func() { failing = false }
 }
 
-func TestWhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
+func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		served []*metav1.APIResourceList
@@ -60,32 +61,33 @@ func TestWhetherTheClusterCanEvictIsAskedOnce(t *testing.T) {
 		why    string
 		asked  int
 	}{
-		"it can":                       {served(eviction("v1"), true), drain.Evict, "evicts", 2},
-		"it has no policy/v1":          {served(eviction("v1"), false), drain.DeleteInOrder, "it cannot evict: the API server does not serve policy/v1", 2},
-		"it has no subresource":        {served(nil, true), drain.DeleteInOrder, "it cannot evict: the API server has no subresource pods/eviction of policy/v1", 1},
-		"it has it in another version": {served(eviction("v1beta1"), true), drain.DeleteInOrder, "the API server has no subresource pods/eviction of policy/v1", 1},
+		"it can":                       {discoveryAnswer(evictionResource("v1"), true), drain.Evict, "evicts", 2},
+		"it has no policy/v1":          {discoveryAnswer(evictionResource("v1"), false), drain.DeleteInOrder, "it cannot evict: the API server does not serve policy/v1", 2},
+		"it has no subresource":        {discoveryAnswer(nil, true), drain.DeleteInOrder, "it cannot evict: the API server has no subresource pods/eviction of policy/v1", 1},
+		"it has it in another version": {discoveryAnswer(evictionResource("v1beta1"), true), drain.DeleteInOrder, "the API server has no subresource pods/eviction of policy/v1", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				w.Target.Resources = row.served
-				assert.Zero(t, discoveries(w), "nobody asks before the first drain")
+				assert.Zero(t, discoveryRequests(w), "nobody asks before the first drain")
 				d := activitiestest.Twice[activities.Decision](
 					w,
-					acts(w.Kube).DecideDrain,
+					newActivities(w.Kube).DecideDrain,
 					activities.Input{Read: activitiestest.Read(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Contains(t, d.Why, row.why)
-				assert.Equal(t, row.asked, discoveries(w), "the second decision asks nothing")
+				assert.Equal(t, row.asked, discoveryRequests(w), "the second decision asks nothing")
 			})
 		})
 	}
 }
 
-// If discovery does not answer, pods are evicted, and the next decision asks again. An answer is kept.
-func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
+// If discovery does not answer, pods are evicted, and the next decision asks again. A received answer of discovery is
+// cached.
+func TestFailedDiscoveryIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
 		"no connection": errors.New("connection refused"),
@@ -96,11 +98,11 @@ func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				w.Target.Resources = served(eviction("v1"), false)
+				w.Target.Resources = discoveryAnswer(evictionResource("v1"), false)
 				decide := func() activities.Decision {
 					d, err := activitiestest.Run[activities.Decision](
 						w,
-						acts(w.Kube).DecideDrain,
+						newActivities(w.Kube).DecideDrain,
 						activities.Input{Read: activitiestest.Read(m)},
 					)
 					require.NoError(t, err)
@@ -110,7 +112,7 @@ func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 				for range 2 {
 					w.Forget()
 					assert.Equal(t, drain.Evict, decide().Step.Means)
-					assert.Equal(t, 1, discoveries(w))
+					assert.Equal(t, 1, discoveryRequests(w))
 				}
 				heal()
 				assert.Equal(t, drain.DeleteInOrder, decide().Step.Means)
@@ -121,7 +123,7 @@ func TestADiscoveryThatFailsIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestWhereItMakesNoDifferenceNobodyAsks(t *testing.T) {
+func TestNoDiscoveryUnlessMeansIsEvict(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
@@ -137,11 +139,11 @@ func TestWhereItMakesNoDifferenceNobodyAsks(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node())
 				d := activitiestest.Twice[activities.Decision](
 					w,
-					acts(w.Kube).DecideDrain,
+					newActivities(w.Kube).DecideDrain,
 					activities.Input{Read: activitiestest.Read(m), Grace: time.Hour},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
-				assert.Zero(t, discoveries(w))
+				assert.Zero(t, discoveryRequests(w))
 			})
 		})
 	}

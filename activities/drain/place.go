@@ -9,18 +9,18 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Place is where a drain happens: the object of the machine, and the cluster of its node.
+// Place is where a drain happens: the machine, and the cluster of its node.
 type Place struct {
-	Kube    *kube.Kube                         // settings, metrics, and the locks of budgets
-	Name    string                             // of the cluster of the node; empty: the target
-	Cluster *cache.Cluster                     // of the node: its client, budgets and attachments
+	Kube    *kube.Kube                         // settings, metrics, and locks of budgets
+	Name    string                             // name of the node's cluster; empty: the target cluster
+	Cluster *cache.Cluster                     // cluster of the node: client, budgets and attachments
 	Sources observedrain.Sources               // caches whose changes wake the drain
-	Machine func() *v1alpha1.Machine           // from the caches; nil: it is gone
-	Rules   func() (observedrain.Rules, error) // drain rules that select the machine
+	Machine func() *v1alpha1.Machine           // returns the cached machine; nil: the machine is gone
+	Rules   func() (observedrain.Rules, error) // returns the drain rules that select the machine
 }
 
-// place is where the node of a machine of Millwright is drained.
-func (a *Activities) place(ref kube.Ref) Place {
+// placeOf returns the Place of a machine of Millwright.
+func (a *Activities) placeOf(ref kube.Ref) Place {
 	c := a.Kube.Cluster
 	p := Place{Kube: a.Kube, Cluster: c, Sources: observedrain.SourcesOf(c)}
 	p.Machine = func() *v1alpha1.Machine {
@@ -36,5 +36,5 @@ func (a *Activities) place(ref kube.Ref) Place {
 	return p
 }
 
-// client returns the client of the cluster of the node.
+// client returns the client of the node's cluster.
 func (p Place) client() kubernetes.Interface { return p.Cluster.Target("") }

@@ -18,35 +18,34 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// podsOn selects the pods of a node on the API server, so that no worker caches all pods of a cluster.
-func podsOn(node string) metav1.ListOptions {
+// podsOfNode selects the pods of one node on the API server, so that no worker caches all pods of a cluster.
+func podsOfNode(node string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 }
 
-// listPods returns the pods of a node, and the version to watch them from.
+// listPods returns the pods of a node, and the resourceVersion from which to watch them.
 func listPods(
 	ctx context.Context,
 	client kubernetes.Interface,
 	node string,
 ) (pods []*corev1.Pod, version string, err error) {
-	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOn(node))
+	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, podsOfNode(node))
 	if err != nil {
 		return nil, "", kube.Answered(ctx, fmt.Errorf("list pods of node %s: %w", node, err))
 	}
 	return cache.Pointers(list.Items), list.ResourceVersion, nil
 }
 
-// namespaces holds the labels of the namespaces that were read.
-type namespaces map[string]map[string]string
+// namespaceLabels holds the labels of the namespaces that were read, by name.
+type namespaceLabels map[string]map[string]string
 
 // podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule of the
-// machine that selects the pod. Labels of namespaces are read live, once each, and only if a rule needs them. A rule
-// that cannot be read is an error as long as pods go in order, because it may protect any pod; for other means it is
-// ignored.
+// machine that selects the pod. podFacts reads the labels of each namespace live, once, and only if a rule needs them.
+// An unreadable rule is an error for ordered means, because the rule may protect any pod; other means ignore the rule.
 func (p Place) podFacts(
 	ctx context.Context,
 	pods []*corev1.Pod,
-	known namespaces,
+	known namespaceLabels,
 	means drain.Means,
 ) ([]drain.Pod, error) {
 	rules, err := p.Rules()
@@ -58,7 +57,7 @@ func (p Place) podFacts(
 		if _, read := known[pod.Namespace]; !read && rules.Namespaces() {
 			ns, err := p.client().CoreV1().Namespaces().Get(ctx, pod.Namespace, metav1.GetOptions{})
 			switch {
-			case apierrors.IsNotFound(err): // deleted, with its pods
+			case apierrors.IsNotFound(err): // the namespace was deleted with its pods
 				known[pod.Namespace] = nil
 			case err != nil:
 				return nil, fmt.Errorf("get namespace %s, for a drain rule: %w", pod.Namespace, err)
@@ -76,17 +75,18 @@ func (p Place) podFacts(
 // mustLeave reports whether a drain removes a pod or waits for its end.
 func mustLeave(pod drain.Pod) bool { return drain.Treat(pod).Do != drain.Skip }
 
-// mostLookups is how often in a row a failing lookup of a pod's volumes is repeated. Source: MCM tries three times.
-const mostLookups = 3
+// maxLookups is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
+const maxLookups = 3
 
 // findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
-// several pods of the node share move with the last of them, and are not waited for. A pod whose volumes cannot be
-// looked up is not evicted until it has failed mostLookups times; then it is treated as one without volumes.
+// several pods of the node share are not waited for, because they move with the last of these pods. A pod whose volumes
+// cannot be looked up is not evicted until the lookup has failed maxLookups times; then the pod counts as a pod
+// without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
-	if !e.in.Means.Ordered() {
+	if !e.input.Means.Ordered() {
 		return // the other means do not wait for volumes
 	}
-	attached := sets.New(e.Cluster.AttachedTo(e.in.NodeName)...)
+	attached := sets.New(e.Cluster.AttachedTo(e.input.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}
@@ -96,10 +96,10 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 			continue
 		}
 		names, err := volumesOf(ctx, e.client, pod)
-		if err != nil && e.tries[uid].Failures < mostLookups {
-			e.tries[uid] = drain.After(
+		if err != nil && e.tries[uid].Failures < maxLookups {
+			e.tries[uid] = drain.AfterAttempt(
 				e.tries[uid],
-				drain.Answer{Means: e.in.Means, Result: drain.Failed, Message: kube.Brief(err.Error())},
+				drain.Answer{Means: e.input.Means, Result: drain.Failed, Message: kube.Brief(err.Error())},
 				e.clock.Now(),
 			)
 			continue
@@ -116,8 +116,8 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	}
 }
 
-// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has
-// none.
+// volumesOf returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has no
+// persistent volume.
 func volumesOf(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for _, claim := range observedrain.ClaimsOf(pod) {

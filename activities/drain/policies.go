@@ -2,31 +2,33 @@ package drain
 
 import "time"
 
-// The times of evictions.
+// Timeouts and pauses of evictions.
 const (
-	// requestTimeout bounds one eviction. An eviction that the client cuts off may already have used its budget, which
-	// then lacks that pod for two minutes although the pod stays. Source: the API server tries an eviction for 10 s when
-	// others change the same budget (20 times, half a second apart); webhooks have 10 s by default, and few take a second.
+	// requestTimeout is the timeout of one eviction request. An eviction that the client cuts off may already have used
+	// its budget: the budget then counts the pod as disrupted for two minutes although the pod stays. Source: if other
+	// requests change the same budget, the API server tries an eviction for 10 s (20 times, half a second apart). Webhooks
+	// have a default timeout of 10 s, and few webhooks take a second.
 	requestTimeout = 20 * time.Second
-	// budgetLockTimeout is how long an eviction waits for others of the same budget before its drain looks at all pods
-	// again. Source: together with one request, it is how long a stopping worker waits.
+	// budgetLockTimeout is how long an eviction waits for other evictions of the same budget. After budgetLockTimeout, the
+	// drain looks at all pods again. Source: a stopping worker waits at most budgetLockTimeout plus requestTimeout.
 	budgetLockTimeout = 10 * time.Second
-	// debouncedFor is how long blockers must stay the same before the drain reports them; debouncedMost is when it reports
-	// blockers that keep changing. Source: what a person notices, and how often a person can follow a change.
-	debouncedFor  = time.Second
-	debouncedMost = 30 * time.Second
-	// Up to quickLooks looks at the pods may follow each other shortestWait apart, so that a change has an effect at once.
-	// After them, looks are leastPause apart, because a budget, a pod and its volume change a few times each while a pod
-	// is removed. Source: what people notice, and how long a look takes.
-	shortestWait = 20 * time.Millisecond
-	leastPause   = 50 * time.Millisecond
-	quickLooks   = 10
-	// slowDetach is how long the stage Detach lasts before the status names the volumes that it waits for. It is shorter
-	// than in a drain, because the drain has already waited for most of them. Source: what a cloud takes to detach a
-	// volume that several pods used.
-	slowDetach = 5 * time.Second
-	// rewatchAfter is the pause before the next attempt after the API server has ended a watch, so that watches that end
-	// at once cause no busy loop. Source: the shortest pause of client-go's own retries; API servers end a watch after
-	// half an hour or more.
-	rewatchAfter = time.Second
+	// debounceDelay is how long blockers must stay the same before the drain reports them. maxDebounceDelay is the delay
+	// after which the drain reports blockers that keep changing. Source: a person notices a delay of a second, and can
+	// follow a change each half a minute.
+	debounceDelay    = time.Second
+	maxDebounceDelay = 30 * time.Second
+	// Up to lookBurst looks at the pods may follow each other minTimerWait apart, so that a change takes effect at once.
+	// Later looks are minLookInterval apart, because a budget, a pod and its volume each change a few times while a pod is
+	// removed. Source: the delay that people notice, and the duration of one look.
+	minTimerWait    = 20 * time.Millisecond
+	minLookInterval = 50 * time.Millisecond
+	lookBurst       = 10
+	// slowDetachDelay is how long the stage Detach lasts before the status names the attached volumes. slowDetachDelay is
+	// shorter than the delay in a drain, because the drain has already waited for most volumes. Source: how long a cloud
+	// takes to detach a volume that several pods used.
+	slowDetachDelay = 5 * time.Second
+	// rewatchDelay is the pause before the next attempt after the API server has ended a watch. rewatchDelay prevents a
+	// busy loop of watches that end at once. Source: the shortest pause of client-go's own retries; API servers end a
+	// watch after half an hour or more.
+	rewatchDelay = time.Second
 )

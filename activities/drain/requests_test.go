@@ -13,22 +13,22 @@ import (
 	"millwright/decide/drain"
 )
 
-// evicted, deleted and killed are the requests that the tests expect for the pod with this name.
-func evicted(name string) activitiestest.Asked {
+// evictRequest, deleteRequest and killRequest are the requests that the tests expect for the pod with this name.
+func evictRequest(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "evict", Pod: name, UID: "uid-" + name}
 }
 
-func deleted(name string) activitiestest.Asked {
+func deleteRequest(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name}
 }
 
-func killed(name string) activitiestest.Asked {
+func killRequest(name string) activitiestest.Asked {
 	return activitiestest.Asked{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
 }
 
-// evicting runs a test with a machine that is being deleted, on the node n, and with these objects of its target. Its
-// times are those of a bubble.
-func evicting(
+// runEvictionTest runs a test in a synctest bubble. The machine is being deleted, its node is n, and the target cluster
+// has the given objects.
+func runEvictionTest(
 	t *testing.T,
 	objects []runtime.Object,
 	test func(*testing.T, *activitiestest.Desk, activities.Eviction),
@@ -48,8 +48,8 @@ func evicting(
 	})
 }
 
-// pods returns pods that must leave.
-func pods(names ...string) []runtime.Object {
+// leavingPods returns pods that must leave the node.
+func leavingPods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
 		list = append(list, activitiestest.Pod(name))

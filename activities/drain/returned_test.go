@@ -13,9 +13,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that came to the cordoned node after the drain began, because it tolerates the cordon, would come again after
-// each eviction: it stays. All others leave: those that were there before, whatever they tolerate, and a late pod that
-// does not tolerate the cordon, which somebody placed on the node by name.
+// A pod that came to the cordoned node after the drain began and tolerates the cordon would come again after each
+// eviction: the pod stays. Pods that were on the node before the drain leave, even if they tolerate the cordon. A late
+// pod that does not tolerate the cordon also leaves: somebody placed the pod on the node by name.
 func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 	t.Parallel()
 	created := func(after time.Duration) func(*corev1.Pod) {
@@ -24,8 +24,8 @@ func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
 	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run(string(means), func(t *testing.T) {
-			// The pods are made in the bubble, whose clock dates them.
-			evicting(t, nil, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			// The pods are created inside the bubble, because their timestamps come from its clock.
+			runEvictionTest(t, nil, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				in.Means, in.Started = means, time.Now().Add(-time.Minute)
 				for _, pod := range []*corev1.Pod{
 					activitiestest.Pod("before", created(-time.Hour)),

@@ -18,23 +18,23 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// mostRequests is how many requests for pods of one node are sent at the same time. Source: a node has 110 pods by
-// default, and the API server serves 200 writes at once in all.
-const mostRequests = 20
+// maxConcurrentRequests is the maximum number of concurrent requests for the pods of one node. Source: a node has 110
+// pods by default, and the API server serves 200 concurrent writes in total.
+const maxConcurrentRequests = 20
 
-// answer is the API server's answer to one request.
-type answer struct {
+// requestAnswer is the API server's answer to one request.
+type requestAnswer struct {
 	drain.Answer
 	action drain.Action
 }
 
-// send sends the requests of actions, those of one budget one after the other, and returns the answers. It returns
-// early only when ctx ends. A request that was not sent, because ctx ended or its budget was in use for too long, has
-// no answer.
-func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answer {
-	answers := make([]answer, len(actions))
+// sendActions sends the requests of the actions and returns the answers. Evictions of one budget are sent one after the
+// other. If ctx ends, sendActions returns early. A request to a pod is not sent, and has no answer, if ctx ended or the
+// budget lock timed out.
+func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) []requestAnswer {
+	answers := make([]requestAnswer, len(actions))
 	var group sync.WaitGroup
-	slots := make(chan struct{}, mostRequests)
+	slots := make(chan struct{}, maxConcurrentRequests)
 	for i, action := range actions {
 		answers[i].action = action
 		pod := e.pods[action.UID]
@@ -44,14 +44,14 @@ func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answe
 		group.Go(func() {
 			unlock, locked := e.lockBudget(ctx, action)
 			defer unlock()
-			slots <- struct{}{} // after the lock: an eviction that waits for its lock occupies no slot
+			slots <- struct{}{} // take the slot after the lock: an eviction that waits for its lock occupies no slot
 			defer func() { <-slots }()
-			if ctx.Err() != nil || !locked && !e.over() {
+			if ctx.Err() != nil || !locked && !e.isPastDeadline() {
 				return
 			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			answers[i].Answer = classify(removePod(bounded, e.client, action.Means, pod))
+			answers[i].Answer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
 			answers[i].Means = action.Means
 		})
 	}
@@ -60,9 +60,9 @@ func (e *evictionLoop) send(ctx context.Context, actions []drain.Action) []answe
 }
 
 // lockBudget waits until no other eviction of this worker uses the budget of a pod. The API server makes concurrent
-// evictions of one budget collide and delays each collision by half a second, so many at once take longer than one
-// after the other. Pods selected by several budgets need no lock: the API server rejects them without touching a
-// budget. Waiting ends at the drain's deadline.
+// evictions of one budget collide and delays each collision by half a second: many concurrent evictions take longer
+// than evictions one after the other. Pods with several budgets need no lock, because the API server rejects their
+// evictions without touching a budget. lockBudget waits at most until the drain's deadline.
 func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
 	budgets := e.budgets[action.UID]
 	if action.Means != drain.Evict || len(budgets) != 1 ||
@@ -70,13 +70,14 @@ func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unl
 		return func() {}, true
 	}
 	most := budgetLockTimeout
-	if !e.in.Until.IsZero() {
-		most = min(most, max(e.in.Until.Sub(e.clock.Now()), 0))
+	if !e.input.Until.IsZero() {
+		most = min(most, max(e.input.Until.Sub(e.clock.Now()), 0))
 	}
 	return e.Kube.Evictions.Lock(ctx, e.Name+"/"+budgets[0].Namespace+"/"+budgets[0].Name, most)
 }
 
-// removePod evicts or deletes one pod. Its UID is the precondition, because another pod may have its name by now.
+// removePod evicts or deletes one pod. The pod's UID is the precondition, because another pod may have the same name
+// now.
 func removePod(ctx context.Context, client kubernetes.Interface, means drain.Means, pod *corev1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	pods := client.CoreV1().Pods(pod.Namespace)
@@ -92,8 +93,9 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Mea
 	return pods.Delete(ctx, pod.Name, options)
 }
 
-// classify turns the API server's answer into a result for decide/drain, by status codes and causes, never by texts.
-func classify(err error) drain.Answer {
+// classifyAnswer turns the API server's answer into a result for decide/drain. classifyAnswer reads status codes and
+// causes, never texts.
+func classifyAnswer(err error) drain.Answer {
 	if err == nil {
 		return drain.Answer{Result: drain.Accepted}
 	}
@@ -107,7 +109,7 @@ func classify(err error) drain.Answer {
 	}
 	refusal, refused := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {
-	case apierrors.IsNotFound(err) && namesObject(status.Status(), err):
+	case apierrors.IsNotFound(err) && hasObjectName(status.Status(), err):
 		a.Result = drain.Gone
 	case refused:
 		a.Result, a.Message = drain.Refused, kube.Brief(refusal.Message)
@@ -116,15 +118,15 @@ func classify(err error) drain.Answer {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		a.Result = drain.Going
 	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "":
-		// several budgets select the pod
+		// An eviction answers 500 without a reason if several budgets select the pod.
 		a.Result = drain.Several
 	}
 	return a
 }
 
-// namesObject reports whether an answer 404 is about an object. An API server without the eviction subresource also
+// hasObjectName reports whether an answer 404 is about an object. An API server without the eviction subresource also
 // answers 404, although the pod exists.
-func namesObject(s metav1.Status, err error) bool {
+func hasObjectName(s metav1.Status, err error) bool {
 	return s.Details != nil && s.Details.Name != "" &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

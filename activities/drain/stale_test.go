@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// A drain reads live what it acts upon, or its write fails when the cache was old.
+// A drain reads live each object that it acts on, or its write fails because the cached object was old.
 func TestAStaleReadDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
@@ -29,7 +29,11 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 			nil,
 			func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 		)
-		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		load, err := activitiestest.Run[activities.NodeLoad](
+			w,
+			newActivities(w.Kube).CordonAndCountPods,
+			activitiestest.Read(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
 	})
@@ -38,13 +42,17 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 		activitiestest.Failing(w.Target, "patch", "nodes", 1, nil, func() {
 			w.Edit("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
 		})
-		load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+		load, err := activitiestest.Run[activities.NodeLoad](
+			w,
+			newActivities(w.Kube).CordonAndCountPods,
+			activitiestest.Read(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, w.Current(), load.Versions)
 		assert.Equal(t, []string{"patch nodes"}, w.Writes(), "refused, and not sent again")
 	})
 	t.Run("of a pod that is another one by now", func(t *testing.T) {
-		evicting(t, pods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			d.Answer(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
 			e := d.Empty(in)
 			e.GoesOn(t)
@@ -52,20 +60,24 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 			seen, took := e.Ends(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Zero(t, took)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since(), "once, and with the UID that was read")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since(), "once, and with the UID that was read")
 			assert.Zero(t, seen.Accepted)
 		})
 	})
 }
 
 // The node is cordoned before its pods are listed, so that no pod is scheduled in between.
-func TestADrainCordonsFirst(t *testing.T) {
+func TestNodeIsCordonedBeforePodsAreListed(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Draining(0, drain.Evict))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
 	w.ServePods()
 	activitiestest.Failing(w.Target, "list", "pods", 1, nil, func() { assert.True(t, w.Node().Spec.Unschedulable) })
-	load, err := activitiestest.Run[activities.NodeLoad](w, acts(w.Kube).CordonAndCountPods, activitiestest.Read(m))
+	load, err := activitiestest.Run[activities.NodeLoad](
+		w,
+		newActivities(w.Kube).CordonAndCountPods,
+		activitiestest.Read(m),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, 1, load.Pods)
 	assert.Equal(t, []string{"patch nodes", "list pods"}, w.Requests())

@@ -19,8 +19,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// claim is the claim c-<name> for the volume pv-<name>.
-func claim(name string) *corev1.PersistentVolumeClaim {
+// boundClaim returns the claim c-<name>, which is bound to the volume pv-<name>.
+func boundClaim(name string) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       "web",
@@ -33,8 +33,8 @@ func claim(name string) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// mounting makes a pod use claims.
-func mounting(names ...string) func(*corev1.Pod) {
+// withClaims makes a pod use the claims with these names.
+func withClaims(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for _, name := range names {
 			v := corev1.Volume{Name: name}
@@ -44,14 +44,14 @@ func mounting(names ...string) func(*corev1.Pod) {
 	}
 }
 
-// withVolumes are two pods with one attached volume each.
-func withVolumes(more ...runtime.Object) []runtime.Object {
+// podsWithVolumes returns two pods, each with one attached volume.
+func podsWithVolumes(more ...runtime.Object) []runtime.Object {
 	return append(
 		more,
-		activitiestest.Pod("a", mounting("a")),
-		activitiestest.Pod("b", mounting("b")),
-		claim("a"),
-		claim("b"),
+		activitiestest.Pod("a", withClaims("a")),
+		activitiestest.Pod("b", withClaims("b")),
+		boundClaim("a"),
+		boundClaim("b"),
 		activitiestest.Attached("a", "n"),
 		activitiestest.Attached("b", "n"),
 	)
@@ -59,49 +59,63 @@ func withVolumes(more ...runtime.Object) []runtime.Object {
 
 func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	evicting(t, withVolumes(activitiestest.Pod("c")), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-		e := d.Empty(in)
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("c")}, d.Since(), "those without volumes do not wait")
-		d.End("a", "c")
-		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "its volume is attached here")
-		d.Detach("a")
-		e.GoesOn(t)
-		assert.Empty(t, d.Since(), "its volume is attached nowhere")
-		d.Attach("a")
-		e.GoesOn(t)
-		assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
-		d.End("b")
-		e.GoesOn(t)
-		d.Detach("b")
-		e.GoesOn(t)
-		d.Attach("b")
-		seen, took := e.Ends(t)
-		assert.Zero(t, took)
-		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-		assert.Equal(t, 3, seen.Accepted)
-		assert.Empty(t, seen.Departed)
-	})
+	runEvictionTest(
+		t,
+		podsWithVolumes(activitiestest.Pod("c")),
+		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			e := d.Empty(in)
+			e.GoesOn(t)
+			assert.Equal(
+				t,
+				[]activitiestest.Asked{evictRequest("a"), evictRequest("c")},
+				d.Since(),
+				"those without volumes do not wait",
+			)
+			d.End("a", "c")
+			e.GoesOn(t)
+			assert.Empty(t, d.Since(), "its volume is attached here")
+			d.Detach("a")
+			e.GoesOn(t)
+			assert.Empty(t, d.Since(), "its volume is attached nowhere")
+			d.Attach("a")
+			e.GoesOn(t)
+			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
+			d.End("b")
+			e.GoesOn(t)
+			d.Detach("b")
+			e.GoesOn(t)
+			d.Attach("b")
+			seen, took := e.Ends(t)
+			assert.Zero(t, took)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			assert.Equal(t, 3, seen.Accepted)
+			assert.Empty(t, seen.Departed)
+		},
+	)
 }
 
 func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	evicting(
+	runEvictionTest(
 		t,
-		withVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", protectedFor("true"))),
+		podsWithVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", withDoNotDisrupt("true"))),
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			in.Means = drain.DeleteInOrder
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{deleted("a"), deleted("c")}, d.Since(), "those without volumes do not wait")
+			assert.Equal(
+				t,
+				[]activitiestest.Asked{deleteRequest("a"), deleteRequest("c")},
+				d.Since(),
+				"those without volumes do not wait",
+			)
 			d.End("a", "c")
 			d.Detach("a")
 			e.GoesOn(t)
 			assert.Empty(t, d.Since(), "its volume is attached nowhere")
 			d.Attach("a")
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{deleted("b")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{deleteRequest("b")}, d.Since())
 			d.End("b")
 			d.Detach("b")
 			d.Attach("b")
@@ -113,7 +127,7 @@ func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) 
 	)
 }
 
-func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
+func TestWaitForVolumesHasTimeout(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		free bool
@@ -123,7 +137,7 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 		"attached nowhere by now": {true, kube.DefaultAttachTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				e := d.Empty(in)
 				e.GoesOn(t)
 				d.End("a")
@@ -144,7 +158,7 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 				activitiestest.After(row.wait - 31*time.Second - time.Millisecond)
 				assert.Empty(t, d.Since(), "the next run knows what it waits for, and since when")
 				activitiestest.After(2 * time.Millisecond)
-				assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
+				assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
 				seen, took = e.Ends(t)
 				assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 				assert.Equal(t, 999*time.Millisecond, took, "people hear a second after that it goes on")
@@ -153,7 +167,7 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 		})
 	}
 	t.Run("a heartbeat tells the next attempt", func(t *testing.T) {
-		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
 			e.GoesOn(t)
 			d.End("a")
@@ -171,13 +185,13 @@ func TestVolumesAreNotWaitedForWithoutEnd(t *testing.T) {
 			d.Detach("a")
 			d.Attach("a")
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since())
 			_ = e.Quit()
 		})
 	})
 }
 
-func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
+func TestVolumesThatNeedNoWait(t *testing.T) {
 	t.Parallel()
 	ephemeral := activitiestest.Pod("b", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
@@ -189,23 +203,23 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}
 	})
-	unbound := claim("b")
+	unbound := boundClaim("b")
 	unbound.Spec.VolumeName = ""
 	for name, objects := range map[string][]runtime.Object{
-		"they share them":                  {activitiestest.Pod("a", mounting("x")), activitiestest.Pod("b", mounting("x")), claim("x"), activitiestest.Attached("x", "n")},
-		"a claim that is not there":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"a claim that is not bound":        {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
-		"a volume that is not attached":    {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n")},
-		"attached to another node":         {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b", mounting("b")), claim("a"), claim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
-		"no volumes":                       {activitiestest.Pod("a", mounting("a")), activitiestest.Pod("b"), claim("a"), activitiestest.Attached("a", "n")},
-		"a folder of the node":             {activitiestest.Pod("a", mounting("a")), local, claim("a"), activitiestest.Attached("a", "n")},
-		"an ephemeral one that is nowhere": {activitiestest.Pod("a", mounting("a")), ephemeral, claim("a"), activitiestest.Attached("a", "n")},
+		"they share them":                  {activitiestest.Pod("a", withClaims("x")), activitiestest.Pod("b", withClaims("x")), boundClaim("x"), activitiestest.Attached("x", "n")},
+		"a claim that is not there":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"a claim that is not bound":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), unbound, activitiestest.Attached("a", "n"), activitiestest.Attached("b", "n")},
+		"a volume that is not attached":    {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), boundClaim("b"), activitiestest.Attached("a", "n")},
+		"attached to another node":         {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), boundClaim("a"), boundClaim("b"), activitiestest.Attached("a", "n"), activitiestest.Attached("b", "other")},
+		"no volumes":                       {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b"), boundClaim("a"), activitiestest.Attached("a", "n")},
+		"a folder of the node":             {activitiestest.Pod("a", withClaims("a")), local, boundClaim("a"), activitiestest.Attached("a", "n")},
+		"an ephemeral one that is nowhere": {activitiestest.Pod("a", withClaims("a")), ephemeral, boundClaim("a"), activitiestest.Attached("a", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				e := d.Empty(in)
 				e.GoesOn(t)
-				assert.Equal(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since(), "at once")
+				assert.Equal(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since(), "at once")
 				_ = e.Quit()
 			})
 		})
@@ -214,26 +228,26 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 		objects := []runtime.Object{
 			activitiestest.Pod(
 				"a",
-				mounting("a", "x"),
+				withClaims("a", "x"),
 			),
-			activitiestest.Pod("b", mounting("b", "x")),
-			claim("a"),
-			claim("b"),
-			claim("x"),
+			activitiestest.Pod("b", withClaims("b", "x")),
+			boundClaim("a"),
+			boundClaim("b"),
+			boundClaim("x"),
 			activitiestest.Attached("a", "n"),
 			activitiestest.Attached("b", "n"),
 			activitiestest.Attached("x", "n"),
 		}
-		evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			e := d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 			d.End("a")
 			synctest.Wait()
 			d.Detach("a")
 			d.Attach("a")
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("b")}, d.Since(), "x is still here")
+			assert.Equal(t, []activitiestest.Asked{evictRequest("b")}, d.Since(), "x is still here")
 			_ = e.Quit()
 		})
 	})
@@ -242,8 +256,8 @@ func TestPodsWhoseVolumesNobodyWaitsFor(t *testing.T) {
 func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
 	t.Parallel()
 	t.Run("waits, and is looked up again", func(t *testing.T) {
-		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
-			// for each of both
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			// The claim lookup of each of the two pods fails once.
 			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
 			e := d.Empty(in)
 			e.GoesOn(t)
@@ -255,25 +269,25 @@ func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
 
 			e = d.Empty(in)
 			e.GoesOn(t)
-			assert.Equal(t, []activitiestest.Asked{evicted("a")}, d.Since())
+			assert.Equal(t, []activitiestest.Asked{evictRequest("a")}, d.Since())
 			_ = e.Quit()
 		})
 	})
 	t.Run("for good, goes like one without", func(t *testing.T) {
-		evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 			activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByError}}
 			e := d.Empty(in)
 			activitiestest.After(30 * time.Second)
 			assert.Empty(t, d.Since())
 			activitiestest.After(20 * time.Second)
-			assert.ElementsMatch(t, []activitiestest.Asked{evicted("a"), evicted("b")}, d.Since())
+			assert.ElementsMatch(t, []activitiestest.Asked{evictRequest("a"), evictRequest("b")}, d.Since())
 			_ = e.Quit()
 		})
 	})
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
 		t.Run("does not outlast its deadline: "+string(means), func(t *testing.T) {
-			evicting(t, withVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				activitiestest.Failing(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 				in.Means, in.Until = means, time.Now()
 				seen, _ := d.Empty(in).Ends(t)

@@ -14,8 +14,9 @@ import (
 	"millwright/decide/drain"
 )
 
-// onWrongClocks runs a test in a bubble for each clock of the worker. Server is the time of the servers.
-func onWrongClocks(
+// forEachWorkerClock runs a test in a bubble for each clock of the worker: ahead, right, behind. The parameter server
+// is the servers' time.
+func forEachWorkerClock(
 	t *testing.T,
 	objects []runtime.Object,
 	test func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time),
@@ -23,7 +24,7 @@ func onWrongClocks(
 	t.Helper()
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			evicting(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
+			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.Desk, in activities.Eviction) {
 				d.Ahead = ahead
 				test(t, d, in, time.Now().Add(-ahead))
 			})
@@ -31,10 +32,10 @@ func onWrongClocks(
 	}
 }
 
-// A wait for volumes that ends early lets the cloud detach volumes that are in use.
-func TestTheClockOfAWorkerDoesNotMoveTheEndOfADetach(t *testing.T) {
+// If the wait for volumes ends too early, the cloud detaches volumes that are still in use.
+func TestWorkerClockDoesNotMoveDetachDeadline(t *testing.T) {
 	t.Parallel()
-	onWrongClocks(
+	forEachWorkerClock(
 		t,
 		[]runtime.Object{activitiestest.Attached("a", "n")},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {
@@ -45,12 +46,12 @@ func TestTheClockOfAWorkerDoesNotMoveTheEndOfADetach(t *testing.T) {
 	)
 }
 
-// Pods are deleted no earlier because the clock of a worker is ahead, and no later because it is behind. The annotation
-// do-not-disrupt protects a pod for a time since its start.
-func TestTheClockOfAWorkerEndsNoEvictions(t *testing.T) {
+// A worker clock that is ahead does not make a drain delete pods earlier, and a clock that is behind does not delay the
+// deletion. The annotation do-not-disrupt protects a pod for a time since its start.
+func TestWorkerClockDoesNotEndEvictions(t *testing.T) {
 	t.Parallel()
-	young := activitiestest.Pod("a", protectedFor("1h"))
-	onWrongClocks(
+	young := activitiestest.Pod("a", withDoNotDisrupt("1h"))
+	forEachWorkerClock(
 		t,
 		[]runtime.Object{young},
 		func(t *testing.T, d *activitiestest.Desk, in activities.Eviction, server time.Time) {

@@ -9,8 +9,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Time returns the time for which a decision about deadlines is made: the workflow's time, because the clock of a
-// worker may be minutes ahead or behind. It is the worker's own time if the workflow does not say its time.
+// Time returns the time for decisions about deadlines. Time is the workflow's time, because the clock of a worker may
+// be minutes ahead or behind. If the workflow passes no time, Time returns the worker's own time.
 func (r Read) Time() time.Time {
 	if r.At.IsZero() {
 		return time.Now()
@@ -18,9 +18,10 @@ func (r Read) Time() time.Time {
 	return r.At
 }
 
-// Stamp returns the time that a write records: the workflow's time too, because decisions of other workers read it. A
-// regular activity may be retried for hours, after which the write would be older than what it records. So the start of
-// the attempt counts if it is later. The server says that start for regular activities only.
+// Stamp returns the time that a write records. Stamp returns the later of the workflow's time and the start of the
+// attempt, because decisions of other workers read the record. Stamp uses a later start of the attempt, because a
+// regular activity may be retried for hours. A local activity has no start by the server's clock: Stamp then returns
+// Time.
 func (r Read) Stamp(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
 		return phrase.Later(r.At, info.StartedTime)
@@ -28,17 +29,18 @@ func (r Read) Stamp(ctx context.Context) time.Time {
 	return r.Time()
 }
 
-// Clock tells the time of the server of Temporal during one attempt of a regular activity.
+// Clock is the clock of the Temporal server during one attempt of a regular activity.
 type Clock struct {
-	started time.Time // by the server
-	begun   time.Time // the same moment by this worker; only what has passed since then is used
+	serverStart time.Time // start of the attempt, by the server's clock
+	localStart  time.Time // start of the attempt, by this worker's clock; used only to measure elapsed time
 }
 
-// ServerClock returns the clock of an attempt. Call it when the attempt begins. A local activity gets the clock of its
-// worker.
+// ServerClock returns the clock of an attempt. Call ServerClock when the attempt begins. A local activity gets the
+// clock of its worker.
 func ServerClock(ctx context.Context) Clock {
 	return Clock{activity.GetInfo(ctx).StartedTime, time.Now()}
 }
 
-// Now returns the time. It is late by what the attempt took from the server to the worker, and never early.
-func (c Clock) Now() time.Time { return c.started.Add(time.Since(c.begun)) }
+// Now returns the server's time. Now is late by the delay between the server and the start on the worker, and never
+// early.
+func (c Clock) Now() time.Time { return c.serverStart.Add(time.Since(c.localStart)) }

@@ -24,8 +24,8 @@ func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
 	assert.True(t, refused)
 }
 
-// An admission webhook that is down makes the API server answer 500 for as long as it is down. An election of etcd does
-// so for a second.
+// While an admission webhook is down, the API server answers 500. During a leader election of etcd, the API server
+// answers 500 for about a second.
 func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 	down := apierrors.NewInternalError(errors.New(`failed calling webhook "dead.example.com": connection refused`))
 	insist := func(ctx context.Context, _ string) (string, error) {

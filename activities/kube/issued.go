@@ -7,13 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// issuedFor is how long a bootstrap token is kept for the call of the cloud that needs it. Source: that call follows
-// within seconds unless it waits for a slot; then one read of the Secret does not matter.
-const issuedFor = time.Minute
+// freshTokenTTL is how long a bootstrap token is kept for the create call that needs it. Source: the create call
+// follows within seconds unless it waits for a slot; after a wait, one read of the Secret does not matter.
+const freshTokenTTL = time.Minute
 
-// FreshTokens keeps the bootstrap tokens that this process has just made, so that the call of the cloud need not read them.
-// Each is taken at most once and forgotten after a minute. The zero value is ready; a nil one keeps nothing. It is safe
-// for concurrent use.
+// FreshTokens keeps the bootstrap tokens that this process has just made, so that create calls need not read them. Each
+// token is taken at most once and removed after a minute. The zero FreshTokens is ready to use and safe for concurrent
+// use; a nil FreshTokens keeps nothing.
 type FreshTokens struct {
 	mu     sync.Mutex
 	tokens map[TokenRef]*corev1.Secret
@@ -30,10 +30,10 @@ func (i *FreshTokens) Put(ref TokenRef, secret *corev1.Secret) {
 		i.tokens = map[TokenRef]*corev1.Secret{}
 	}
 	i.tokens[ref] = secret
-	time.AfterFunc(issuedFor, func() { i.forget(ref, secret) })
+	time.AfterFunc(freshTokenTTL, func() { i.removeToken(ref, secret) })
 }
 
-// Take returns the Secret of a token and forgets it; nil if it is not here.
+// Take returns the Secret of a token and removes it. Take returns nil if FreshTokens does not hold the token.
 func (i *FreshTokens) Take(ref TokenRef) *corev1.Secret {
 	if i == nil {
 		return nil
@@ -45,7 +45,7 @@ func (i *FreshTokens) Take(ref TokenRef) *corev1.Secret {
 	return secret
 }
 
-func (i *FreshTokens) forget(ref TokenRef, secret *corev1.Secret) {
+func (i *FreshTokens) removeToken(ref TokenRef, secret *corev1.Secret) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.tokens[ref] == secret {

@@ -6,49 +6,49 @@ import (
 	"time"
 )
 
-// keyedMutex is a mutex for each key: at most one caller holds a key at a time. The zero value is ready, and safe for
-// concurrent use.
+// keyedMutex is a mutex per key: at most one caller holds a key at a time. The zero keyedMutex is ready to use and safe
+// for concurrent use.
 type keyedMutex struct {
 	mu     sync.Mutex
-	queues map[string]*queue
+	queues map[string]*keyQueue
 }
 
-type queue struct {
-	slot    chan struct{} // full while a caller holds the key
-	callers int           // that hold the key or wait for it
+type keyQueue struct {
+	slot    chan struct{} // the channel is full while a caller holds the key
+	callers int           // number of callers that hold the key or wait for the key
 }
 
-// Lock waits for a key, for most at the longest, and returns the function that unlocks it. When that time is over or
-// ctx ends, locked is false, and unlock does nothing.
+// Lock waits for a key, at most for the duration most, and returns the function that unlocks the key. On a timeout, or
+// if ctx ends, locked is false and unlock does nothing.
 func (t *keyedMutex) Lock(ctx context.Context, key string, most time.Duration) (unlock func(), locked bool) {
-	q := t.join(key)
+	q := t.joinQueue(key)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	select {
 	case q.slot <- struct{}{}:
-		return func() { <-q.slot; t.leave(key) }, true
+		return func() { <-q.slot; t.leaveQueue(key) }, true
 	case <-ctx.Done():
-		t.leave(key)
+		t.leaveQueue(key)
 		return func() {}, false
 	}
 }
 
-func (t *keyedMutex) join(key string) *queue {
+func (t *keyedMutex) joinQueue(key string) *keyQueue {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.queues == nil {
-		t.queues = map[string]*queue{}
+		t.queues = map[string]*keyQueue{}
 	}
 	q := t.queues[key]
 	if q == nil {
-		q = &queue{slot: make(chan struct{}, 1)}
+		q = &keyQueue{slot: make(chan struct{}, 1)}
 		t.queues[key] = q
 	}
 	q.callers++
 	return q
 }
 
-func (t *keyedMutex) leave(key string) {
+func (t *keyedMutex) leaveQueue(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q := t.queues[key]; q.callers > 1 {

@@ -1,5 +1,5 @@
-// Package kube holds what all activities on clusters share: the clients, the freshness of a decision's facts, writes
-// with preconditions, errors and policies.
+// Package kube has the shared parts of all activities on clusters: the clients, the freshness of a decision's facts,
+// writes with preconditions, errors and policies.
 package kube
 
 import (
@@ -33,7 +33,7 @@ type MinVersions = cache.MinVersions
 // Resource names a kind of object in a MinVersions; see cache.Resource.
 type Resource = cache.Resource
 
-// The resources of the versions that writes return.
+// Resources in the MinVersions that writes return.
 const (
 	MachinesResource    = cache.Machines
 	SetsResource        = cache.Sets
@@ -41,43 +41,45 @@ const (
 	NodesResource       = cache.Nodes
 )
 
-// Kube holds the clients and settings of the activities on clusters, which run on the task queues machines, kubernetes
-// and drains.
+// Kube holds the clients and settings of the activities on clusters. These activities run on the task queues machines,
+// kubernetes and drains.
 type Kube struct {
 	Cluster     *cache.Cluster
 	Recorder    record.EventRecorder
-	TokenGroups string // auth-extra-groups of bootstrap tokens; empty means none
+	TokenGroups string // auth-extra-groups of bootstrap tokens; empty: no groups
 	Draining    drain.Settings
 	Metrics     Metrics
-	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: all
-	// when this number of machines of a set call the cloud, further machines of the set yield to other sets; zero: none
-	// yields
+	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: no limit
+	// FairCalls is the number of concurrent cloud calls for one set after which further machines of the set yield to other
+	// sets. If FairCalls is zero, no machine yields.
 	FairCalls int
 
-	// Pollers returns how many workers serve a provider; nil: never asked.
+	// Pollers returns how many workers serve a provider. A nil Pollers is never called.
 	Pollers func(ctx context.Context, provider string) (int, error)
 
-	Evictions keyedMutex // by disruption budget
+	Evictions keyedMutex // locks of disruption budgets, by budget
 
 	ClassesWithoutToken ClassesWithoutToken // classes whose instances need no bootstrap token
 
-	FreshTokens *FreshTokens // bootstrap tokens for the calls of the cloud of this process; nil: they are read
+	FreshTokens *FreshTokens // new bootstrap tokens of this process; nil: create calls read each token
 }
 
-// ObjectIsGone is the decision about an object that does not exist any more.
+// ObjectIsGone is the decision about an object that is gone.
 var ObjectIsGone = attention.Decision{Why: "the object is gone"}
 
 // Read says how fresh the facts of a decision must be.
 type Read struct {
 	Ref      Ref
 	Versions MinVersions
-	// read from the API server, not from caches: the first decision about a group in a run, and the one after a conflict
+	// Live requires reads from the API server instead of caches. Live is set for the first decision about a group in a
+	// run, and for the decision after a conflict.
 	Live bool
 
-	// At is the workflow's time, which comes from the server of Temporal; see Time and Stamp.
+	// At is the workflow's time, which comes from the Temporal server. See Time and Stamp.
 	At time.Time
 
-	// Done is the stage of a deletion that the run has finished although the status may not say so yet; empty when none.
+	// Done is the stage of a deletion that the run has finished, even if the status does not record it yet. Done is empty
+	// if the run has finished no stage.
 	Done deletion.Stage
 }
 
@@ -96,12 +98,12 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// Fresh reports whether the facts must be read live. A local activity that finds the caches behind fails with
-// CacheBehind, so that the workflow runs it again as a regular activity, which waits longer and then reads live. It
-// fails with Rewound if the caches are behind because an API server was restored to a former state.
+// Fresh reports whether the facts must be read live. If the caches are behind, Fresh fails in a local activity with
+// CacheBehind: the workflow then runs a regular activity, which waits longer and then reads live. Fresh fails with
+// Rewound if the caches are behind because an API server was restored to an earlier state.
 func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	if in.Live {
-		a.Metrics.read("live")
+		a.Metrics.countRead("live")
 		return true, nil
 	}
 	local, limit := activity.GetInfo(ctx).IsLocalActivity, cacheWaitRegular
@@ -110,31 +112,31 @@ func (a *Kube) Fresh(ctx context.Context, in Read) (live bool, err error) {
 	}
 	switch {
 	case a.Cluster.Await(ctx, in.Versions, limit):
-		a.Metrics.read("cached")
+		a.Metrics.countRead("cached")
 		return false, nil
 	case local:
-		a.Metrics.read("behind")
+		a.Metrics.countRead("behind")
 		return false, CacheBehind("the caches have not reached the required versions yet")
 	}
 	rewound, err := a.Cluster.Rewound(ctx, in.Versions)
 	if err == nil && rewound {
-		a.Metrics.read("rewound")
-		return true, benign(
+		a.Metrics.countRead("rewound")
+		return true, benignFailure(
 			TypeRewound,
 			"the API server was restored to a state older than the versions that were seen",
 			true,
 		)
 	}
-	a.Metrics.read("late")
+	a.Metrics.countRead("late")
 	return true, err
 }
 
-// Ours reports whether the namespace of an object is Millwright's. An object in another namespace counts as gone: its
-// run ends, and nothing is written.
-func (a *Kube) Ours(in Read) bool { return a.Cluster.Ours(in.Ref.Namespace) }
+// Ours reports whether the namespace of an object is managed by Millwright. An object in another namespace counts as
+// gone: its run ends, and nothing is written.
+func (a *Kube) Ours(in Read) bool { return a.Cluster.ActsOnMachines(in.Ref.Namespace) }
 
-// object is an object of the API server; nil means that it is gone.
-type object interface {
+// apiObject is an object of the API server; nil means that the object is gone.
+type apiObject interface {
 	comparable
 	metav1.Object
 }
@@ -144,11 +146,11 @@ type getter[O any] interface {
 	Get(context.Context, string, metav1.GetOptions) (O, error)
 }
 
-// Live reads an object from the API server; nil when it is gone, or another object has its name.
-func Live[O object](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
+// Live reads an object from the API server. Live returns nil if the object is gone, or if another object has its name.
+func Live[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource itself is missing
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // else the resource type is missing
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("get %s %s: %w", kind, ref.Key(), err)
@@ -159,9 +161,9 @@ func Live[O object](ctx context.Context, client getter[O], kind string, ref Ref)
 	}
 }
 
-// LiveAt is Live for an object that must exist in the version that a decision saw, or in any version if that is empty.
-// Otherwise it returns ObjectGone or a Conflict.
-func LiveAt[O object](ctx context.Context, client getter[O], kind string, ref Ref, version string) (O, error) {
+// LiveAt is Live for an object that must exist at the given resourceVersion. An empty version accepts any
+// resourceVersion. LiveAt returns ObjectGone if the object is gone, and Conflict if its resourceVersion differs.
+func LiveAt[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref, version string) (O, error) {
 	var none O
 	switch o, err := Live(ctx, client, kind, ref); {
 	case err != nil:
@@ -175,7 +177,8 @@ func LiveAt[O object](ctx context.Context, client getter[O], kind string, ref Re
 	}
 }
 
-// Machine returns the machine as fresh as asked for, and whether it was read live; nil when it is gone.
+// Machine returns the machine with the freshness that in requires, and whether it was read live. Machine returns a nil
+// machine if the machine is gone.
 func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live bool, err error) {
 	if !a.Ours(in) {
 		return nil, false, nil
@@ -195,8 +198,8 @@ func (a *Kube) Machine(ctx context.Context, in Read) (m *v1alpha1.Machine, live 
 	return m, false, nil
 }
 
-// Node returns the node of a machine as fresh as asked for; nil when there is none. For a machine that is being
-// deleted, a target cluster that does not answer within TargetReadTimeout is replaced by the cache.
+// Node returns the node of a machine, live or from the cache; nil if the machine has no node. If the machine is being
+// deleted and its target cluster does not answer within TargetReadTimeout, Node uses the cache.
 func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	if !live {
 		return a.Cluster.NodeOf(m), nil
@@ -209,8 +212,7 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 }
 
 // ExistingNode is Node for a decision that depends on whether the node exists. A cache may lack a node that joined a
-// moment ago, so the API server of the target is asked about a node that the cache lacks. If it does not answer, that
-// is an error.
+// moment ago: ExistingNode then asks the API server of the target cluster, and fails if the API server does not answer.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target, cached := cache.NodeNameOf(m), a.Cluster.Target(m.Namespace), a.Cluster.NodeOf(m)
 	if name == "" || target == nil || cached != nil && !live {
@@ -234,9 +236,9 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return node, nil
 }
 
-// NodeOfInstance reads the nodes of a machine's target from its API server, in pages of 500, and returns the first with
-// the machine's provider ID; nil when there is none. It costs one request for each 500 nodes, so use it only for a
-// machine that nothing else ties to a node.
+// NodeOfInstance lists the nodes of a machine's target cluster live, in pages of 500. NodeOfInstance returns the first
+// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes: use NodeOfInstance only
+// for a machine without any other link to a node.
 func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
 	nodes := a.Cluster.Target(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -254,8 +256,9 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 	return node, nil
 }
 
-// NoNode returns nil if a machine has no node, as the API server of the target says: none exists, or it is proven to be
-// another's or nobody's. If there is one, or it is in doubt whose it is, that is a Conflict: the next decision says so.
+// NoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that name
+// exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or the
+// owner is in doubt, NoNode returns a Conflict, so that the next decision reports the node.
 func (a *Kube) NoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ExistingNode(ctx, m, true)
 	if err != nil || node == nil {

@@ -8,59 +8,59 @@ import (
 	"millwright/decide/drain"
 )
 
-// Metrics are the metrics of activities. The zero value counts nothing.
+// Metrics are the metrics of activities. The zero Metrics counts nothing.
 type Metrics struct {
-	reads     *prometheus.CounterVec
-	drains    *prometheus.HistogramVec
-	blocked   *prometheus.GaugeVec
-	evictions *prometheus.CounterVec
-	sweeps    *prometheus.CounterVec
-	collected *prometheus.CounterVec
+	factReads        *prometheus.CounterVec
+	drainDurations   *prometheus.HistogramVec
+	blockedPods      *prometheus.GaugeVec
+	evictions        *prometheus.CounterVec
+	orphanSweeps     *prometheus.CounterVec
+	collectedOrphans *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics. Call it once for each registry.
+// NewMetrics registers the metrics. Call NewMetrics once per registry.
 func NewMetrics(registry prometheus.Registerer) Metrics {
 	m := Metrics{
-		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+		factReads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_fact_reads_total",
 			Help: "Reads of facts before a decision or a write, by freshness: cached; live, because it must be; behind: the caches were too old, " +
 				"and a regular activity reads again; late: the caches were still too old, so live; rewound: the API server was restored.",
 		}, []string{"freshness"}),
-		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		drainDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_drain_duration_seconds", Help: "Duration of drains, by result.",
-			// from an empty node to twice the default timeout
+			// The buckets range from the drain of an empty node to twice the default timeout.
 			Buckets: []float64{1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400},
 		}, []string{"result"}),
-		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		blockedPods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "millwright_drain_blocked_pods",
 			Help: "Pods that cannot leave the nodes that this worker drains now, by kind of blocker.",
 		}, []string{"reason"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_drain_requests_total", Help: "Requests to evict or delete a pod, by means and by result.",
 		}, []string{"means", "result"}),
-		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
+		orphanSweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_orphan_sweeps_total",
 			Help: "Sweeps for instances that no Machine claims, by result: clean, collected, held or failed.",
 		}, []string{"namespace", "class", "result"}),
-		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+		collectedOrphans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
 	}
-	registry.MustRegister(m.reads, m.drains, m.blocked, m.evictions, m.sweeps, m.collected)
+	registry.MustRegister(m.factReads, m.drainDurations, m.blockedPods, m.evictions, m.orphanSweeps, m.collectedOrphans)
 	return m
 }
 
-// read counts a read of facts.
-func (m Metrics) read(freshness string) {
-	if m.reads != nil {
-		m.reads.WithLabelValues(freshness).Inc()
+// countRead counts a read of facts.
+func (m Metrics) countRead(freshness string) {
+	if m.factReads != nil {
+		m.factReads.WithLabelValues(freshness).Inc()
 	}
 }
 
 // Drained counts a drain that has ended.
 func (m Metrics) Drained(result string, took time.Duration) {
-	if m.drains != nil {
-		m.drains.WithLabelValues(result).Observe(took.Seconds())
+	if m.drainDurations != nil {
+		m.drainDurations.WithLabelValues(result).Observe(took.Seconds())
 	}
 }
 
@@ -71,23 +71,23 @@ func (m Metrics) Asked(a drain.Answer) {
 	}
 }
 
-// Swept counts a sweep for orphans and what it deleted.
+// Swept counts a sweep for orphans, and the instances that the sweep deleted.
 func (m Metrics) Swept(class Ref, result string, deleted int) {
-	if m.sweeps != nil {
-		m.sweeps.WithLabelValues(class.Namespace, class.Name, result).Inc()
-		m.collected.WithLabelValues(class.Namespace, class.Name).Add(float64(deleted))
+	if m.orphanSweeps != nil {
+		m.orphanSweeps.WithLabelValues(class.Namespace, class.Name, result).Inc()
+		m.collectedOrphans.WithLabelValues(class.Namespace, class.Name).Add(float64(deleted))
 	}
 }
 
 // Blocks replaces the blockers of one drain in the metric.
 func (m Metrics) Blocks(before, now []drain.Blocker) {
-	if m.blocked == nil {
+	if m.blockedPods == nil {
 		return
 	}
 	for _, b := range before {
-		m.blocked.WithLabelValues(b.Kind).Sub(float64(b.Pods))
+		m.blockedPods.WithLabelValues(b.Kind).Sub(float64(b.Pods))
 	}
 	for _, b := range now {
-		m.blocked.WithLabelValues(b.Kind).Add(float64(b.Pods))
+		m.blockedPods.WithLabelValues(b.Kind).Add(float64(b.Pods))
 	}
 }

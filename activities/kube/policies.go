@@ -6,60 +6,60 @@ import (
 	"time"
 )
 
-// This file holds the timeouts, back-offs and intervals that packages of activities share. Timeouts and retries of
-// whole activities are in workflows/run/policies.go.
+// This file holds the timeouts, back-offs and intervals that packages of activities share. The file
+// workflows/run/policies.go holds the timeouts and retries of whole activities.
 
-// How long a decision waits for its caches to reach the versions that it needs, before it reads live: half a second in
-// a local activity, which is many times the delay of an event, and two seconds in all, which people notice. Source: ADR
-// 0004.
+// A decision waits for its caches at most half a second in a local activity, and then 1.5 seconds in a regular
+// activity, before it reads live. Half a second is many times the delay of an event; people notice the total of two
+// seconds. Source: ADR 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond
 )
 
-// TargetReadTimeout bounds a live read of a target cluster. After it, a decision uses the cache, which does not prove
-// that a node does not exist. Source: half of the two seconds of a decision.
+// TargetReadTimeout is the timeout of a live read of a target cluster. After the timeout, a decision uses the cache,
+// which does not prove that a node does not exist. Source: half of the two seconds of a decision.
 const TargetReadTimeout = time.Second
 
-// Calls of a cloud.
+// Back-offs and limits of cloud calls.
 const (
-	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: MCM flag default,
+	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: default of MCM's flag
 	// --resource-exhausted-retry.
 	DefaultExhaustedRetry = 10 * time.Minute
 
-	shortRetry     = 2 * time.Second // first back-off after a failure that may pass; it doubles with each failure
-	shortRetryMost = 2 * time.Minute // longest back-off after such a failure
-	// first back-off after ResourceExhausted: capacity does not come back within seconds
-	longRetry       = 30 * time.Second
-	jitter          = 0.2             // share of a back-off or poll interval that is added or taken off at random
-	FirstCallWithin = 5 * time.Second // a first attempt that starts later than this may be one that an operator has reset
-	NewMachineFor   = 2 * time.Minute // a machine older than this counts as tried in any case. Source: ADR 0053
-	HeartbeatEvery  = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
+	firstShortBackOff = 2 * time.Second // first back-off after a temporary failure; doubled with each further failure
+	maxShortBackOff   = 2 * time.Minute // longest back-off after a temporary failure
+	// firstLongBackOff is the first back-off after ResourceExhausted: capacity does not come back within seconds.
+	firstLongBackOff = 30 * time.Second
+	jitterShare      = 0.2             // share of a back-off or poll interval that is added or subtracted at random
+	FirstCallWithin  = 5 * time.Second // a first attempt after FirstCallWithin may have been reset by an operator
+	NewMachineFor    = 2 * time.Minute // a machine older than NewMachineFor counts as tried. Source: ADR 0053
+	HeartbeatEvery   = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
-// Intervals at which a deleted instance is polled. Source: ADR 0021.
+// Intervals between polls of a deleted instance. Source: ADR 0021.
 const (
-	deletePollShare = 8                      // the interval is an eighth of the time since the deletion was requested,
-	deletePollLeast = 250 * time.Millisecond // at least this,
-	deletePollMost  = 15 * time.Second       // and at most this
+	deletePollDivisor = 8                      // the poll interval is an eighth of the time since the delete request
+	minDeletePoll     = 250 * time.Millisecond // shortest poll interval of a deleted instance
+	maxDeletePoll     = 15 * time.Second       // longest poll interval of a deleted instance
 )
 
-// Defaults for how long a drain waits for volumes. Source: MCM flag defaults, --machine-pv-detach-timeout and
+// Default timeouts of a drain's wait for volumes. Source: defaults of MCM's flags --machine-pv-detach-timeout and
 // --machine-pv-reattach-timeout.
 const (
 	DefaultDetachTimeout = 2 * time.Minute
 	DefaultAttachTimeout = 90 * time.Second
 )
 
-// BackOffFor returns how long to wait after a problem: as long as the cloud asked for, else twice as long after each
-// failure in a row.
+// BackOffFor returns the back-off after a problem: the delay that the cloud requested, or a delay that doubles with
+// each failure in a row.
 func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 	if known.After > 0 {
 		return known.After
 	}
-	wait, most := shortRetry, shortRetryMost
+	wait, most := firstShortBackOff, maxShortBackOff
 	if known.React == RetryLong {
-		wait, most = longRetry, cmp.Or(exhaustedRetry, DefaultExhaustedRetry)
+		wait, most = firstLongBackOff, cmp.Or(exhaustedRetry, DefaultExhaustedRetry)
 	}
 	for range known.Failures - 1 {
 		if wait >= most {
@@ -67,16 +67,16 @@ func BackOffFor(known Problem, exhaustedRetry time.Duration) time.Duration {
 		}
 		wait *= 2
 	}
-	return jittered(min(wait, most))
+	return withJitter(min(wait, most))
 }
 
-// DeletePoll returns how long to wait before the next poll of a deleted instance. since is the time since its deletion
-// was requested.
+// DeletePoll returns the pause before the next poll of a deleted instance. The parameter since is the time since the
+// delete request.
 func DeletePoll(since time.Duration) time.Duration {
-	return jittered(min(max(since/deletePollShare, deletePollLeast), deletePollMost))
+	return withJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
 }
 
-// jittered changes a wait at random, so that a hundred machines do not call at the same time.
-func jittered(wait time.Duration) time.Duration {
-	return wait + time.Duration((rand.Float64()*2-1)*jitter*float64(wait))
+// withJitter changes a wait at random, so that a hundred machines do not call at the same time.
+func withJitter(wait time.Duration) time.Duration {
+	return wait + time.Duration((rand.Float64()*2-1)*jitterShare*float64(wait))
 }

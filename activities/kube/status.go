@@ -19,25 +19,25 @@ import (
 	"millwright/provider"
 )
 
-// Step is the step that is running, as status.currentOperation shows it.
+// Step is the running step of a workflow; status.currentOperation shows it.
 type Step struct {
 	WorkflowID string
 	RolloutOf  string // UID of the deployment whose rollout the workflow is; empty for other workflows
 	Name       string
 	Since      time.Time
-	Deadline   time.Time // zero means none
-	BlockedBy  []string  // nil when nothing blocks
-	Cause      string    // why it takes time, as a clause without the name of the object
+	Deadline   time.Time // deadline of the step; zero: no deadline
+	BlockedBy  []string  // reasons that block the step; nil: nothing blocks
+	Cause      string    // why the step takes time, as a clause without the name of the object
 }
 
-// Reported is what a report has left in the status of a Machine.
+// Reported is the result of a report that wrote the status of a Machine.
 type Reported struct {
-	Version   string   // to wait for
-	WaitsFor  string   // as in status.currentOperation
-	BlockedBy []string // what keeps the machine standing still; nil: nothing
+	Version   string   // resourceVersion of the Machine to wait for
+	WaitsFor  string   // value of status.currentOperation.waitsFor
+	BlockedBy []string // reasons that block the machine; nil: the machine is not blocked
 }
 
-// UnmarshalJSON also reads what earlier versions returned: the version alone.
+// UnmarshalJSON also reads the result of earlier versions: the resourceVersion alone, as a string.
 func (r *Reported) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &r.Version); err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (r *Reported) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(r))
 }
 
-// Event is a Kubernetes event of the object.
+// Event is a Kubernetes event about an object.
 type Event struct {
 	Warning bool
 	Reason  string
@@ -56,8 +56,9 @@ type Event struct {
 // Address is one address of an instance.
 type Address = provider.Address
 
-// longestCause bounds the cause of a step in a status, in bytes. Source: three sentences about what blocks a drain.
-const longestCause = 600
+// maxCauseLength is the maximum length of a step's cause in a status, in bytes. Source: three sentences about blockers
+// of a drain.
+const maxCauseLength = 600
 
 // Operation converts a step to its form in the status.
 func Operation(s *Step) *v1alpha1.Operation {
@@ -70,7 +71,7 @@ func Operation(s *Step) *v1alpha1.Operation {
 		Step:       s.Name,
 		Since:      metav1.NewTime(s.Since).Rfc3339Copy(),
 		BlockedBy:  s.BlockedBy,
-		Cause:      phrase.Cut(s.Cause, longestCause),
+		Cause:      phrase.Cut(s.Cause, maxCauseLength),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
@@ -78,8 +79,8 @@ func Operation(s *Step) *v1alpha1.Operation {
 	return o
 }
 
-// Explained adds to the current operation of a set or a deployment what blocks it. A calm object with a machine that
-// stands still has an operation, too, without a step.
+// Explained adds the blockers of a set or deployment to its current operation. If no operation runs but a machine is
+// blocked, Explained returns an operation without a step.
 func Explained(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
 	switch {
 	case blocked.Blocked():
@@ -96,7 +97,7 @@ func Explained(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operati
 	return o
 }
 
-// RecordEvent records an event on an object; nil records nothing.
+// RecordEvent records an event about an object. A nil event is ignored.
 func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	if e == nil {
 		return
@@ -108,26 +109,28 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	a.Recorder.Event(object, kind, e.Reason, e.Message)
 }
 
-// longestKind bounds the kind of a class in messages, in bytes. Source: the longest name of a kind in the API.
-const longestKind = 63
+// maxKindLength is the maximum length of a class's kind in messages, in bytes. Source: the longest name of a kind in
+// the API.
+const maxKindLength = 63
 
-// IgnoredKind returns a message that the kind in a reference to a class has no effect, because the class is found by
-// its name alone; empty if the kind is MachineClass.
+// IgnoredKind returns a message that the kind in a class reference has no effect, because the class is found by its
+// name alone. IgnoredKind returns "" for the kind MachineClass.
 func IgnoredKind(class v1alpha1.ClassSpec) string {
 	return phrase.If(
 		class.Kind != cache.KindClass,
 		"class.kind %q has no effect: the only kind is %s, and the one named %s is used",
-		phrase.Cut(class.Kind, longestKind),
+		phrase.Cut(class.Kind, maxKindLength),
 		cache.KindClass,
 		class.Name,
 	)
 }
 
-// longestSummary bounds the description of a machine in the status of its set or deployment, in bytes. Source: one line
-// of text; the machine's own status has the whole description.
-const longestSummary = 200
+// maxSummaryLength is the maximum length of a machine's description in the status of its set or deployment, in bytes.
+// Source: one line of text; the machine's own status has the whole description.
+const maxSummaryLength = 200
 
-// Summary lists the machines with these names, sorted by name, as MCM's dashboards expect it.
+// Summary returns the summaries of the machines with these names, sorted by name, in the form that MCM's dashboards
+// expect.
 func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {
@@ -137,7 +140,7 @@ func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSum
 				ProviderID:    m.Spec.ProviderID,
 				LastOperation: m.Status.LastOperation,
 			}
-			summary.LastOperation.Description = phrase.Cut(summary.LastOperation.Description, longestSummary)
+			summary.LastOperation.Description = phrase.Cut(summary.LastOperation.Description, maxSummaryLength)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name
 			}
@@ -148,11 +151,11 @@ func Summary(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSum
 	return failed
 }
 
-// SelectorText returns a label selector as the status shows it; "invalid" with the error when it cannot be parsed.
+// SelectorText returns a label selector in the form of the status; "invalid" with the error if the selector is invalid.
 func SelectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		return fmt.Sprintf("invalid: %v", err) // admission rejects such a selector
+		return fmt.Sprintf("invalid: %v", err) // admission rejects an invalid selector
 	}
 	return s.String()
 }

@@ -24,9 +24,9 @@ type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// Patch writes a merge patch on an object. It succeeds only if the object still has the UID and the resource version of
-// seen.
-func Patch[O object](
+// Patch writes a merge patch on an object. Patch succeeds only if the object still has the UID and the resourceVersion
+// of seen.
+func Patch[O apiObject](
 	ctx context.Context,
 	client patcher[O],
 	seen metav1.Object,
@@ -47,10 +47,10 @@ func Patch[O object](
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
-// PatchAnyVersion writes a strategic merge patch on the object with this UID, whatever version it has now: lists that
-// Kubernetes merges, such as finalizers, keep the entries of others. Use it only for changes that are right whatever
-// another writer has written meanwhile. If the object has another UID, the API server answers with an Invalid error.
-func PatchAnyVersion[O object](
+// PatchAnyVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
+// Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchAnyVersion only for a change that
+// is correct regardless of other writes. If the object has another UID, the API server answers with an Invalid error.
+func PatchAnyVersion[O apiObject](
 	ctx context.Context,
 	client patcher[O],
 	uid types.UID,
@@ -66,9 +66,9 @@ func PatchAnyVersion[O object](
 	return client.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 }
 
-// difference returns the JSON merge patch (RFC 7396) between two states of an object; empty when they are equal. Lists
-// are replaced as a whole.
-func difference(before, after metav1.Object) (patch map[string]any, err error) {
+// mergePatchBetween returns the JSON merge patch (RFC 7396) between two states of an object; empty if the states are
+// equal. The patch replaces lists as a whole.
+func mergePatchBetween(before, after metav1.Object) (patch map[string]any, err error) {
 	was, err := json.Marshal(before)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", before.GetName(), err)
@@ -87,10 +87,10 @@ func difference(before, after metav1.Object) (patch map[string]any, err error) {
 	return patch, nil
 }
 
-// PatchSeen patches an object. look reads the object and returns it with the patch: an empty patch means that there is
-// nothing to write, and a nil object that the object is gone. When another writer was faster, look is called again.
-// PatchSeen returns the version that the object has now, or ObjectGone.
-func PatchSeen[O object](
+// PatchSeen patches an object. The function look reads the object and returns it with the patch. An empty patch means
+// that PatchSeen writes nothing; a nil object means that the object is gone. On a conflict, PatchSeen calls look again.
+// PatchSeen returns the current resourceVersion of the object, or ObjectGone.
+func PatchSeen[O apiObject](
 	ctx context.Context,
 	ref Ref,
 	client patcher[O],
@@ -123,11 +123,11 @@ type statusWriter[O any] interface {
 	UpdateStatus(context.Context, O, metav1.UpdateOptions) (O, error)
 }
 
-// WriteStatus writes the status of an object. look reads the object and returns it as read (before) and with the wanted
-// status (after): the same pointer twice means that there is nothing to write, and a nil before that the object is
-// gone. When another writer was faster, look is called again, to read live. WriteStatus returns the object as look last
-// read it and as it is now, or ObjectGone.
-func WriteStatus[O object](
+// WriteStatus writes the status of an object. The function look returns the object as read (before) and with the wanted
+// status (after). If before and after are the same pointer, nothing is written; a nil before means that the object is
+// gone. On a conflict, WriteStatus calls look again, with a live read. WriteStatus returns the object as last read and
+// as written, or ObjectGone.
+func WriteStatus[O apiObject](
 	ctx context.Context, in Read, client statusWriter[O], look func(Read) (before, after O, err error),
 ) (before, after O, err error) {
 	var none O
@@ -141,7 +141,7 @@ func WriteStatus[O object](
 		case after == before:
 			return before, after, nil
 		}
-		after.SetManagedFields(nil) // a cache has not all of them, and the API server would take those in a request for all
+		after.SetManagedFields(nil) // a cached object lacks managed fields: the API server would drop the missing ones
 		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
 			return before, after, nil
 		}
@@ -153,9 +153,9 @@ func WriteStatus[O object](
 	return none, none, Contended(in.Ref)
 }
 
-// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the version of o.
-// It returns the version to wait for, or Conflict.
-func Thaw[O object](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
+// Thaw removes the label freeze and the annotation unfreeze from a set or deployment that still has the resourceVersion
+// of o. Thaw returns the resourceVersion to wait for, or Conflict.
+func Thaw[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
 	written, err := Patch(ctx, client, o, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
 	}})
@@ -165,8 +165,9 @@ func Thaw[O object](ctx context.Context, client patcher[O], ref Ref, o O) (strin
 	return written.GetResourceVersion(), nil
 }
 
-// ChangeMachine writes a machine as change leaves it, except its status. When another writer was faster, it reads the
-// machine live and calls change again. It returns the version that the machine has now, or ObjectGone.
+// ChangeMachine writes the changes that change makes to a machine, except to its status. On a conflict, ChangeMachine
+// reads the machine live and calls change again. ChangeMachine returns the current resourceVersion of the machine, or
+// ObjectGone.
 func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1.Machine)) (string, error) {
 	return PatchSeen(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
@@ -176,14 +177,14 @@ func (a *Kube) ChangeMachine(ctx context.Context, in Read, change func(*v1alpha1
 		in.Live = true
 		changed := m.DeepCopy()
 		change(changed)
-		patch, err := difference(m, changed)
+		patch, err := mergePatchBetween(m, changed)
 		return m, patch, err
 	})
 }
 
-// ChangeMember writes one machine that still has the version that the decision saw, unless change returns false. It
-// returns the version that the machine has now, empty when it is gone, and whether it wrote. A machine that changed is
-// a Conflict.
+// ChangeMember writes one machine that still has the resourceVersion that the decision saw, unless change returns
+// false. ChangeMember returns the machine's current resourceVersion and whether it wrote. The resourceVersion is empty
+// if the machine is gone. A machine that changed is a Conflict.
 func (a *Kube) ChangeMember(
 	ctx context.Context,
 	ref Ref,
@@ -209,7 +210,7 @@ func (a *Kube) ChangeMember(
 	return m.ResourceVersion, true, nil
 }
 
-// Cordon keeps new pods off the node of a machine; see machine.CordonNode. It reads the node as ChangeNode does.
+// Cordon cordons the node of a machine; see machine.CordonNode. Cordon reads the node as ChangeNode does.
 func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, error) {
 	return a.ChangeNode(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
@@ -219,9 +220,9 @@ func (a *Kube) Cordon(ctx context.Context, in Read, live bool) (MinVersions, err
 	})
 }
 
-// ChangeNode writes the node of a machine as change leaves it. Unless live is set, it first tries with the node from
-// the cache. It returns the version that the node has now. The map is empty when the machine has no node. A node that
-// is not proven to be the machine's is not written.
+// ChangeNode writes the changes that change makes to the node of a machine. If live is false, ChangeNode first tries
+// the cached node. ChangeNode returns the current resourceVersion of the node, or an empty map if the machine has no
+// node. A node that is not proven to belong to the machine is not written.
 func (a *Kube) ChangeNode(
 	ctx context.Context,
 	in Read,
@@ -244,7 +245,7 @@ func (a *Kube) ChangeNode(
 		}
 		changed := node.DeepCopy()
 		change(m, changed)
-		patch, err := difference(node, changed)
+		patch, err := mergePatchBetween(node, changed)
 		if err == nil && len(patch) > 0 {
 			node, err = Patch(ctx, a.Cluster.Target(m.Namespace).CoreV1().Nodes(), node, patch, subresources...)
 		}
@@ -252,7 +253,7 @@ func (a *Kube) ChangeNode(
 		case err == nil:
 			versions.Raise(cache.Nodes, node.ResourceVersion)
 			return versions, nil
-		case apierrors.IsNotFound(err): // deleted since it was read
+		case apierrors.IsNotFound(err): // the node was deleted after the read
 			return versions, nil
 		case !apierrors.IsConflict(err):
 			return nil, WriteError(ctx, in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
@@ -261,16 +262,16 @@ func (a *Kube) ChangeNode(
 	return nil, Contended(in.Ref)
 }
 
-// parallelWrites is the largest number of objects of one batch that are written at a time. Source: MCM starts 100 at
-// once; API servers give a priority level about 16 seats for one user before they queue.
-const parallelWrites = 16
+// maxParallelWrites is the maximum number of objects of one batch that are written at the same time. Source: MCM starts
+// 100 at once; API servers give a priority level about 16 seats for one user before they queue.
+const maxParallelWrites = 16
 
 // InParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the
-// first error. A failure stops no other write: all must end before the next read. A write that returns no version has
-// nothing to wait for.
+// first error. A failure stops no other write, because all writes must end before the next read. A write that returns
+// no version adds no version to wait for.
 func InParallel(resource cache.Resource, n int, write func(i int) (version string, err error)) (MinVersions, error) {
 	var group errgroup.Group
-	group.SetLimit(parallelWrites)
+	group.SetLimit(maxParallelWrites)
 	versions := make([]string, n)
 	for i := range n {
 		group.Go(func() (err error) {
@@ -286,9 +287,10 @@ func InParallel(resource cache.Resource, n int, write func(i int) (version strin
 	return written, err
 }
 
-// Finalize adds our finalizer to an object that is not being deleted, and removes it from one that is being deleted and
-// is empty. It returns the version that the object has now, or ObjectGone for a nil object.
-func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
+// Finalize adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer from an empty
+// object that is being deleted. Finalize returns the current resourceVersion of the object, or ObjectGone for a nil
+// object.
+func Finalize[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
 	var none O
 	if o == none {
 		return "", ObjectGone(ref)
@@ -310,7 +312,8 @@ func Finalize[O object](ctx context.Context, client patcher[O], ref Ref, o O, em
 	return o.GetResourceVersion(), nil
 }
 
-// SetController makes an object of this kind the controller of another one, in place of the present controller.
+// SetController makes controller, of this kind, the controller of an object. SetController replaces the current
+// controller.
 func SetController(o, controller metav1.Object, kind string) {
 	refs := slices.DeleteFunc(
 		slices.Clone(o.GetOwnerReferences()),
@@ -330,7 +333,7 @@ func Without(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
 }
 
-// MergePatch returns the JSON merge patch of a map (RFC 7396), where null removes a key.
+// MergePatch returns the JSON merge patch of a map (RFC 7396): null removes a key.
 func MergePatch(edit nodesync.Edit) map[string]any {
 	patch := map[string]any{}
 	for _, key := range edit.Remove {

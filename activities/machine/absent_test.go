@@ -15,8 +15,8 @@ import (
 	"millwright/decide/deletion"
 )
 
-// behind returns a world in which the cache lacks what the API server of the target has.
-func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activitiestest.World {
+// newWorldWithStaleCache returns a world whose cache lacks the given objects of the target cluster's API server.
+func newWorldWithStaleCache(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	w.Hold()
@@ -26,7 +26,7 @@ func behind(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activit
 	return w
 }
 
-// A cache may lack a node that joined a moment ago, because its watch is broken. The pods of the node must be drained
+// The cache may lack a node that has just joined, because its watch is broken. The node's pods must be drained
 // nevertheless.
 func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		there   []runtime.Object
-		err     error // of the read
+		err     error // the error of the live read
 		stage   deletion.Stage
 		skipped string
 	}{
@@ -47,7 +47,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := going()
-			w := behind(t, m, row.there...)
+			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
 				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
 			}
@@ -61,17 +61,18 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 		m := going(func(m *v1alpha1.Machine) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		})
-		w := behind(t, m)
+		w := newWorldWithStaleCache(t, m)
 		activitiestest.DecideMachine(w, activitiestest.Read(m))
 		assert.NotContains(t, w.Requests(), "get nodes")
 	})
 }
 
-// The health timeout is for nodes that may recover. A node that does not exist cannot recover.
+// The health timeout applies to nodes that may recover. A node that no longer exists cannot recover, so its machine
+// fails at once.
 func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	sick := func(m *v1alpha1.Machine) { sickSince(now.Add(-time.Minute))(m) }
+	sick := func(m *v1alpha1.Machine) { unhealthySince(now.Add(-time.Minute))(m) }
 	for name, row := range map[string]struct {
 		there []runtime.Object
 		err   error
@@ -83,7 +84,7 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sick)
-			w := behind(t, m, row.there...)
+			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
 				activitiestest.Failing(w.Target, "get", "nodes", 2, row.err, nil)
 			}
@@ -97,13 +98,13 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// If all nodes are gone at once, somebody made a mistake, or the API server of the target was restored to a former
-// state.
+// If all nodes vanish at once, the likely causes are a mistake or a restore of the target cluster's API server to an
+// older state.
 func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		gone, well int
-		going      bool // the nodes are being deleted, and not gone yet
+		going      bool // the nodes still exist, with a deletion timestamp
 		fails      bool
 	}{
 		"most are gone":          {gone: 3, well: 2},
@@ -116,7 +117,7 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 				"m",
 				activitiestest.OnNode,
 				activitiestest.Tried,
-				sickSince(time.Now().Add(-time.Minute)),
+				unhealthySince(time.Now().Add(-time.Minute)),
 			)
 			if row.going {
 				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} }
@@ -141,13 +142,19 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 	}
 }
 
-// The workflow's time comes from the server. A worker whose clock is ten minutes ahead ends no timeout.
+// Decisions use the workflow's time, which comes from the Temporal server. A worker whose clock is ten minutes ahead
+// ends no timeout.
 func TestAWorkerWhoseClockIsAheadEndsNoTimeout(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute).Truncate(time.Second)
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, sickSince(server.Add(-9*time.Minute)))
-	silent := activitiestest.Node(ready("Unknown", server.Add(-9*time.Minute)))
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), at(m, server))
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		activitiestest.Tried,
+		unhealthySince(server.Add(-9*time.Minute)),
+	)
+	silent := activitiestest.Node(withReady("Unknown", server.Add(-9*time.Minute)))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), readAt(m, server))
 	assert.False(t, activitiestest.Failed(d))
 	assert.WithinDuration(t, server.Add(time.Minute), d.Health.Deadline, 0)
 }

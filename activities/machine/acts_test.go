@@ -5,4 +5,4 @@ import (
 	"millwright/activities/machine"
 )
 
-func acts(k *kube.Kube) *machine.Activities { return &machine.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *machine.Activities { return &machine.Activities{Kube: k} }

@@ -33,7 +33,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	}
 	t.Run("are released, with the node", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 		assert.Nil(t, w.Attachment("a", "n"))
 		assert.Nil(t, w.Attachment("", "n"), "one whose volume is not known, too")
@@ -59,7 +59,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		stays := removal
 		stays.InstanceStays = true
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, stays)
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, stays)
 		assert.Nil(t, w.Node())
 		assert.NotNil(t, w.Attachment("a", "n"))
 		assert.NotNil(t, w.Attachment("", "n"))
@@ -74,7 +74,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects()...)
 			activitiestest.Failing(w.Target, "delete", "volumeattachments", 2, refusal, nil)
-			_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+			_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
@@ -82,12 +82,12 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	t.Run("an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, "of node n: no answer")
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 		assert.Nil(t, w.Attachment("a", "n"))
 	})
@@ -100,7 +100,7 @@ func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, related...)
-			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+			activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 			assert.NotNil(t, w.Attachment("a", "n"))
 			assert.Empty(t, w.Writes())
 		})
@@ -114,15 +114,15 @@ func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	for _, verb := range []string{"get", "delete"} {
 		w := activitiestest.NewWorld(t, m)
 		release := w.Hold()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // not in the cache yet
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // missing in the cache
 		activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
 		release()
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// An attachment that an API server was too busy to delete is deleted later, and the node waits for that: without its
-// node, the attachment would keep its volume from other nodes for six minutes, or for ever.
+// If the API server is too busy to delete a VolumeAttachment, the deletion is retried, and the node stays until the
+// retry succeeds. Without the node, the attachment would block its volume on other nodes for six minutes, or for ever.
 func TestAnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
@@ -25,13 +25,13 @@ func TestAnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Attached("a", "n"))
 			activitiestest.Failing(w.Target, "delete", "volumeattachments", 1, busy, nil)
-			_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+			_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
 			require.ErrorContains(t, err, "delete attachment a-on-n of node n")
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
 			assert.NotNil(t, w.Node(), "the node stays until its attachments are deleted")
 			assert.NotNil(t, w.Attachment("a", "n"))
-			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+			activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 			assert.Nil(t, w.Attachment("a", "n"))
 			assert.Nil(t, w.Node())
 		})

@@ -20,7 +20,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	decide := func(t *testing.T, w *activitiestest.World, in kube.Read) machine.Decision {
 		t.Helper()
-		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 		require.NoError(t, err)
 		return d
 	}
@@ -36,7 +36,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	t.Run("which may know of a creation that the cache does not", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
-		w.Begun("m")
+		w.BeginCreation("m")
 		d := decide(t, w, activitiestest.Read(m))
 		assert.Equal(t, attention.Deletion, d.Need)
 		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
@@ -70,7 +70,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, activitiestest.Read(m))
+		_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.Read(m))
 		require.ErrorContains(t, err, "get machine shop/m: away")
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)

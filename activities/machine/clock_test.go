@@ -57,7 +57,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		"that the instance is gone is said once": {&old, machine.Report{InstanceGone: true}, &old},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := inUse()
+			m := runningMachine()
 			m.Status.Health = row.was
 			row.report.Read = activitiestest.Read(m)
 			got := reportMachine(activitiestest.NewWorld(t, m), row.report).Health
@@ -72,7 +72,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		})
 	}
 	t.Run("that the instance is gone leaves the clock as it is", func(t *testing.T) {
-		m := inUse()
+		m := runningMachine()
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
@@ -84,7 +84,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 	})
 }
 
-func TestReportOfACreationThatStandsStill(t *testing.T) {
+func TestReportOfAStoppedCreation(t *testing.T) {
 	t.Parallel()
 	since := metav1.NewTime(activitiestest.Bubble.Add(-time.Hour))
 	ahead := metav1.NewTime(activitiestest.Bubble.Add(time.Hour))
@@ -94,7 +94,7 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 	for name, row := range map[string]struct {
 		was     *v1alpha1.CreationStopped
 		stop    bool
-		running bool // how long the creation was stopped
+		running bool // the creation is stopped after the report
 		total   time.Duration
 	}{
 		"it never did":               {nil, false, false, 0},
@@ -108,7 +108,7 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := inUse()
+				m := runningMachine()
 				m.Status.CreationStopped = row.was
 				got := reportMachine(
 					activitiestest.NewWorld(t, m),
@@ -129,14 +129,14 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 	}
 	t.Run("whatever the cache says, no time is counted twice", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := inUse()
+			m := runningMachine()
 			m.Status.CreationStopped = stopped(&since, 0)
 			w := activitiestest.NewWorld(t, m)
 			w.Hold()
 			for range 2 {
 				_, err := activitiestest.Run[kube.Reported](
 					w,
-					acts(w.Kube).ReportMachine,
+					newActivities(w.Kube).ReportMachine,
 					machine.Report{Read: activitiestest.Read(m)},
 				)
 				require.NoError(t, err)
@@ -149,7 +149,11 @@ func TestReportOfACreationThatStandsStill(t *testing.T) {
 			m := activitiestest.Machine("m")
 			m.Status.CreationStopped = stopped(&since, 0)
 			w := activitiestest.NewWorld(t, m)
-			_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+			_, err := activitiestest.Run[machine.CreateIntentResult](
+				w,
+				newActivities(w.Kube).RecordCreateIntent,
+				creationReport(m),
+			)
 			require.NoError(t, err)
 			got := w.Machine("m").Status.CreationStopped
 			assert.Nil(t, got.Since)
@@ -174,7 +178,7 @@ func TestReportOfAddresses(t *testing.T) {
 		"there are none any more": {[]kube.Address{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := inUse()
+			m := runningMachine()
 			m.Status.Addresses = []corev1.NodeAddress{ip("10.0.0.9")}
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
@@ -187,7 +191,7 @@ func TestReportOfAddresses(t *testing.T) {
 
 func TestReportThatAMachineIsDue(t *testing.T) {
 	t.Parallel()
-	m := inUse()
+	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	due := machine.Condition{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "waits for its budget"}
 	status := reportMachine(w, machine.Report{Read: activitiestest.Read(m), Conditions: []machine.Condition{due}})
@@ -228,19 +232,23 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 	})
 }
 
-// A status that cannot be written cannot say why: an event does.
+// If a status cannot be written, the status cannot contain the reason: an event reports the reason.
 func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	t.Parallel()
-	m := inUse()
+	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	down := apierrors.NewInternalError(errors.New("failed calling webhook dead.example.com"))
 	activitiestest.Failing(w.Machines, "update", "machines", 1, down, nil)
 	_, err := activitiestest.RunOn[kube.Reported](
 		w,
 		activitiestest.Worker{Tried: 5 * time.Second},
-		acts(w.Kube).ReportMachine,
+		newActivities(w.Kube).ReportMachine,
 		machine.Report{Read: activitiestest.Read(m), Phase: "Failed"},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
-	assert.Equal(t, []string{"Warning Refused Internal error occurred: failed calling webhook dead.example.com"}, w.Told())
+	assert.Equal(
+		t,
+		[]string{"Warning Refused Internal error occurred: failed calling webhook dead.example.com"},
+		w.NewEvents(),
+	)
 }

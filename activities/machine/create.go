@@ -16,8 +16,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// AddFinalizer adds our finalizer to a machine that lacks it, so that the object cannot vanish while its instance is
-// created. It returns the version to wait for.
+// AddFinalizer adds Millwright's finalizer to a machine that lacks it, so that the object cannot vanish while its
+// instance is being created. The result is the resource version of the machine.
 func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
 		if m.DeletionTimestamp == nil && !cache.HasFinalizer(m.Finalizers) {
@@ -26,30 +26,32 @@ func (a *Activities) AddFinalizer(ctx context.Context, in kube.Read) (string, er
 	})
 }
 
-// Recorded is what CreateInstance returned, to be written to the machine.
+// Recorded is the result of CreateInstance, to be written to the machine.
 type Recorded struct {
 	Read       kube.Read
 	ProviderID string
-	NodeName   string // of the target cluster; empty where there is none
-	// Told: the node name is written into the status at once, because it decides whose the node is, and no later report
-	// has it.
+	NodeName   string // the node's name in the target cluster; empty without a target cluster
+	// Told: RecordInstance writes the node name into the status, because the name decides which machine owns the node, and
+	// no later report contains the name.
 	Told bool `json:",omitzero"`
-	// versions of the class whose user data has no place for a bootstrap token; empty: not known
+	// Tokenless holds the resource versions of a class whose user data has no place for a bootstrap token; empty:
+	// unknown.
 	Tokenless string `json:",omitzero"`
 }
 
 // Record is the result of RecordInstance.
 type Record struct {
-	Version string // to wait for
-	// why the instance cannot be used: the node of that name belongs to another instance; then nothing was written
+	Version string // resource version of the machine
+	// Stale says why the instance cannot be used: a node of another instance has the same node name. If Stale is set,
+	// nothing was written.
 	Stale string
 }
 
-// RecordInstance writes the names of the instance to the machine: spec.providerID, the label node, and the default
-// deletion priority if there is none. It writes the node name into the status too if Told is set, if the status has
-// another name, or if the name cannot be the value of a label; otherwise the report about the instance does that. It
-// does not record an instance whose node name belongs to the node of another instance, because the kubelet would take
-// over that node.
+// RecordInstance writes spec.providerID, the label "node" and, if missing, the default deletion priority to the
+// machine. The node name is also written into the status in three cases: Told is set, the status has another name, or
+// the name is not a valid label value. In the other cases, the report about the instance writes the node name. An
+// instance whose node name belongs to another instance's node is not recorded, because its kubelet would take over the
+// node.
 func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, error) {
 	var stale string
 	told := in.Told || !isLabelValue(in.NodeName)
@@ -58,7 +60,7 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 		if in.Tokenless != "" {
 			a.Kube.ClassesWithoutToken.Learn(m.Namespace, m.Spec.Class.Name, in.Tokenless)
 		}
-		if stale = a.stale(m, in); stale != "" {
+		if stale = a.staleNodeReason(m, in); stale != "" {
 			return
 		}
 		m.Spec.ProviderID = in.ProviderID
@@ -81,9 +83,10 @@ func (a *Activities) RecordInstance(ctx context.Context, in Recorded) (Record, e
 
 func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(name)) == 0 }
 
-// recordNodeName writes the name of a machine's node into its status. It returns the version to wait for.
+// recordNodeName writes the name of a machine's node into the machine's status. The result is the resource version of
+// the machine.
 func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, error) {
-	in.Read.Live = true // the caches may not have the previous write yet
+	in.Read.Live = true // the caches may lack the previous write
 	_, after, err := kube.WriteStatus(
 		ctx,
 		in.Read,
@@ -104,11 +107,11 @@ func (a *Activities) recordNodeName(ctx context.Context, in Recorded) (string, e
 	return after.ResourceVersion, nil
 }
 
-// stale returns why the node with the name of a new instance's node belongs to another instance; empty when it does
-// not. A node without provider ID belongs to the machine if the node has the machine's name or is no older than the
-// machine: a cloud may answer after the node has joined. If the machine's provider ID was on record before, the node
-// may also be older.
-func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
+// staleNodeReason says why the node with the new instance's node name belongs to another instance; empty if it does
+// not. A node without a provider ID belongs to the machine if the node has the machine's name or is not older than the
+// machine: a cloud may answer after the node has joined. If the machine already had a provider ID, the node may also be
+// older than the machine.
+func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in Recorded) string {
 	node, found := a.Kube.Cluster.Node(in.NodeName)
 	if !found {
 		return ""
@@ -127,8 +130,9 @@ func (a *Activities) stale(m *v1alpha1.Machine, in Recorded) string {
 	}
 }
 
-// FinishJoin deletes the bootstrap tokens of a machine whose node has joined, or whose creation has failed, unless the
-// machine needed none. It returns the version of the machine that it read, or ObjectGone. Running it twice is harmless.
+// FinishJoin deletes the bootstrap tokens of a machine whose node has joined or whose creation has failed, unless the
+// machine needed no token. FinishJoin returns the resource version of the machine. If the machine is gone, FinishJoin
+// fails with ObjectGone. The activity is idempotent.
 func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil {
@@ -145,7 +149,7 @@ func (a *Activities) FinishJoin(ctx context.Context, in kube.Read) (string, erro
 	return m.ResourceVersion, nil
 }
 
-// mayHaveTokens reports whether an attempt to create the instance of a machine may have made a bootstrap token.
+// mayHaveTokens reports whether an attempt to create the machine's instance may have created a bootstrap token.
 func mayHaveTokens(m *v1alpha1.Machine) bool {
 	return m.Status.CreationIntent == nil || !m.Status.CreationIntent.WithoutToken
 }
@@ -153,18 +157,19 @@ func mayHaveTokens(m *v1alpha1.Machine) bool {
 // Releasing names the machine whose finalizer is removed.
 type Releasing struct {
 	kube.Read
-	Hurry bool // a person wants the release even if the target cluster does not answer
+	Hurry bool // a person requires the release even if the target cluster does not answer
 }
 
-// ReleaseMachine removes our finalizer from a machine that is being deleted: the last step of its life. It also deletes
-// the bootstrap tokens of a machine that never joined. In a hurry, tokens that cannot be deleted are left to expire.
+// ReleaseMachine removes Millwright's finalizer from a machine that is being deleted, as the last step of the deletion.
+// If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. With Hurry, tokens that
+// cannot be deleted expire by themselves.
 func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
 		return "", err
 	}
 	if m != nil && m.DeletionTimestamp != nil && !machine.IsJoinRecorded(m) && mayHaveTokens(m) {
-		if err := a.revoke(ctx, in); err != nil {
+		if err := a.revokeBeforeRelease(ctx, in); err != nil {
 			return "", err
 		}
 	}
@@ -175,8 +180,8 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in Releasing) (string, 
 	})
 }
 
-// revoke deletes a machine's bootstrap tokens, in a hurry within TargetReadTimeout.
-func (a *Activities) revoke(ctx context.Context, in Releasing) error {
+// revokeBeforeRelease deletes a machine's bootstrap tokens; with Hurry, the deletion times out after TargetReadTimeout.
+func (a *Activities) revokeBeforeRelease(ctx context.Context, in Releasing) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
 	}
@@ -188,29 +193,29 @@ func (a *Activities) revoke(ctx context.Context, in Releasing) error {
 	return ctx.Err()
 }
 
-// Begun says that the creation of a machine is on record.
-type Begun struct {
-	Version    string        // to wait for
-	NeverTried bool          // this call recorded it: no create call was begun before
-	RunID      string        // of the run that recorded it
-	Reported   kube.Reported `json:",omitzero"` // what the status says now
+// CreateIntentResult is the result of RecordCreateIntent.
+type CreateIntentResult struct {
+	Version    string        // resource version of the machine
+	NeverTried bool          // no create call was made before this record
+	RunID      string        // the run that wrote the record
+	Reported   kube.Reported `json:",omitzero"` // the machine's status after the write
 }
 
-// RecordCreateIntent records in the machine's status that a create call may be under way from now on. The write carries
-// the version that was read, so that NeverTried is true for one caller only, however old the caches are. Run again, it
-// returns false, the safe answer. It also returns false for a machine that is older than kube.NewMachineFor: an API
-// server that was restored to an older state may have forgotten the record of a create call.
-func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (Begun, error) {
-	in.run = activity.GetInfo(ctx).WorkflowExecution.RunID
-	before, after, err := a.report(ctx, in)
+// RecordCreateIntent records in the machine's status that a create call may be in progress from now on. The write
+// requires the resource version that was read, so NeverTried is true for only one caller, however stale the caches are.
+// A repeated call returns NeverTried = false, which is the safe answer. NeverTried is also false for a machine that is
+// older than kube.NewMachineFor: a restored API server may have lost the record of a create call.
+func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (CreateIntentResult, error) {
+	in.runID = activity.GetInfo(ctx).WorkflowExecution.RunID
+	before, after, err := a.writeReport(ctx, in)
 	if err != nil {
-		return Begun{}, err
+		return CreateIntentResult{}, err
 	}
 	isNew := in.Read.Stamp(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
-	return Begun{
+	return CreateIntentResult{
 		Version:    after.ResourceVersion,
-		NeverTried: neverTried(before) && isNew,
-		RunID:      in.run,
-		Reported:   reported(after),
+		NeverTried: isNeverTried(before) && isNew,
+		RunID:      in.runID,
+		Reported:   reportedStatus(after),
 	}, nil
 }

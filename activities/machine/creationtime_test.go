@@ -15,12 +15,12 @@ import (
 	"millwright/decide/health"
 )
 
-// at reads a machine for a decision at this time.
-func at(m *v1alpha1.Machine, when time.Time) kube.Read {
+// readAt returns a Read of a machine for a decision at the given time.
+func readAt(m *v1alpha1.Machine, when time.Time) kube.Read {
 	return kube.Read{Ref: activitiestest.Ref(m), At: when}
 }
 
-func aged(age time.Duration) func(*v1alpha1.Machine) {
+func createdAgo(age time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-age)).Rfc3339Copy() }
 }
 
@@ -34,14 +34,14 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 		"the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
 		"the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
 		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
-		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), justNow}, "instance fake:///n exists; node n is not registered"},
+		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), phaseWrittenNow}, "instance fake:///n exists; node n is not registered"},
 		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", row.change...)
 			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(20*time.Minute)
 			for way, read := range map[string]func(time.Time) kube.Read{
-				"cached": func(when time.Time) kube.Read { return at(m, when) },
+				"cached": func(when time.Time) kube.Read { return readAt(m, when) },
 				"live":   func(when time.Time) kube.Read { return kube.Read{Ref: activitiestest.Ref(m), At: when, Live: true} },
 			} {
 				before := activitiestest.DecideMachine(w, read(end.Add(-time.Second)))
@@ -61,17 +61,17 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 	}
 }
 
-func justNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
+func phaseWrittenNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTime = metav1.Now() }
 
-// The clocks of Temporal and of the worker differ: that of Temporal counts.
-func TestADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
+// Temporal's clock decides whether a deadline has passed; the worker's clock has no effect.
+func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	t.Parallel()
-	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", aged(time.Hour))
+	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", createdAgo(time.Hour))
 	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
 	assert.False(t, activitiestest.Failed(activitiestest.DecideMachine(w, activitiestest.Read(young))))
 	assert.True(
 		t,
-		activitiestest.Failed(activitiestest.DecideMachine(w, at(young, young.CreationTimestamp.Add(20*time.Minute)))),
+		activitiestest.Failed(activitiestest.DecideMachine(w, readAt(young, young.CreationTimestamp.Add(20*time.Minute)))),
 		"the worker's clock is behind",
 	)
 	assert.True(
@@ -81,7 +81,7 @@ func TestADeadlineHasComeByTheClockOfTemporal(t *testing.T) {
 	)
 	assert.False(
 		t,
-		activitiestest.Failed(activitiestest.DecideMachine(w, at(old, old.CreationTimestamp.Time))),
+		activitiestest.Failed(activitiestest.DecideMachine(w, readAt(old, old.CreationTimestamp.Time))),
 		"the worker's clock is ahead",
 	)
 }
@@ -110,10 +110,10 @@ func TestEffectiveCreationTimeout(t *testing.T) {
 			m := activitiestest.Machine("m", row.change)
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
 			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(row.want)
-			d := activitiestest.DecideMachine(w, at(m, end.Add(-time.Second)))
+			d := activitiestest.DecideMachine(w, readAt(m, end.Add(-time.Second)))
 			assert.WithinDuration(t, end, d.CreateBy, 0)
 			assert.False(t, activitiestest.Failed(d))
-			assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, at(m, end))))
+			assert.True(t, activitiestest.Failed(activitiestest.DecideMachine(w, readAt(m, end))))
 		})
 	}
 }
@@ -125,8 +125,8 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 	since := metav1.NewTime(born.Add(15 * time.Minute))
 	for name, row := range map[string]struct {
 		stopped v1alpha1.CreationStopped
-		at      time.Duration // since the creation
-		left    time.Duration // until the timeout; negative: it has failed
+		at      time.Duration // time since the machine's creation
+		left    time.Duration // time until the timeout; negative: the machine has failed
 	}{
 		"it waits now":                    {v1alpha1.CreationStopped{Since: &since}, 20 * time.Hour, 5 * time.Minute},
 		"and has waited before":           {v1alpha1.CreationStopped{Since: &since, Total: *activitiestest.Duration(time.Hour)}, 20 * time.Hour, time.Hour + 5*time.Minute},
@@ -138,7 +138,7 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 			m := m.DeepCopy()
 			m.Status.CreationStopped = &row.stopped
 			now := born.Add(row.at)
-			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), at(m, now))
+			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), readAt(m, now))
 			assert.Equal(t, row.left < 0, activitiestest.Failed(d))
 			if row.left >= 0 {
 				assert.WithinDuration(t, now.Add(row.left), d.CreateBy, 0)
@@ -152,7 +152,7 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	for name, p := range map[string]v1alpha1.MachinePhase{"a new machine": "", "one that was tried": v1alpha1.MachineCrashLoopBackOff} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.Phase(p), aged(100*time.Hour))
+			m := activitiestest.Machine("m", activitiestest.Phase(p), createdAgo(100*time.Hour))
 			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
 				for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
 					d := activitiestest.DecideMachine(w, in)
@@ -168,7 +168,7 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 			"m",
 			activitiestest.OnNode,
 			activitiestest.Phase(v1alpha1.MachinePending),
-			aged(100*time.Hour),
+			createdAgo(100*time.Hour),
 		)
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.Read(m))
 		assert.NotNil(t, d.Problem)

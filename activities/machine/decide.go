@@ -27,63 +27,63 @@ import (
 	"millwright/provider"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision is what a Machine needs next, and what the steps that follow need to know about it.
+// Decision is the next need of a Machine, with the facts for the steps that serve the need.
 type Decision struct {
 	attention.MachinePlan
 	Calling
 
-	Gone    bool // the object does not exist any more: only Why is set besides
+	Gone    bool // the object no longer exists: only Gone and Why are set
 	Phase   string
 	Version string // resourceVersion that was read
 
 	ProviderID     string
 	NodeName       string
-	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID, for the need Name
+	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID; for the need Name
 	LastKnownState string
 
-	Prepare    bool      // our finalizer is missing
-	Target     bool      // there is a target cluster, which its node joins
-	NeverTried bool      // no create call was ever begun for this machine, as far as was read
-	CreateBy   time.Time // when the creation timeout ends; never zero
+	Prepare    bool      // Millwright's finalizer is missing
+	Target     bool      // the machine's node joins a target cluster
+	NeverTried bool      // no create call was ever begun for this machine, according to the machine that was read
+	CreateBy   time.Time // end of the creation timeout; never zero
 
-	StageSince time.Time      // since when the recorded stage of its deletion is under way; zero when there is none
-	Deletion   *deletion.Step // what its deletion does next; nil unless it is being deleted
-	Busy       bool           // the status shows a step that is running
-	Blocked    bool           `json:",omitzero"` // something blocks its step
+	StageSince time.Time      // start of the recorded deletion stage; zero: no stage is recorded
+	Deletion   *deletion.Step // next step of the deletion; nil: the machine is not being deleted
+	Busy       bool           // the status shows a running step
+	Blocked    bool           `json:",omitzero"` // the current step is blocked
 	Unsaid     bool           `json:",omitzero"` // the status does not name what blocks the step
 }
 
-// Calling is what a call of the provider for a machine needs to know.
+// Calling holds the inputs of a provider call for a machine.
 type Calling struct {
-	Class    string // name of its MachineClass
-	Provider string // of its class; empty while Problem is set
+	Class    string // name of the MachineClass
+	Provider string // provider of the class; empty if Problem is set
 	Problem  *kube.Problem
-	Versions string `json:",omitzero"` // of the class and its Secrets; empty: not known
-	// Call is a hash of all that the call depends on: if it is equal, a second call would be made like the first. Empty:
-	// no call is needed.
+	Versions string `json:",omitzero"` // resource versions of the class and its Secrets; empty: unknown
+	// Call is a hash of all inputs of the provider call: an equal hash means an identical call. Empty: no call is needed.
 	Call string `json:",omitzero"`
-	// Token: the instance boots with user data and is not known to join without a bootstrap token, so it gets one.
+	// Token: the instance gets a bootstrap token, because it boots with user data and may be unable to join without a
+	// token.
 	Token  bool
-	Yields bool // many machines of its set call the cloud: calls for other sets go first
+	Yields bool // many machines of the set have provider calls in progress: calls for other sets go first
 }
 
-// DecideMachine reads a machine, its node and its class, and returns what it needs next.
+// DecideMachine reads a machine, its node and its class, and returns the machine's next need.
 func (a *Activities) DecideMachine(ctx context.Context, in kube.Read) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in)
 	if err != nil {
 		return Decision{}, err
 	}
 	if m == nil {
-		return gone(), nil
+		return goneDecision(), nil
 	}
 	return a.decideMachine(ctx, in, m, live, nil)
 }
 
-// DecideAfterCreate returns what a machine needs next after a report that its instance exists. If its node has joined
-// already, one report can say both.
+// DecideAfterCreate returns a machine's next need after the report that its instance exists. If the machine's node has
+// already joined, the workflow can write both facts in one report.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -95,8 +95,8 @@ func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision
 	return a.decideMachine(ctx, in.Read, m, live, &in)
 }
 
-// decideMachine decides about a machine that was read. If there is a report that is not overtaken, it decides about the
-// machine as it will be after this report. It reads all facts first, and decides once.
+// decideMachine decides about a machine that was read. If a report is given and is not overtaken, the decision is about
+// the machine after the report. All facts are read before the decision.
 func (a *Activities) decideMachine(
 	ctx context.Context,
 	in kube.Read,
@@ -109,66 +109,67 @@ func (a *Activities) decideMachine(
 		return Decision{}, err
 	}
 	if f.machine == nil {
-		return gone(), nil
+		return goneDecision(), nil
 	}
 	return f.decide(), nil
 }
 
-// facts are all facts about a machine that a decision needs.
+// facts holds all facts about a machine that a decision needs.
 type facts struct {
-	machine *v1alpha1.Machine // as it is after the report; nil: it is gone
+	machine *v1alpha1.Machine // the machine after the report; nil: the machine is gone
 	related machine.Related
 	attention.MachineFacts
-	calling    Calling // without Call
+	callInputs Calling // the field Call is empty
 	neverTried bool
-	deletion   deletion.Facts // zero unless it is being deleted
+	deletion   deletion.Facts // zero: the machine is not being deleted
 }
 
-// facts reads the facts about a machine, as it will be after the report. A fact that needs more than the machine and
-// its node is read only in those states of the machine in which the decision may depend on it.
+// facts reads the facts about a machine, as it will be after the report. Facts beyond the machine and its node are
+// read only in states of the machine in which the decision may depend on them.
 func (a *Activities) facts(
 	ctx context.Context, in kube.Read, m *v1alpha1.Machine, live bool, report *Report,
 ) (f facts, err error) {
-	if report != nil && overtaken(m, *report) {
+	if report != nil && isOvertaken(m, *report) {
 		report = nil
 	}
 	if report != nil {
 		m = m.DeepCopy()
-		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // the name decides whose the node is
+		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // the node name decides which machine owns the node
 	}
-	if f.related, err = a.around(ctx, m, live); err != nil {
+	if f.related, err = a.readRelated(ctx, m, live); err != nil {
 		return f, err
 	}
 	if report != nil {
 		applyReport(m, f.related.Node, *report, in.Time())
 	}
-	f.neverTried = neverTried(m)
+	f.neverTried = isNeverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
-		// Its deletion then needs neither class nor Secret. A cached read is not enough to conclude that.
+		// The deletion of a machine without a create call needs neither class nor Secret. Only a live read can prove that no
+		// create call was begun.
 		now, err := kube.Live(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
 		if err != nil || now == nil {
 			return facts{}, err
 		}
-		f.neverTried = neverTried(now)
+		f.neverTried = isNeverTried(now)
 	}
 	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.Time())
-	if health.TimedOut(f.Facts) { // the breaker reads every node
+	if health.TimedOut(f.Facts) { // the circuit breaker reads every node
 		if open, why, _ := replace.Breaker(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
 			f.Breaker = why
 		}
 	}
-	f.calling = a.calling(m, f.related, live)
-	f.Stuck = f.calling.Problem != nil
+	f.callInputs = a.callInputsOf(m, f.related, live)
+	f.Stuck = f.callInputs.Problem != nil
 	if f.Deleting {
 		f.deletion = machine.DeletionFacts(a.Kube.Cluster, m, f.related, in.Done)
 	}
 	return f, nil
 }
 
-// calling returns what a call of the provider for a machine needs to know.
-func (a *Activities) calling(m *v1alpha1.Machine, related machine.Related, live bool) Calling {
+// callInputsOf returns the inputs of a provider call for a machine.
+func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.Related, live bool) Calling {
 	c := Calling{Class: m.Spec.Class.Name}
-	if c.Provider, c.Problem = providerOf(m, related.Class); c.Provider != "" {
+	if c.Provider, c.Problem = providerNameOf(m, related.Class); c.Provider != "" {
 		c.Versions = observeclass.Versions(a.Kube.Cluster, related.Class)
 	}
 	c.Token = !related.NoTarget && a.needsToken(related.Class, c.Versions, live)
@@ -178,13 +179,13 @@ func (a *Activities) calling(m *v1alpha1.Machine, related machine.Related, live 
 	return c
 }
 
-// decide returns what the machine needs next.
+// decide returns the machine's next need.
 func (f facts) decide() Decision {
 	m := f.machine
 	waits := machine.Explained(m, f.related.Class, f.Now).WaitsFor()
 	d := Decision{
 		MachinePlan:    attention.PlanMachine(f.MachineFacts),
-		Calling:        f.calling,
+		Calling:        f.callInputs,
 		Phase:          f.Phase,
 		Version:        m.ResourceVersion,
 		ProviderID:     f.ProviderID,
@@ -200,7 +201,7 @@ func (f facts) decide() Decision {
 		Unsaid:         !machine.IsExplained(m, waits),
 	}
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
-		d.Call = call(m, f.related.Class, f.calling)
+		d.Call = callHash(m, f.related.Class, f.callInputs)
 	} else {
 		d.Yields = false
 	}
@@ -214,12 +215,13 @@ func (f facts) decide() Decision {
 	return d
 }
 
-// call returns what a call of the provider for a machine depends on: its spec, its class with the Secrets, and what people
-// request for its deletion. Other annotations and labels change nothing for the call.
-func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
+// callHash returns a hash of the inputs of a provider call for a machine: the machine's spec, its class with the
+// Secrets, and the annotations and label with which people change the deletion. Other annotations and labels do not
+// change the call.
+func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%q %q %d %q", c.Provider, c.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
-	if class != nil { // Versions are not known if Secrets are not watched
+	if class != nil { // Versions is empty if Secrets are not watched
 		_, _ = fmt.Fprintf(sum, " %q %d", class.UID, class.Generation)
 	}
 	for _, key := range []string{
@@ -232,21 +234,21 @@ func call(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c Calling) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// needsToken reports whether an instance of a class may need a bootstrap token. In a live decision it always may, if it
-// has user data: the call before may have needed a token although none was expected.
+// needsToken reports whether an instance of a class may need a bootstrap token. In a live decision, each class with
+// user data may need a token: the previous call may have needed a token although none was expected.
 func (a *Activities) needsToken(class *v1alpha1.MachineClass, versions string, live bool) bool {
 	return class != nil && class.SecretRef != nil &&
 		(live || !a.Kube.ClassesWithoutToken.Knows(class.Namespace, class.Name, versions))
 }
 
-// gone returns the decision about an object that does not exist any more.
-func gone() Decision {
+// goneDecision returns the decision about an object that no longer exists.
+func goneDecision() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectIsGone}}
 }
 
-// around returns the objects around a machine. If the machine was read live, its node and class are read live too,
-// because their caches may be the ones that are behind. A cache alone never proves that a node does not exist.
-func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Related, error) {
+// readRelated returns the related objects of a machine. If the machine was read live, its node and class are also read
+// live, because their caches may be stale as well. A cache alone never proves that a node does not exist.
+func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.Related, error) {
 	related := machine.Read(a.Kube.Cluster, m)
 	if !live && !machine.DependsOnNode(m) {
 		return related, nil
@@ -256,7 +258,7 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 		return related, err
 	}
 	related.Sees(a.Kube.Cluster, m, node)
-	if related.Lost(m) {
+	if related.HasUnknownNode(m) {
 		if related.Found, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
 			return related, err
 		}
@@ -279,7 +281,7 @@ func (a *Activities) around(ctx context.Context, m *v1alpha1.Machine, live bool)
 }
 
 // namedNode returns the node that a machine names, as ExistingNode does. A cached node that is not proven to be the
-// machine's is read live: it may have been registered anew.
+// machine's is read live, because another instance may have registered it since.
 func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	node, err := a.Kube.ExistingNode(ctx, m, live)
 	if err != nil || node == nil || live || a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
@@ -288,23 +290,23 @@ func (a *Activities) namedNode(ctx context.Context, m *v1alpha1.Machine, live bo
 	return a.Kube.ExistingNode(ctx, m, true)
 }
 
-// providerOf returns the name of the provider of a machine, or the problem with its class.
-func providerOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
+// providerNameOf returns the name of the provider of a machine, or the problem with the machine's class.
+func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
 	name := m.Spec.Class.Name
 	if class == nil {
 		return "", kube.ClassNotFound(m.Namespace, name)
 	}
-	if err := provider.ValidateName(class.ProviderName()); err != nil { // no worker could ever poll its task queue
+	if err := provider.ValidateName(class.ProviderName()); err != nil { // no worker could poll a task queue of this name
 		return "", kube.ClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
 	}
 	return class.ProviderName(), nil
 }
 
-// neverTried reports whether no create call can have been begun for a machine: neither RecordCreateIntent has run for
-// it, nor another controller, nor does it name an instance or a node. A cached machine may be out of date.
-func neverTried(m *v1alpha1.Machine) bool {
+// isNeverTried reports whether no create call can have been begun for a machine: no create intent and no operation of
+// another controller is recorded, and the machine names no instance and no node. A cached machine may be stale.
+func isNeverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
-	case m.Spec.ProviderID != "" || cache.NodeNameOf(m) != "": // also without a status, when it comes from a backup
+	case m.Spec.ProviderID != "" || cache.NodeNameOf(m) != "": // a machine from a backup may lack a status
 		return false
 	case intent != nil:
 		return intent.RunID == ""

@@ -18,7 +18,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func machinesGone(t *testing.T, err error) {
+func assertObjectGone(t *testing.T, err error) {
 	t.Helper()
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }
@@ -29,7 +29,7 @@ func TestAddFinalizer(t *testing.T) {
 		m := activitiestest.Machine("m")
 		m.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, m)
-		version := activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m))
+		version := activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m))
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
 		assert.Equal(t, []string{"patch machines"}, w.Writes())
@@ -38,22 +38,22 @@ func TestAddFinalizer(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		m.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, m)
-		assert.Equal(t, "900", activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m)))
+		assert.Equal(t, "900", activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m)))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.Bare))
 		_, err := activitiestest.Run[string](
 			w,
-			acts(w.Kube).AddFinalizer,
+			newActivities(w.Kube).AddFinalizer,
 			kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))},
 		)
-		machinesGone(t, err)
+		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Finalizers)
 	})
 }
 
-func TestWritersThatAlwaysMeetAnother(t *testing.T) {
+func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 	s, d := activitiestest.Set("s", 1, activitiestest.Bare), activitiestest.Deployment("d", 1, activitiestest.Bare)
@@ -62,15 +62,15 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 		activity func(w *activitiestest.World) error
 	}{
 		"the finalizer": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+			_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
 			return err
 		}},
 		"the status of a machine": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
+			_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m), Phase: "Terminating"})
 			return err
 		}},
 		"the beginning of a creation": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Read(m)})
+			_, err := activitiestest.Run[machine.CreateIntentResult](w, newActivities(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.Read(m)})
 			return err
 		}},
 		"the status of a set": {"machinesets", func(w *activitiestest.World) error {
@@ -94,7 +94,7 @@ func TestWritersThatAlwaysMeetAnother(t *testing.T) {
 	}
 }
 
-func begin(m *v1alpha1.Machine) machine.Report {
+func creationReport(m *v1alpha1.Machine) machine.Report {
 	return machine.Report{
 		Read:      activitiestest.Read(m),
 		Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"},
@@ -106,12 +106,16 @@ func TestRecordCreateIntent(t *testing.T) {
 	t.Run("is true for the first caller, and for no other", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		first, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		first, err := activitiestest.Run[machine.CreateIntentResult](
+			w,
+			newActivities(w.Kube).RecordCreateIntent,
+			creationReport(m),
+		)
 		require.NoError(t, err)
 		version := w.Machine("m").ResourceVersion
 		assert.Equal(
 			t,
-			machine.Begun{
+			machine.CreateIntentResult{
 				Version:    version,
 				NeverTried: true,
 				RunID:      "default-test-run-id",
@@ -123,14 +127,25 @@ func TestRecordCreateIntent(t *testing.T) {
 		assert.Equal(t, "default-test-run-id", w.Machine("m").Status.CreationIntent.RunID)
 		assert.NotNil(t, w.Machine("m").Status.CreationIntent.Time)
 		w.Settle()
-		assert.False(t, activitiestest.Twice[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m)).NeverTried)
+		assert.False(
+			t,
+			activitiestest.Twice[machine.CreateIntentResult](
+				w,
+				newActivities(w.Kube).RecordCreateIntent,
+				creationReport(m),
+			).NeverTried,
+		)
 	})
 	t.Run("is false when somebody else began and the cache has not heard of it", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		for _, never := range []bool{true, false} {
-			begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+			begun, err := activitiestest.Run[machine.CreateIntentResult](
+				w,
+				newActivities(w.Kube).RecordCreateIntent,
+				creationReport(m),
+			)
 			require.NoError(t, err)
 			assert.Equal(t, never, begun.NeverTried)
 			assert.Equal(t, w.Machine("m").ResourceVersion, begun.Version)
@@ -141,7 +156,11 @@ func TestRecordCreateIntent(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Edit(cache.Machines, "m", activitiestest.Annotated("note", "new"))
-		begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		begun, err := activitiestest.Run[machine.CreateIntentResult](
+			w,
+			newActivities(w.Kube).RecordCreateIntent,
+			creationReport(m),
+		)
 		require.NoError(t, err)
 		assert.True(t, begun.NeverTried)
 		assert.Equal(t, "new", w.Machine("m").Annotations["note"])
@@ -150,9 +169,9 @@ func TestRecordCreateIntent(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		for _, never := range []bool{true, false} {
-			begun, err := activitiestest.Run[machine.Begun](
+			begun, err := activitiestest.Run[machine.CreateIntentResult](
 				w,
-				acts(w.Kube).RecordCreateIntent,
+				newActivities(w.Kube).RecordCreateIntent,
 				machine.Report{Read: activitiestest.Live(m)},
 			)
 			require.NoError(t, err)
@@ -161,7 +180,11 @@ func TestRecordCreateIntent(t *testing.T) {
 	})
 	t.Run("knows when the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(activitiestest.Machine("m")))
-		machinesGone(t, err)
+		_, err := activitiestest.Run[machine.CreateIntentResult](
+			w,
+			newActivities(w.Kube).RecordCreateIntent,
+			creationReport(activitiestest.Machine("m")),
+		)
+		assertObjectGone(t, err)
 	})
 }

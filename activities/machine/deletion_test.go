@@ -19,8 +19,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// terminating returns the condition of a node whose machine is being deleted; nil when there is none.
-func terminating(n *corev1.Node) *corev1.NodeCondition {
+// terminatingCondition returns the condition Terminating of a node; nil if the node has none.
+func terminatingCondition(n *corev1.Node) *corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeTerminating {
 			return &c
@@ -29,8 +29,8 @@ func terminating(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// saysTerminating gives a node an old condition Terminating with this status.
-func saysTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
+// withTerminating gives a node an old condition Terminating with the given status.
+func withTerminating(status corev1.ConditionStatus, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.NodeTerminating,
@@ -60,9 +60,9 @@ func TestAnnounceTermination(t *testing.T) {
 		"it had failed":                {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.DueFor("HealthTimeout")}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
 		"its replacement was granted":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), activitiestest.Granted}, nil, "Unhealthy", v1alpha1.MessageTerminatingUnhealthy},
 		"it had failed and is well":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineTerminating), recovered}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"the node said that it stays":  {nil, []func(*corev1.Node){saysTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
-		"it says why":                  {nil, []func(*corev1.Node){saysTerminating("True", "Unhealthy")}, "", ""},
-		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){saysTerminating("True", "ScaleDown")}, "", ""},
+		"the node said that it stays":  {nil, []func(*corev1.Node){withTerminating("False", "Recovered")}, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},
+		"it says why":                  {nil, []func(*corev1.Node){withTerminating("True", "Unhealthy")}, "", ""},
+		"it says why, in own words":    {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineFailed)}, []func(*corev1.Node){withTerminating("True", "ScaleDown")}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,11 @@ func TestAnnounceTermination(t *testing.T) {
 					activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
 				)
 				before := w.Node()
-				versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, activitiestest.Read(m))
+				versions := activitiestest.Twice[kube.MinVersions](
+					w,
+					newActivities(w.Kube).AnnounceTermination,
+					activitiestest.Read(m),
+				)
 				assert.Equal(t, w.Current(), versions)
 				if row.reason == "" {
 					assert.Empty(t, w.Writes())
@@ -83,7 +87,7 @@ func TestAnnounceTermination(t *testing.T) {
 					return
 				}
 				assert.Equal(t, []string{"patch nodes/status"}, w.Writes())
-				c := terminating(w.Node())
+				c := terminatingCondition(w.Node())
 				require.NotNil(t, c)
 				assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
 				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.Rounding)
@@ -119,11 +123,11 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 					require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
 				})
 			}
-			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AnnounceTermination, row.in)
+			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AnnounceTermination, row.in)
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 			if n := w.Node(); n != nil {
-				assert.Nil(t, terminating(n))
+				assert.Nil(t, terminatingCondition(n))
 			}
 		})
 	}
@@ -143,7 +147,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 	}
 	for i, recorded := range all {
 		for j, told := range all {
-			m := inUse()
+			m := runningMachine()
 			if recorded != "" {
 				m.Status.Deletion = &v1alpha1.MachineDeletion{
 					Stage: v1alpha1.MachineDeletionStage(recorded),
@@ -171,7 +175,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 		}
 	}
 	t.Run("a report of something else leaves it", func(t *testing.T) {
-		m := inUse()
+		m := runningMachine()
 		activitiestest.Draining(time.Hour, drain.Delete)(m)
 		m.DeletionTimestamp = nil
 		w := activitiestest.NewWorld(t, m)
@@ -194,7 +198,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 func TestReportOfADrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := inUse()
+		m := runningMachine()
 		w := activitiestest.NewWorld(t, m)
 		clock := func() metav1.Time { return metav1.Now().Rfc3339Copy() }
 		report := func(p machine.DeletionProgress) *v1alpha1.MachineDeletion {
@@ -205,7 +209,7 @@ func TestReportOfADrain(t *testing.T) {
 		want := v1alpha1.MachineDeletion{}
 		check := func(got *v1alpha1.MachineDeletion, message string) {
 			t.Helper()
-			assert.Equal(t, asStored(t, &want), asStored(t, got), message)
+			assert.Equal(t, encodeAsStored(t, &want), encodeAsStored(t, got), message)
 		}
 
 		got := report(machine.DeletionProgress{Stage: deletion.Drain})
@@ -237,7 +241,7 @@ func TestReportOfADrain(t *testing.T) {
 		check(got, "the stage goes on")
 	})
 	t.Run("one that is skipped says so with the stage", func(t *testing.T) {
-		m := inUse()
+		m := runningMachine()
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
 			machine.Report{
@@ -253,8 +257,8 @@ func TestReportOfADrain(t *testing.T) {
 	})
 }
 
-// asStored is a record as the API server stores it.
-func asStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
+// encodeAsStored encodes the record of a deletion as the API server stores it.
+func encodeAsStored(t *testing.T, d *v1alpha1.MachineDeletion) map[string]any {
 	t.Helper()
 	m := &v1alpha1.Machine{}
 	m.Status.Deletion = d

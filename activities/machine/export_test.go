@@ -10,7 +10,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// IssueToken is the step of the activity of that name.
+// IssueToken calls the unexported issueToken with the current time.
 func IssueToken(
 	ctx context.Context,
 	a *Activities,
@@ -21,10 +21,10 @@ func IssueToken(
 	return a.issueToken(ctx, m, attempt, expires, time.Now())
 }
 
-// MaxTokenNames is how many taken names are tried.
+// MaxTokenNames exports maxTokenNames.
 const MaxTokenNames = maxTokenNames
 
-// TokenName returns the name of the Secret that an attempt wants once n others are taken.
+// TokenName returns the name of the Secret that an attempt tries after n names were already in use.
 func TokenName(uid, attempt string, n int) string {
 	return kube.TokenPrefix + tokenID(types.UID(uid), attempt, n)
 }

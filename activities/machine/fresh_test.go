@@ -60,8 +60,8 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	})
 }
 
-// While the cloud creates fifty machines of a set, its further machines yield to other sets.
-func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
+// While the cloud creates fifty machines of a set, further machines of the same set yield to other sets.
+func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 	t.Parallel()
 	huge, small := activitiestest.Set("huge", 60), activitiestest.Set("small", 60)
 	yields := func(set *v1alpha1.MachineSet, others int) bool {
@@ -88,14 +88,14 @@ func TestDecideMachineOfOneOfVeryMany(t *testing.T) {
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
 
-// calm returns a world with a calm machine that runs on the node n.
-func calm(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
+// newIdleWorld returns a world with an idle machine that runs on node n.
+func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 	activitiestest.Twice[kube.Reported](
 		w,
-		acts(w.Kube).ReportMachine,
+		newActivities(w.Kube).ReportMachine,
 		machine.Report{Read: activitiestest.Read(m), Phase: "Running"},
 	)
 	w.Forget()
@@ -106,7 +106,7 @@ func TestDecideMachineOfAMachineInUse(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := activitiestest.DecideMachine(calm(t, m, activitiestest.Class()), activitiestest.Read(m))
+	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.Read(m))
 	assert.Equal(t, attention.Nothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
@@ -171,8 +171,8 @@ func TestCachesThatAreBehind(t *testing.T) {
 	local, regular := activitiestest.Local[machine.Decision], activitiestest.Run[machine.Decision]
 	for name, row := range map[string]struct {
 		how  mode
-		live bool   // the read
-		read string // what is counted
+		live bool   // the read bypasses the caches
+		read string // the freshness label that is counted
 	}{
 		"a local activity gives up early and says so":             {local, false, "behind"},
 		"a regular one reads live":                                {regular, false, "late"},
@@ -193,8 +193,8 @@ func TestCachesThatAreBehind(t *testing.T) {
 					Live:     row.live,
 				}
 				begun := time.Now()
-				d, err := row.how(w, acts(w.Kube).DecideMachine, in)
-				assert.Equal(t, map[string]float64{row.read: 1}, reads(t, registry))
+				d, err := row.how(w, newActivities(w.Kube).DecideMachine, in)
+				assert.Equal(t, map[string]float64{row.read: 1}, countReads(t, registry))
 				if row.read == "behind" {
 					activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 					assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
@@ -207,8 +207,8 @@ func TestCachesThatAreBehind(t *testing.T) {
 	}
 }
 
-// reads returns how many reads of facts were counted, by freshness.
-func reads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// countReads returns the number of fact reads by the metric's freshness label.
+func countReads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -224,7 +224,8 @@ func reads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return counts
 }
 
-// An API server that was restored to a former state will not reach the versions that were seen before.
+// An API server that was restored to an older state never reaches the resource versions that were seen before the
+// restore.
 func TestAnAPIServerThatWasRestored(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []cache.Resource{cache.Machines, cache.Nodes, cache.Classes} {
@@ -234,27 +235,27 @@ func TestAnAPIServerThatWasRestored(t *testing.T) {
 				m := activitiestest.Machine("m")
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
-				_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+				_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 				activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
 			})
 		})
 	}
 }
 
-func TestALiveReadIsLiveThroughout(t *testing.T) {
+func TestALiveDecisionReadsAllObjectsLive(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending))
 	w := activitiestest.NewWorld(t, m)
-	w.Hold() // the node of the signal and the class are in no cache
+	w.Hold() // the caches lack the node of the signal and the class
 	w.Create(activitiestest.Node(), activitiestest.Class())
 	in := kube.Read{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
-	d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+	d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 	require.NoError(t, err)
 	assert.Equal(t, attention.Health, d.Need, "the node has joined: nobody tells us a second time")
 	assert.Equal(t, "fake", d.Provider)
 }
 
-func TestAReadWaitsForWhatWokeIt(t *testing.T) {
+func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m")
@@ -267,15 +268,15 @@ func TestAReadWaitsForWhatWokeIt(t *testing.T) {
 		}
 		w.Forget()
 		time.AfterFunc(20*time.Millisecond, release)
-		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, in)
+		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 		require.NoError(t, err)
 		assert.Equal(t, in.Versions[cache.Machines], d.Version)
 		assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
 	})
 }
 
-// What a call of the provider depends on: other annotations and labels change nothing.
-func TestWhatACallDependsOn(t *testing.T) {
+// The hash of a provider call depends on the call's inputs. Other annotations and labels do not change the hash.
+func TestInputsOfAProviderCall(t *testing.T) {
 	t.Parallel()
 	of := func(change func(*v1alpha1.Machine)) string {
 		m := activitiestest.Machine("m", activitiestest.Bare, change)

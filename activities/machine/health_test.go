@@ -18,16 +18,16 @@ import (
 	"millwright/decide/attention"
 )
 
-// ready gives a node the condition Ready with this status since then.
-func ready(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
+// withReady gives a node the condition Ready with the given status and transition time.
+func withReady(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = status, "Because"
 		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
 	}
 }
 
-// sickSince makes a machine one whose node is unhealthy since then, whenever its phase was written.
-func sickSince(since time.Time) func(*v1alpha1.Machine) {
+// unhealthySince gives a machine a node that is unhealthy since the given time. The phase's time is the present.
+func unhealthySince(since time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		activitiestest.OnNode(m)
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineUnknown, LastUpdateTime: metav1.Now()}
@@ -35,8 +35,8 @@ func sickSince(since time.Time) func(*v1alpha1.Machine) {
 	}
 }
 
-// group returns a deployment with its set, and what makes a machine one of its members.
-func group() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
+// newGroup returns a deployment, its set, and a change that makes a machine a member of the set.
+func newGroup() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
 	d = activitiestest.Deployment("d", 3)
 	s = activitiestest.Owned(d, "s", 3)
 	return d, s, activitiestest.OwnedBy[*v1alpha1.Machine](s)
@@ -59,17 +59,17 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	for name, row := range map[string]struct {
 		phase    v1alpha1.MachinePhase
 		node     []func(*corev1.Node)
-		to, what string // empty: it stays
+		to, what string // both empty: the phase stays
 	}{
 		"a new node has joined":                  {v1alpha1.MachinePending, nil, "Running", "Create"},
-		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){ready("False", turned)}, "", ""},
+		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){withReady("False", turned)}, "", ""},
 		"nor has one whose disk is full":         {v1alpha1.MachinePending, []func(*corev1.Node){full}, "", ""},
 		"nor has one that is being deleted":      {v1alpha1.MachinePending, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "", ""},
 		"nor has one without its components":     {v1alpha1.MachinePending, []func(*corev1.Node){held}, "", ""},
 		"which are nothing to one that was":      {v1alpha1.MachineUnknown, []func(*corev1.Node){held}, "Running", "HealthCheck"},
 		"it is well again":                       {v1alpha1.MachineUnknown, nil, "Running", "HealthCheck"},
-		"its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("False", turned)}, "Unknown", "HealthCheck"},
-		"its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){ready("Unknown", turned)}, "Unknown", "HealthCheck"},
+		"its kubelet says that it is not ready":  {v1alpha1.MachineRunning, []func(*corev1.Node){withReady("False", turned)}, "Unknown", "HealthCheck"},
+		"its kubelet is silent":                  {v1alpha1.MachineRunning, []func(*corev1.Node){withReady("Unknown", turned)}, "Unknown", "HealthCheck"},
 		"its disk is full":                       {v1alpha1.MachineRunning, []func(*corev1.Node){full}, "Unknown", "HealthCheck"},
 		"somebody deletes it":                    {v1alpha1.MachineRunning, []func(*corev1.Node){activitiestest.Going[*corev1.Node]}, "Unknown", "HealthCheck"},
 		"a failed machine is never taken back":   {v1alpha1.MachineFailed, nil, "", ""},
@@ -99,7 +99,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		m.Status.Conditions = nil
 		made.Read = activitiestest.Read(m)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
-		d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		require.NotNil(t, d.Health)
 		require.NotNil(t, d.Health.Change)
@@ -107,20 +107,20 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		assert.True(t, d.Health.Change.Joined)
 
 		w = activitiestest.NewWorld(t, m, activitiestest.Class())
-		d, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		d, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		assert.Equal(t, attention.Node, d.Need)
 		assert.True(t, d.Health == nil || d.Health.Change == nil)
 
 		m.DeletionTimestamp = &metav1.Time{Time: turned}
 		w = activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
-		d, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		d, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		assert.Equal(t, attention.Deletion, d.Need, "whose instance is to be on record all the same")
 		assert.Nil(t, d.Health)
 
 		w = activitiestest.NewWorld(t)
-		_, err = activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, made)
+		_, err = activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run(
@@ -132,14 +132,14 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 			}
 			m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 			again.Read = activitiestest.Read(m)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // its node is gone by now
-			d, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideAfterCreate, again)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // the node is gone
+			d, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, again)
 			require.NoError(t, err)
 			assert.Equal(t, "Running", d.Phase)
 			require.NotNil(t, d.Health)
 			require.NotNil(t, d.Health.Change)
 			assert.Equal(t, "Unknown", d.Health.Change.Phase, "not Pending until the creation timeout")
-			_, err = activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, again)
+			_, err = activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, again)
 			require.NoError(t, err)
 			assert.Equal(t, v1alpha1.MachineRunning, w.Machine("m").Status.CurrentStatus.Phase)
 		},
@@ -154,7 +154,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	t.Run("the clock starts when the node says that it turned bad", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(
-			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(ready("False", turned))),
+			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(withReady("False", turned))),
 			activitiestest.Read(m),
 		)
 		require.NotNil(t, d.Health.Clock)
@@ -165,7 +165,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 func TestHealthTimeoutOfANode(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second)
-	d, s, member := group()
+	d, s, member := newGroup()
 	impatient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: activitiestest.Duration(0)}
 	}
@@ -174,18 +174,18 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 	}
 	vanished := func(m *v1alpha1.Machine) { m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo }
 	for name, row := range map[string]struct {
-		sick   time.Duration // for how long
+		sick   time.Duration // how long the node has been unhealthy
 		change []func(*v1alpha1.Machine)
 		node   []runtime.Object
-		left   time.Duration // of the timeout; zero where it has ended, or has no end
-		due    string        // reason
+		left   time.Duration // rest of the timeout; zero: the timeout has ended or is disabled
+		due    string        // reason of the condition
 	}{
 		"not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
-		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("False", now))}, time.Minute, ""},
+		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReady("False", now))}, time.Minute, ""},
 		"without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
-		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
-		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, "HealthTimeout"},
-		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(ready("Unknown", now))}, 0, ""},
+		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, "HealthTimeout"},
+		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, "HealthTimeout"},
+		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(withReady("Unknown", now))}, 0, ""},
 		"unless the instance is gone":                {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
 		"an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
 		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.Going[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
@@ -193,10 +193,10 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(
 				"m",
-				append([]func(*v1alpha1.Machine){member, sickSince(now.Add(-row.sick))}, row.change...)...)
+				append([]func(*v1alpha1.Machine){member, unhealthySince(now.Add(-row.sick))}, row.change...)...)
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...),
-				at(m, now),
+				readAt(m, now),
 			)
 			require.NotNil(t, decision.Health)
 			v := *decision.Health
@@ -218,10 +218,10 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 	}
 }
 
-func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
+func TestMachinesThatNeedNoGrantForTheirReplacement(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	d, s, member := group()
+	d, s, member := newGroup()
 	lone := activitiestest.Set("lone", 1)
 	for name, row := range map[string]struct {
 		owner []func(*v1alpha1.Machine)
@@ -233,9 +233,9 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 		"nor does one without a set":                  {nil, true},
 	} {
 		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.DueFor("HealthTimeout")} {
-			// whether that is recorded already
+			// with and without a replacement reason that is already recorded
 			t.Run(name, func(t *testing.T) {
-				m := activitiestest.Machine("m", append(row.owner, sickSince(now.Add(-time.Hour)), change)...)
+				m := activitiestest.Machine("m", append(row.owner, unhealthySince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(
 					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()),
 					activitiestest.Read(m),
@@ -246,8 +246,9 @@ func TestWhoseReplacementNobodyHasToGrant(t *testing.T) {
 	}
 }
 
-// All nodes are cut off but still run. The cloud is asked about another account, or with another cluster name, and so
-// reports none of their instances. This answer is believed only once the Node objects are gone, too.
+// All nodes are disconnected but still run. The provider queries another account or another cluster name by mistake, so
+// it reports none of the instances. Millwright trusts the provider's answer only once the Node objects are gone as
+// well.
 func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	const all = 9
@@ -259,7 +260,7 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 			machines = append(machines, activitiestest.Machine(
 				name,
 				activitiestest.Tried,
-				sickSince(time.Now().Add(-time.Minute)),
+				unhealthySince(time.Now().Add(-time.Minute)),
 				func(m *v1alpha1.Machine) {
 					m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
 					m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo
@@ -289,9 +290,9 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	_, s, member := group()
+	_, s, member := newGroup()
 	for name, row := range map[string]struct {
-		gone, well int // besides the machine itself, whose node is gone too
+		gone, well int // other machines; the machine under test also lacks its node
 		holds      bool
 	}{
 		"half of them":          {2, 3, true},
@@ -300,8 +301,8 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		"too few to judge from": {1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone := activitiestest.Machine("m", sickSince(now.Add(-time.Hour)))
-			belongs := activitiestest.Machine("m", member, sickSince(now.Add(-time.Hour)))
+			alone := activitiestest.Machine("m", unhealthySince(now.Add(-time.Hour)))
+			belongs := activitiestest.Machine("m", member, unhealthySince(now.Add(-time.Hour)))
 			objects := append(activitiestest.Dead(row.gone, row.well), activitiestest.Class())
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, alone)...),
@@ -330,7 +331,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			"m",
 			activitiestest.OnNode,
 			activitiestest.Phase(v1alpha1.MachinePending),
-			aged(time.Hour),
+			createdAgo(time.Hour),
 		)
 		assert.True(
 			t,
@@ -348,10 +349,10 @@ func TestARecoveryIsRecorded(t *testing.T) {
 	t.Parallel()
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	now := since.Add(2 * time.Hour)
-	m := activitiestest.Machine("m", sickSince(since), activitiestest.DueFor("HealthTimeout"))
+	m := activitiestest.Machine("m", unhealthySince(since), activitiestest.DueFor("HealthTimeout"))
 	d := activitiestest.DecideMachine(
 		activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()),
-		at(m, now),
+		readAt(m, now),
 	)
 	require.NotNil(t, d.Health.Change)
 	assert.Equal(t, "Running", d.Health.Change.Phase)

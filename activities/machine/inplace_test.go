@@ -15,7 +15,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func mark(in kube.Read, reason string) machine.InPlaceMark {
+func inPlaceMark(in kube.Read, reason string) machine.InPlaceMark {
 	return machine.InPlaceMark{Read: in, Reason: reason, Message: "told by " + reason}
 }
 
@@ -52,8 +52,8 @@ func TestMarkInPlace(t *testing.T) {
 				before := w.Node()
 				versions := activitiestest.Twice[kube.MinVersions](
 					w,
-					acts(w.Kube).MarkInPlace,
-					mark(activitiestest.Read(m), row.reason),
+					newActivities(w.Kube).MarkInPlace,
+					inPlaceMark(activitiestest.Read(m), row.reason),
 				)
 				n := w.Node()
 				assert.Equal(t, w.Current(), versions)
@@ -93,7 +93,7 @@ func TestCordonNode(t *testing.T) {
 		machine []func(*v1alpha1.Machine)
 		node    []func(*corev1.Node)
 		writes  bool
-		after   bool // it is cordoned
+		after   bool // the node is cordoned after the activity
 	}{
 		"selected":                                     {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.SaysUpdate("SelectedForUpdate")}, true, true},
 		"with the cordon of a user":                    {nil, []func(*corev1.Node){activitiestest.IsChosen, activitiestest.WithCordon, activitiestest.SaysUpdate("SelectedForUpdate")}, false, true},
@@ -112,7 +112,7 @@ func TestCordonNode(t *testing.T) {
 				activitiestest.Node(append([]func(*corev1.Node){activitiestest.Lived}, row.node...)...),
 			)
 			before := w.Node()
-			versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
+			versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.Read(m))
 			assert.Equal(t, w.Current(), versions)
 			n := w.Node()
 			assert.Equal(t, row.after, n.Spec.Unschedulable)

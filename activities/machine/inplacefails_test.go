@@ -17,19 +17,23 @@ import (
 	"millwright/observe/cache"
 )
 
-// onNodeSteps are the steps that write a node, each with a node on which it has something to do.
-func onNodeSteps(w *activitiestest.World, in kube.Read) map[string]func() (kube.MinVersions, error) {
+// nodeWriteSteps are the activities that write a node, called for a node that needs the write.
+func nodeWriteSteps(w *activitiestest.World, in kube.Read) map[string]func() (kube.MinVersions, error) {
 	return map[string]func() (kube.MinVersions, error){
 		"mark": func() (kube.MinVersions, error) {
-			return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).MarkInPlace, mark(in, v1alpha1.ReasonSelectedForUpdate))
+			return activitiestest.Run[kube.MinVersions](
+				w,
+				newActivities(w.Kube).MarkInPlace,
+				inPlaceMark(in, v1alpha1.ReasonSelectedForUpdate),
+			)
 		},
 		"cordon": func() (kube.MinVersions, error) {
-			return activitiestest.Run[kube.MinVersions](w, acts(w.Kube).CordonNode, in)
+			return activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).CordonNode, in)
 		},
 	}
 }
 
-func TestInPlaceLeavesItAlone(t *testing.T) {
+func TestInPlaceWritesNothing(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	early := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachinePending))
@@ -45,10 +49,10 @@ func TestInPlaceLeavesItAlone(t *testing.T) {
 		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, chosen}},
 		"another machine names the node as its own": {activitiestest.Read(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.OnNode), chosen}},
 	} {
-		for step := range onNodeSteps(nil, row.in) {
+		for step := range nodeWriteSteps(nil, row.in) {
 			t.Run(name+", "+step, func(t *testing.T) {
 				w := activitiestest.NewWorld(t, row.objects...)
-				versions, err := onNodeSteps(w, row.in)[step]()
+				versions, err := nodeWriteSteps(w, row.in)[step]()
 				require.NoError(t, err)
 				assert.Empty(t, versions)
 				assert.Empty(t, w.Writes())
@@ -61,7 +65,7 @@ func TestInPlaceLeavesItAlone(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		for name, step := range onNodeSteps(w, activitiestest.Read(m)) {
+		for name, step := range nodeWriteSteps(w, activitiestest.Read(m)) {
 			versions, err := step()
 			require.NoError(t, err, name)
 			assert.Empty(t, versions, name)
@@ -75,17 +79,17 @@ func TestInPlaceLeavesItAlone(t *testing.T) {
 			activitiestest.Going[*v1alpha1.Machine],
 		)
 		w := activitiestest.NewWorld(t, leaving, chosen)
-		_, err := onNodeSteps(w, activitiestest.Read(leaving))["mark"]()
+		_, err := nodeWriteSteps(w, activitiestest.Read(leaving))["mark"]()
 		require.NoError(t, err)
 		assert.Empty(t, w.Writes())
 	})
 }
 
-func TestInPlaceMeetsAFasterWriter(t *testing.T) {
+func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
+	for step := range nodeWriteSteps(nil, activitiestest.Read(m)) {
 		t.Run(step+": who wrote something else", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
 			activitiestest.Failing(
@@ -96,7 +100,7 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 				nil,
 				func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("mine", "1")) },
 			)
-			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			versions, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, w.Current(), versions)
 			assert.Len(t, w.Writes(), 2, "one was in vain")
@@ -113,7 +117,7 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 				apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 			assert.Len(t, w.Writes(), 3)
 		})
@@ -127,7 +131,7 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			versions, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			versions, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 			assert.Nil(t, w.Node())
@@ -142,7 +146,7 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 						Create(nodes, activitiestest.Node(activitiestest.SaysUpdate("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.False(t, w.Node().Spec.Unschedulable)
@@ -174,8 +178,8 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 		})
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
-			acts(w.Kube).MarkInPlace,
-			mark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful),
+			newActivities(w.Kube).MarkInPlace,
+			inPlaceMark(activitiestest.Read(m), v1alpha1.ReasonDrainSuccessful),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.UpdateCondition(w.Node()).Reason)
@@ -186,7 +190,7 @@ func TestInPlaceMeetsAFasterWriter(t *testing.T) {
 func TestInPlaceFails(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	for step := range onNodeSteps(nil, activitiestest.Read(m)) {
+	for step := range nodeWriteSteps(nil, activitiestest.Read(m)) {
 		t.Run(step+", for good", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
 			activitiestest.Failing(
@@ -197,25 +201,25 @@ func TestInPlaceFails(t *testing.T) {
 				apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+			_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		})
 		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
 			t.Run(step+", for now, to "+verb, func(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
 				activitiestest.Failing(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
-				_, err := onNodeSteps(w, activitiestest.Read(m))[step]()
+				_, err := nodeWriteSteps(w, activitiestest.Read(m))[step]()
 				require.ErrorContains(t, err, message)
 				_, retryable := activitiestest.Failure(t, err)
 				assert.True(t, retryable)
-				_, err = onNodeSteps(w, activitiestest.Read(m))[step]()
+				_, err = nodeWriteSteps(w, activitiestest.Read(m))[step]()
 				require.NoError(t, err)
 			})
 		}
 		t.Run(step+", for now, to read the machine", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.IsChosen))
 			activitiestest.Failing(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
-			_, err := onNodeSteps(w, activitiestest.Live(m))[step]()
+			_, err := nodeWriteSteps(w, activitiestest.Live(m))[step]()
 			require.ErrorContains(t, err, "get machine shop/m: no answer")
 		})
 	}
@@ -232,7 +236,7 @@ func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 	release := w.Hold()
 	cached, _ := w.Cluster.Node("n")
 	before := cached.DeepCopy()
-	for name, step := range onNodeSteps(w, activitiestest.Read(m)) {
+	for name, step := range nodeWriteSteps(w, activitiestest.Read(m)) {
 		_, err := step()
 		require.NoError(t, err, name)
 	}

@@ -65,12 +65,12 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 	t.Run("called off, uncordoned, and selected again", func(t *testing.T) {
 		w := begin(t)
 		m := w.Machine("m")
-		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
+		activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.Read(m))
 		w.Label(v1alpha1.LabelSelectedForUpdate, nil)
 		w.Advances()
 		w.Edit(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		// an in-place update was under way
-		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, activitiestest.Read(m))
+		// an in-place update is in progress
+		activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.Read(m))
 		w.Advances()
 		assert.False(t, w.Node().Spec.Unschedulable)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.Reason())

@@ -14,8 +14,8 @@ import (
 	"millwright/decide/attention"
 )
 
-// classMissing is what the workflow reports of a machine whose class is missing.
-func classMissing(m *v1alpha1.Machine, operation string) machine.Report {
+// classMissingReport returns the workflow's report about a machine whose class is missing.
+func classMissingReport(m *v1alpha1.Machine, operation string) machine.Report {
 	return machine.Report{Read: activitiestest.Live(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{
 		Type:        operation,
 		State:       "Failed",
@@ -24,8 +24,8 @@ func classMissing(m *v1alpha1.Machine, operation string) machine.Report {
 	}}
 }
 
-// deleted decides about a machine after somebody has deleted it.
-func deleted(t *testing.T, m *v1alpha1.Machine) machine.Decision {
+// decideDeletion returns the decision about a machine after somebody has deleted it.
+func decideDeletion(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	t.Helper()
 	m = m.DeepCopy()
 	activitiestest.Going(m)
@@ -40,8 +40,8 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} {
-		// it waits for its class, again, and then for its deletion
-		_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, operation))
+		// the machine waits for its class twice, and then for its deletion
+		_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, operation))
 		require.NoError(t, err)
 		assert.Equal(
 			t,
@@ -49,23 +49,27 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 			w.Machine("m").Status.LastOperation.Type,
 			"people see the operation",
 		)
-		assert.True(t, deleted(t, w.Machine("m")).NeverTried, "no create call was begun: its provider has nothing to delete")
+		assert.True(
+			t,
+			decideDeletion(t, w.Machine("m")).NeverTried,
+			"no create call was begun: its provider has nothing to delete",
+		)
 	}
 
-	begun, err := activitiestest.Run[machine.Begun](
+	begun, err := activitiestest.Run[machine.CreateIntentResult](
 		w,
-		acts(w.Kube).RecordCreateIntent,
+		newActivities(w.Kube).RecordCreateIntent,
 		machine.Report{Read: activitiestest.Live(m)},
 	)
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
-	assert.False(t, deleted(t, w.Machine("m")).NeverTried)
-	_, err = activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried)
+	_, err = activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
 	require.NoError(t, err)
-	assert.False(t, deleted(t, w.Machine("m")).NeverTried, "no report takes the mark away")
+	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
 
-// MCM, and Millwright before it recorded creation intents, leave a lastOperation and no creation intent.
+// MCM, and Millwright before it had creation intents, write a lastOperation but no creation intent.
 func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){
@@ -77,13 +81,13 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", change)
 			w := activitiestest.NewWorld(t, m)
-			assert.False(t, deleted(t, m).NeverTried)
-			_, err := activitiestest.Run[kube.Reported](w, acts(w.Kube).ReportMachine, classMissing(m, "Create"))
+			assert.False(t, decideDeletion(t, m).NeverTried)
+			_, err := activitiestest.Run[kube.Reported](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
 			require.NoError(t, err)
-			assert.False(t, deleted(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
-			begun, err := activitiestest.Run[machine.Begun](
+			assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
+			begun, err := activitiestest.Run[machine.CreateIntentResult](
 				w,
-				acts(w.Kube).RecordCreateIntent,
+				newActivities(w.Kube).RecordCreateIntent,
 				machine.Report{Read: activitiestest.Live(m)},
 			)
 			require.NoError(t, err)
@@ -92,13 +96,17 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 	}
 }
 
-// An API server that was restored to an older state may have forgotten the record of a create call.
-func TestAnOldMachineWithoutARecordIsLookedForFirst(t *testing.T) {
+// An API server that was restored to an older state may have lost the record of a create call.
+func TestAnOldMachineWithoutARecordIsSearchedForFirst(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
-		m := activitiestest.Machine("m", aged(age))
+		m := activitiestest.Machine("m", createdAgo(age))
 		w := activitiestest.NewWorld(t, m)
-		begun, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+		begun, err := activitiestest.Run[machine.CreateIntentResult](
+			w,
+			newActivities(w.Kube).RecordCreateIntent,
+			creationReport(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, never, begun.NeverTried, "%s", age)
 	}

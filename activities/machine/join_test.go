@@ -13,7 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestTheJoinIsOnRecord(t *testing.T) {
+func TestTheJoinIsRecorded(t *testing.T) {
 	t.Parallel()
 	running := func(m *v1alpha1.Machine) machine.Report {
 		return machine.Report{Read: activitiestest.Read(m), Phase: "Running", Joined: true}
@@ -59,11 +59,11 @@ func TestFinishJoin(t *testing.T) {
 		t.Run("the tokens go: "+name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.Phase(phase))
 			w := activitiestest.NewWorld(t, m)
-			issue(w, m, "1", activitiestest.Soon())
-			issue(w, m, "2", activitiestest.Soon())
-			other := issue(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
+			issueToken(w, m, "1", activitiestest.Soon())
+			issueToken(w, m, "2", activitiestest.Soon())
+			other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
 			w.Forget()
-			version := activitiestest.Twice[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+			version := activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
 			assert.Equal(t, w.Machine("m").ResourceVersion, version)
 			assert.Equal(t, []string{other.Name}, w.Tokens())
 			assert.Equal(t, []string{"delete-collection secrets", "delete-collection secrets"}, w.Writes(), "one for each run")
@@ -72,21 +72,21 @@ func TestFinishJoin(t *testing.T) {
 	t.Run("no token is forgotten", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Phase(v1alpha1.MachineRunning))
 		w := activitiestest.NewWorld(t, m)
-		issue(w, m, "1", activitiestest.Soon())
+		issueToken(w, m, "1", activitiestest.Soon())
 		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
 		require.Error(t, err)
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
-		activitiestest.Twice[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
 		assert.Empty(t, w.Tokens())
 	})
 	t.Run("those of a machine that is gone go, too", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, activitiestest.Machine("other"))
-		issue(w, m, "1", activitiestest.Soon())
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
-		machinesGone(t, err)
+		issueToken(w, m, "1", activitiestest.Soon())
+		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+		assertObjectGone(t, err)
 		assert.Empty(t, w.Tokens())
 	})
 }
@@ -97,25 +97,33 @@ func TestReleaseMachine(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		m.Finalizers = append(m.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		activitiestest.Twice[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
 		assert.Equal(t, []string{activitiestest.Backup}, w.Machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m)},
+		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))
 		w.Settle()
-		_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
-		machinesGone(t, err)
+		_, err = activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m)},
+		)
+		assertObjectGone(t, err)
 	})
 	t.Run("never releases a machine that is to live, nor takes its tokens", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		token := issue(w, m, "1", activitiestest.Soon())
+		token := issueToken(w, m, "1", activitiestest.Soon())
 		w.Forget()
-		activitiestest.Twice[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		activitiestest.Twice[string](w, newActivities(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
 		assert.Empty(t, w.Writes())
@@ -123,13 +131,21 @@ func TestReleaseMachine(t *testing.T) {
 	t.Run("takes the tokens of a machine that never joined, before it goes", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
-		issue(w, m, "1", activitiestest.Soon())
-		issue(w, m, "2", activitiestest.Soon())
+		issueToken(w, m, "1", activitiestest.Soon())
+		issueToken(w, m, "2", activitiestest.Soon())
 		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m)},
+		)
 		require.Error(t, err)
 		assert.NotNil(t, w.Machine("m"), "nobody would take them afterwards")
-		_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		_, err = activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m)},
+		)
 		require.NoError(t, err)
 		assert.Empty(t, w.Tokens())
 		assert.Nil(t, w.Machine("m"))
@@ -138,18 +154,22 @@ func TestReleaseMachine(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		m.Status.JoinedAt = new(activitiestest.LongAgo)
 		w := activitiestest.NewWorld(t, m)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.Releasing{Read: activitiestest.Read(m)},
+		)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machines"}, w.Requests())
 	})
 	t.Run("in a hurry it leaves tokens to expire that it cannot take", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
-		issue(w, m, "1", activitiestest.Soon())
+		issueToken(w, m, "1", activitiestest.Soon())
 		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.Run[string](
 			w,
-			acts(w.Kube).ReleaseMachine,
+			newActivities(w.Kube).ReleaseMachine,
 			machine.Releasing{Read: activitiestest.Read(m), Hurry: true},
 		)
 		require.NoError(t, err)

@@ -24,9 +24,9 @@ import (
 	"millwright/observe/machine"
 )
 
-// SyncNode writes to the node of a machine what the machine's node template and its class want, our finalizer and the
-// machine's name. It writes nothing if the node has it all, does not exist, or its machine is being deleted. It returns
-// the version of the node to wait for; the map is empty when nothing was written. Running it twice writes once.
+// SyncNode writes the settings of the machine's node template and class, Millwright's finalizer and the machine's name
+// to the machine's node. SyncNode writes nothing if the node is in sync or missing, or if the machine is being deleted.
+// The result holds the node's resource version if the node was written. The activity is idempotent.
 func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	m, live, err := a.Kube.Machine(ctx, in)
@@ -36,7 +36,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOf(m) == "" {
 		return versions, nil
 	}
-	related, err := a.around(ctx, m, live)
+	related, err := a.readRelated(ctx, m, live)
 	if err != nil {
 		return nil, err
 	}
@@ -46,13 +46,13 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
-		if attempt == 0 && isNew(node, changes) {
-			err = a.markNew(ctx, m.Namespace, node, a.guarded(related.Set, node, changes), versions)
+		if attempt == 0 && isNewNode(node, changes) {
+			err = a.patchNewNode(ctx, m.Namespace, node, a.withAutoscalerGuard(related.Set, node, changes), versions)
 		} else {
-			err = a.writeIfStays(ctx, in.Ref, node, changes, versions)
+			err = a.writeIfMachineStays(ctx, in.Ref, node, changes, versions)
 		}
 		switch {
-		case err == nil, apierrors.IsNotFound(err): // deleted since it was read
+		case err == nil, apierrors.IsNotFound(err): // in sync, or the node was deleted since the read
 			return versions, nil
 		case !apierrors.IsConflict(err):
 			return nil, kube.WriteError(ctx, in.Ref, err)
@@ -61,18 +61,22 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.Read) (kube.MinVersio
 	return nil, kube.Contended(in.Ref)
 }
 
-// isNew reports whether no machine has written to a node yet, and only metadata are to be written. While a node joins,
-// others write to it several times a second. A patch of our metadata undoes none of these writes, but a write of the
-// list of taints or of the capacity might.
-func isNew(node *corev1.Node, changes nodesync.Changes) bool {
+// isNewNode reports whether no machine has written to a node yet, and only metadata must be written. While a node
+// joins, other controllers write it several times a second. A patch of Millwright's metadata reverts none of these
+// writes; an update of the taint list or the capacity might.
+func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.Empty() &&
 		changes.Capacity.Empty()
 }
 
-// guarded adds to the first changes on a node the annotations that keep the cluster autoscaler off it, while the
-// deployment of its machine is rolled out: otherwise the rollout would write them next. The rollout removes them when
-// it ends.
-func (a *Activities) guarded(set *v1alpha1.MachineSet, node *corev1.Node, changes nodesync.Changes) nodesync.Changes {
+// withAutoscalerGuard adds annotations to the first changes of a node while its deployment is rolled out: the
+// annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
+// rollout would need a second write. The rollout removes the annotations when it ends.
+func (a *Activities) withAutoscalerGuard(
+	set *v1alpha1.MachineSet,
+	node *corev1.Node,
+	changes nodesync.Changes,
+) nodesync.Changes {
 	_, wanted := changes.Annotations.Set[v1alpha1.AnnotationScaleDownDisabled]
 	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.Unguided ||
 		!a.isRolledOut(set) {
@@ -83,7 +87,7 @@ func (a *Activities) guarded(set *v1alpha1.MachineSet, node *corev1.Node, change
 	return changes
 }
 
-// isRolledOut reports whether the deployment of a set is being rolled out, by its status. The set may be nil.
+// isRolledOut reports whether the status of a set's deployment names a rollout. The set may be nil.
 func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
 	if set == nil || !machine.HasDeployment(set) {
 		return false
@@ -93,10 +97,11 @@ func (a *Activities) isRolledOut(set *v1alpha1.MachineSet) bool {
 	return found && d.UID == owner.UID && observedeployment.Named(d) != ""
 }
 
-// markNew makes the first changes on a node, whatever version it has now, and raises the versions. It returns a
-// conflict if the API server finds the patch invalid: the node is being deleted and can get no finalizer, or another
-// node has its name. If the reason is a value of the node template, the next write reports that.
-func (a *Activities) markNew(
+// patchNewNode makes the first changes on a node, regardless of the node's resource version, and raises the versions.
+// patchNewNode returns a conflict if the API server rejects the patch as invalid: a node that is being deleted accepts
+// no new finalizer, or another node has the same name. If a value of the node template is invalid, the next write
+// reports the invalid value.
+func (a *Activities) patchNewNode(
 	ctx context.Context,
 	namespace string,
 	seen *corev1.Node,
@@ -124,8 +129,8 @@ func (a *Activities) markNew(
 	return nil
 }
 
-// nodeToWrite returns the known node of a machine. If there was a conflict or no node is known, the cache was behind,
-// and it reads the node live. It returns nil when there is no node.
+// nodeToWrite returns the known node of a machine. After a conflict, or if no node is known, the node is read live,
+// because the cache is stale. The result is nil if there is no node.
 func (a *Activities) nodeToWrite(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -138,12 +143,13 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeIfStays makes changes on a node that still is as it was read. If they add our finalizer, it first reads the
-// machine live, and writes nothing if the machine is gone or being deleted: after a person has removed the machine's
-// finalizer by force, a finalizer on the node would stay until a sweep for orphans. The machine is read after the node:
-// if a person removes both finalizers later, the node has changed too, and the write conflicts. For a new node markNew
-// needs no such read: nobody has removed a finalizer from it.
-func (a *Activities) writeIfStays(
+// writeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add Millwright's
+// finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written. Reason: a person
+// may have removed the machine's finalizer by force; a new finalizer on the node would then stay until the next sweep
+// for orphans. The machine is read after the node: if a person removes both finalizers after the read, the node has
+// changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new node had no
+// finalizer before.
+func (a *Activities) writeIfMachineStays(
 	ctx context.Context,
 	ref kube.Ref,
 	node *corev1.Node,
@@ -159,8 +165,8 @@ func (a *Activities) writeIfStays(
 	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
-// writeNode makes changes on a node that still is as it was read, and raises the versions. The capacity is written
-// first, because the second write records what was applied.
+// writeNode makes changes on a node that is unchanged since it was read, and raises the versions. The capacity is
+// written first, because the second write records the applied template.
 func (a *Activities) writeNode(
 	ctx context.Context,
 	namespace string,
@@ -189,20 +195,20 @@ func (a *Activities) writeNode(
 	return nil
 }
 
-// withChanges returns a copy of a node with its metadata and taints changed.
+// withChanges returns a copy of a node with changed metadata and taints.
 func withChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
 	node = node.DeepCopy()
 	node.Labels = changes.Labels.Apply(node.Labels)
 	node.Annotations = changes.Annotations.Apply(node.Annotations)
-	node.Spec.Taints = tainted(node.Spec.Taints, changes.Taints)
+	node.Spec.Taints = editTaints(node.Spec.Taints, changes.Taints)
 	if changes.Finalizer {
 		node.Finalizers = append(node.Finalizers, v1alpha1.FinalizerNode)
 	}
 	return node
 }
 
-// tainted returns a list of taints after an edit. Unchanged taints keep their order and the time when they were added.
-func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
+// editTaints returns a list of taints after an edit. Unchanged taints keep their order and their TimeAdded.
+func editTaints(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	named := slices.Concat(edit.Remove, edit.Set)
 	result := slices.DeleteFunc(slices.Clone(list), func(t corev1.Taint) bool {
 		return slices.ContainsFunc(
@@ -216,17 +222,17 @@ func tainted(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	return result
 }
 
-// InPlaceMark is the condition InPlaceUpdate to write on a machine's node, as decide/inplace decided it.
+// InPlaceMark is the condition InPlaceUpdate that decide/inplace decided for a machine's node.
 type InPlaceMark struct {
 	Read    kube.Read
 	Reason  string
 	Message string
 }
 
-// MarkInPlace writes the progress of the in-place update of a machine's node. It writes nothing if the node says so
-// already, or this is not the next step any more: the update was called off, the agent was faster, or the node that
-// must be empty was uncordoned. It returns the version of the node to decide with; the map is empty when the machine
-// has no node for itself alone. Running it twice writes once.
+// MarkInPlace writes the progress of an in-place update into the condition InPlaceUpdate of the machine's node.
+// MarkInPlace writes nothing if the condition is up to date, or if Reason is no longer the next step: the update was
+// cancelled, the agent was faster, or the node to drain was uncordoned. The result holds the node's resource version;
+// the result is empty if the machine has no node, or shares its node with another machine. The activity is idempotent.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceNode(node)
@@ -239,7 +245,7 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 			return
 		}
 		others := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			// its status is always True: a new step needs a new time
+			// the condition's status is always True, so a new step gets a new condition with a new time
 			return c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason != in.Reason
 		})
 		c := Condition{Type: string(v1alpha1.NodeInPlaceUpdate), True: true, Reason: in.Reason, Message: in.Message}
@@ -247,24 +253,25 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 	}, "status")
 }
 
-// CordonNode keeps new pods off the node of a machine. It leaves alone an existing cordon, and a node whose in-place
-// update was called off or is held. It returns the version of the node to decide with; the map is empty when the
-// machine has no node for itself alone. Running it twice writes once.
+// CordonNode cordons the node of a machine. CordonNode keeps an existing cordon, and skips a node whose in-place update
+// was cancelled or is held. The result holds the node's resource version; the result is empty if the machine has no
+// node, or shares its node with another machine. The activity is idempotent.
 func (a *Activities) CordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	return a.Kube.Cordon(ctx, in, true)
 }
 
-// UncordonNode lets new pods onto the node of a machine that is not being deleted. It returns the same as CordonNode;
-// running it twice writes once.
+// UncordonNode uncordons the node of a machine, unless the machine is being deleted. The result holds the node's
+// resource version, as for CordonNode. The activity is idempotent.
 func (a *Activities) UncordonNode(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		node.Spec.Unschedulable = node.Spec.Unschedulable && m.DeletionTimestamp != nil
 	})
 }
 
-// AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. A node that has it
-// already keeps its reason. It returns the version of the node to decide with; the map is empty when the machine has no
-// node for itself alone, or this worker's cache does not know of the deletion yet. Running it twice writes once.
+// AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. An existing
+// condition with status True keeps its reason. The result holds the node's resource version; the result is empty if the
+// machine has no node, shares its node with another machine, or is not yet being deleted according to the cache. The
+// activity is idempotent.
 func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
@@ -279,7 +286,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 			Message: v1alpha1.MessageTerminatingScaleDown,
 		}
 		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsDue(m) || machine.IsGranted(m) {
-			// the phase may already be Terminating
+			// the phase may have changed from Failed to Terminating already
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
 		node.Status.Conditions = setCondition(node.Status.Conditions, c, metav1.NewTime(in.Stamp(ctx)).Rfc3339Copy())
@@ -290,9 +297,9 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.Read) (kub
 	return versions, nil
 }
 
-// deleteAttachments deletes the volume attachments of the node of an instance that is gone. Otherwise they would stay
-// for six minutes, or forever. It does not wait until they are gone. A deletion that the API server rejects is logged
-// and ignored. If the instance stays, deleteAttachments does nothing.
+// deleteAttachments deletes the VolumeAttachments of a node whose instance is gone, without waiting for the end of the
+// deletions. Kubernetes would keep the attachments for six minutes, or for ever. A deletion that the API server rejects
+// is logged and ignored. With InstanceStays, deleteAttachments does nothing.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil
@@ -306,7 +313,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		case kube.Unanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
-			// the API server was too busy
+			// the API server was too busy: Temporal retries
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
 			activity.GetLogger(ctx).
@@ -316,32 +323,34 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 	return nil
 }
 
-// NodeRemoval names the node of an instance that is gone, or that stays without its machine.
+// NodeRemoval names a Node to delete: its instance is gone, or the instance stays without its machine.
 type NodeRemoval struct {
 	Machine    kube.Ref
 	NodeName   string
-	ProviderID string // empty when none is known
-	// InstanceStays: the provider was not asked to delete the instance, so that it may still run and use its volumes.
+	ProviderID string // empty: unknown
+	// InstanceStays: the provider was not asked to delete the instance, so the instance may still run and use its volumes.
 	InstanceStays bool
 }
 
-// DeleteNode deletes the Node object of an instance that is gone. A node that does not exist is a success, and so is
-// one that belongs to another instance or machine by now: it is left alone. Only the version of the node that was
-// checked is deleted. The volume attachments of an instance that may still run stay: without them, a volume could be
-// attached to a second node while the instance writes to it. Kubernetes releases them when it considers that safe.
+// DeleteNode deletes the Node object of an instance that is gone. DeleteNode succeeds without a deletion if the node
+// does not exist, or belongs to another instance or machine. A precondition protects a node that changed after the
+// check. The VolumeAttachments of an instance that may still run stay: otherwise, Kubernetes could attach a volume to a
+// second node while the instance writes to the volume. Kubernetes removes these attachments when it considers the
+// removal safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
 		return nil
 	}
 	for attempt := range kube.MaxConflicts {
-		// Attachments are deleted before the precondition checks the node, so the node is read live when there are any.
-		node, err := a.lastNode(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0)
+		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore read
+		// live.
+		node, err := a.nodeOfRemoval(ctx, in, attempt > 0 || len(a.Kube.Cluster.AttachmentsOf(in.NodeName)) > 0)
 		switch {
 		case err != nil:
 			return err
 		case node != nil:
-			switch owner := a.Kube.Cluster.WhoseNode(a.removing(in), node); owner.Whose {
+			switch owner := a.Kube.Cluster.WhoseNode(a.machineOfRemoval(in), node); owner.Whose {
 			case ownership.Ours:
 			case ownership.InDoubt:
 				return kube.Conflict(in.Machine)
@@ -359,9 +368,9 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.Contended(in.Machine)
 }
 
-// removing returns the machine whose node is removed, from the cache if the machine is there. Otherwise the result has
-// no status, and so does not prove that the provider reported the node's name.
-func (a *Activities) removing(in NodeRemoval) *v1alpha1.Machine {
+// machineOfRemoval returns the machine whose node is removed, from the cache if it is there. If the cache lacks the
+// machine, the result has no status, and thus no proof that the provider reported the node's name.
+func (a *Activities) machineOfRemoval(in NodeRemoval) *v1alpha1.Machine {
 	removed := &v1alpha1.Machine{}
 	if m, found := a.Kube.Cluster.Machine(in.Machine.Key()); found && string(m.UID) == in.Machine.UID {
 		removed = m.DeepCopy()
@@ -371,9 +380,9 @@ func (a *Activities) removing(in NodeRemoval) *v1alpha1.Machine {
 	return removed
 }
 
-// lastNode returns a node from the cache, or from the API server if live is set or the cache has none; nil when it does
-// not exist.
-func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
+// nodeOfRemoval returns a node from the cache, or from the API server if live is set or the cache lacks the node. The
+// result is nil if the node does not exist.
+func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
 	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
 		return node, nil
 	}
@@ -387,7 +396,7 @@ func (a *Activities) lastNode(ctx context.Context, in NodeRemoval, live bool) (*
 	return node, nil
 }
 
-// removeNode removes our finalizer from a node and deletes it.
+// removeNode removes Millwright's finalizer from a node and deletes the node.
 func removeNode(ctx context.Context, nodes typedcorev1.NodeInterface, node *corev1.Node) error {
 	if list := kube.Without(node.Finalizers, v1alpha1.FinalizerNode); len(list) != len(node.Finalizers) {
 		node = node.DeepCopy()

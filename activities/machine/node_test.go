@@ -51,19 +51,19 @@ func TestDeleteNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
-			activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, row.in)
+			activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, row.in)
 			assert.Equal(t, row.deleted, w.Node() == nil)
 		})
 	}
 	t.Run("one that a copy names, too, and that has no mark", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, other(), activitiestest.Node(), activitiestest.Attached("a", "n"))
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteNode, removal)
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteNode, removal)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("a node that was deleted by hand", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Empty(t, w.Writes())
 	})
 }
@@ -78,7 +78,7 @@ func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 	)
 	_, err := activitiestest.Run[any](
 		w,
-		acts(w.Kube).DeleteNode,
+		newActivities(w.Kube).DeleteNode,
 		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"},
 	)
 	require.NoError(t, err)
@@ -113,11 +113,11 @@ func TestDeleteNodeThatWasReplacedMeanwhile(t *testing.T) {
 		require.NoError(t, tracker.Create(nodes, replacement, ""))
 	})
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
-	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+	activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Equal(t, "uid-new", string(w.Node().UID))
 }
 
-func TestDeleteNodeAgainWhenItsWriteMetAnother(t *testing.T) {
+func TestDeleteNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Going[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
@@ -134,7 +134,7 @@ func TestDeleteNodeAgainWhenItsWriteMetAnother(t *testing.T) {
 		func() { w.Edit(cache.Nodes, "n", activitiestest.Annotated("note", "new")) },
 	)
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
-	activitiestest.Twice[any](w, acts(w.Kube).DeleteNode, removal)
+	activitiestest.Twice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Nil(t, w.Node())
 	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.Writes())
 }

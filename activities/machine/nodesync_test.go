@@ -18,22 +18,22 @@ import (
 	"millwright/observe/cache"
 )
 
-const dongle = "example.com/dongle" // a resource that only a class can give a node
+const dongleResource = "example.com/dongle" // a resource that a node has only if its class defines it
 
-// templated gives a machine's node template one label, one annotation and one taint.
-func templated(m *v1alpha1.Machine) {
+// withNodeTemplate gives a machine's node template one label, one annotation and one taint.
+func withNodeTemplate(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 	m.Spec.NodeTemplateSpec.Annotations = map[string]string{"team": "shop"}
 	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
 }
 
-// dongles makes nodes of a class have two dongles.
-func dongles(c *v1alpha1.MachineClass) {
-	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{dongle: resource.MustParse("2")}}
+// withDongles gives the nodes of a class two dongles.
+func withDongles(c *v1alpha1.MachineClass) {
+	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{dongleResource: resource.MustParse("2")}}
 }
 
-// amounts returns a node's capacity as text.
-func amounts(n *corev1.Node) map[string]string {
+// capacityOf returns a node's capacity as text.
+func capacityOf(n *corev1.Node) map[string]string {
 	result := map[string]string{}
 	for name, q := range n.Status.Capacity {
 		result[string(name)] = q.String()
@@ -43,8 +43,8 @@ func amounts(n *corev1.Node) map[string]string {
 
 func TestSyncNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+	w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
 	before := w.Node()
 	n := activitiestest.SyncNode(w, activitiestest.Read(m))
 	assert.Equal(
@@ -71,7 +71,7 @@ func TestSyncNode(t *testing.T) {
 		n.Spec.Taints,
 		"those of others stay, and so does when they were added",
 	)
-	assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
+	assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, capacityOf(n))
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions)
 }
 
@@ -79,7 +79,7 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		template map[string]any
-		node     map[string]any // an edit by hand
+		node     map[string]any // a manual edit of the node
 		check    func(*testing.T, *corev1.Node)
 		writes   int
 	}{
@@ -123,9 +123,9 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived))
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 			require.NoError(t, err)
 			w.Edit(cache.Nodes, "n", row.node)
 			w.Wish(row.template)
@@ -142,30 +142,30 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 	t.Parallel()
 	both := []string{"patch nodes/status", "update nodes"}
 	for name, row := range map[string]struct {
-		template map[string]any // change of the class's node template
-		dongles  string         // of the node, meanwhile
+		template map[string]any // new virtualCapacity of the class
+		dongles  string         // the node's dongles before the next sync
 		capacity map[string]string
 		writes   []string
 	}{
-		"unchanged":           {nil, "2", map[string]string{"cpu": "4", dongle: "2"}, []string{}},
-		"changed":             {map[string]any{"virtualCapacity": map[string]any{dongle: "3"}}, "2", map[string]string{"cpu": "4", dongle: "3"}, both},
-		"added":               {map[string]any{"virtualCapacity": map[string]any{"example.com/key": "1"}}, "2", map[string]string{"cpu": "4", dongle: "2", "example.com/key": "1"}, both},
+		"unchanged":           {nil, "2", map[string]string{"cpu": "4", dongleResource: "2"}, []string{}},
+		"changed":             {map[string]any{"virtualCapacity": map[string]any{dongleResource: "3"}}, "2", map[string]string{"cpu": "4", dongleResource: "3"}, both},
+		"added":               {map[string]any{"virtualCapacity": map[string]any{"example.com/key": "1"}}, "2", map[string]string{"cpu": "4", dongleResource: "2", "example.com/key": "1"}, both},
 		"deleted":             {map[string]any{"virtualCapacity": nil}, "2", map[string]string{"cpu": "4"}, both},
-		"zeroed by a kubelet": {nil, "0", map[string]string{"cpu": "4", dongle: "2"}, both[:1]},
+		"zeroed by a kubelet": {nil, "0", map[string]string{"cpu": "4", dongleResource: "2"}, both[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.OnNode)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 			require.NoError(t, err)
 			n := w.Node()
-			n.Status.Capacity[dongle] = resource.MustParse(row.dongles)
+			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
 			_, err = w.Target.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
 			w.Settle()
 			w.Forget()
-			assert.Equal(t, row.capacity, amounts(activitiestest.SyncNode(w, activitiestest.Read(m))))
+			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.Read(m))))
 			assert.Equal(t, row.writes, w.Writes())
 		})
 	}
@@ -175,24 +175,24 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.MachineClass){
 		"never had one": func(*v1alpha1.MachineClass) {},
-		"lost it":       dongles,
+		"lost it":       withDongles,
 	} {
 		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.OnNode)
 				w := activitiestest.NewWorld(t, m, activitiestest.Class(change), activitiestest.Node(activitiestest.Lived))
-				before := amounts(activitiestest.SyncNode(w, how(m)))
+				before := capacityOf(activitiestest.SyncNode(w, how(m)))
 				w.Edit(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
 				w.Settle()
 				w.Forget()
-				assert.Equal(t, before, amounts(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
+				assert.Equal(t, before, capacityOf(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
 				assert.Empty(t, w.Writes())
 			})
 		}
 	}
 	t.Run("no class at all", func(t *testing.T) {
 		for way, how := range map[string]func(metav1.Object) kube.Read{"cached": activitiestest.Read, "live": activitiestest.Live} {
-			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.Lived))
 			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
 			assert.Equal(t, []string{"update nodes"}, w.Writes())
@@ -202,7 +202,7 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 
 func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated, func(m *v1alpha1.Machine) {
+	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate, func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
 	})
 	w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
@@ -217,16 +217,21 @@ func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-func TestSyncNodeLeavesItAlone(t *testing.T) {
+func TestSyncNodeWritesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
-	leaving := activitiestest.Machine("m", activitiestest.OnNode, templated, activitiestest.Going[*v1alpha1.Machine])
-	early := activitiestest.Machine("m", templated)
+	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+	leaving := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		withNodeTemplate,
+		activitiestest.Going[*v1alpha1.Machine],
+	)
+	early := activitiestest.Machine("m", withNodeTemplate)
 	for name, row := range map[string]struct {
 		in      kube.Read
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(dongles)}},
+		"the node is missing":                       {activitiestest.Read(m), []runtime.Object{m, activitiestest.Class(withDongles)}},
 		"the machine has no node yet":               {activitiestest.Read(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
 		"the machine is gone":                       {activitiestest.Read(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
 		"another machine has its name":              {kube.Read{Ref: activitiestest.Stranger(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
@@ -248,7 +253,7 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
 		for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
-			versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, in)
+			versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, in)
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 		}
@@ -276,14 +281,14 @@ func TestSyncNodeLeavesItAlone(t *testing.T) {
 	})
 }
 
-// A node that joins is written by its kubelet, by the controllers of its taints and by a cloud controller manager
-// within the same second.
+// While a node joins, its kubelet, the taint controllers and a cloud controller manager write the node within the same
+// second.
 func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
 		activitiestest.OnNode,
-		templated,
+		withNodeTemplate,
 		func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec.Spec.Taints = nil },
 	)
 	lived := func(n *corev1.Node) { n.UID = "uid-n" }
@@ -298,7 +303,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			"spec": map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 		})
 		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		require.NoError(t, err)
 		n := w.Node()
 		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
@@ -322,7 +327,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.Lived, lived))
 		defer w.Hold()()
 		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		require.NoError(t, err)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers)
 		assert.Equal(t, "web", w.Node().Labels["pool"])
@@ -337,7 +342,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			n.Finalizers = []string{v1alpha1.FinalizerNode}
 		}), ""))
 		before := w.Node()
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		require.NoError(t, err)
 		assert.Equal(t, before.Finalizers, w.Node().Finalizers)
 		assert.Equal(t, "uid-new", string(w.Node().UID))
@@ -348,10 +353,10 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 	t.Parallel()
 	const key = v1alpha1.AnnotationScaleDownDisabled
 	for name, row := range map[string]struct {
-		rolled   types.UID // the deployment whose rollout the status names
-		node     string    // what the node says itself
-		template string    // what the node template wants
-		off      bool      // rollouts keep the autoscaler off no node
+		rolled   types.UID // UID of the deployment whose rollout is named in the status
+		node     string    // the node's own annotation
+		template string    // the node template's annotation
+		off      bool      // rollouts are configured not to annotate nodes for the autoscaler
 		want     string
 		ours     bool
 	}{
@@ -385,14 +390,14 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 	}
 }
 
-// A person takes the finalizers of a machine and of its node, and the worker's cache does not have it yet.
+// A person has removed the finalizers of a machine and its node; the worker's cache still shows the finalizers.
 func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, templated, activitiestest.Bare)
+			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate, activitiestest.Bare)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
-				n.Labels = map[string]string{v1alpha1.LabelMachineName: "m"} // it had our finalizer
+				n.Labels = map[string]string{v1alpha1.LabelMachineName: "m"} // the node had Millwright's finalizer
 			}))
 			w.Hold()
 			force := func() {
@@ -407,7 +412,7 @@ func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 			} else {
 				force()
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 			require.NoError(t, err)
 			assert.NotContains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 		})

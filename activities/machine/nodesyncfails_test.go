@@ -20,11 +20,11 @@ import (
 
 func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(dongles),
+		activitiestest.Class(withDongles),
 		activitiestest.Node(activitiestest.Lived, func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
 			n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
@@ -37,7 +37,7 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	machineBefore, classBefore, nodeBefore := cachedMachine.DeepCopy(), cachedClass.DeepCopy(), cachedNode.DeepCopy()
 
 	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).Empty())
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.Writes())
 	again, _ := w.Cluster.Node("n")
@@ -49,7 +49,7 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Run("a cache that is behind costs one write in vain", func(t *testing.T) {
 		before := w.Node()
 		w.Forget()
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, []string{"patch nodes/status"}, w.Writes(), "a conflict: then the node is read live")
@@ -58,12 +58,12 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	release()
 }
 
-func TestSyncNodeMeetsAFasterWriter(t *testing.T) {
+func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]string{"of the capacity": "patch", "of the labels": "update"} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, templated)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+			m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
 			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
 				w.Edit(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
@@ -83,11 +83,11 @@ func TestSyncNodeMeetsAFasterWriter(t *testing.T) {
 				n.Spec.Taints,
 				"what the other one wrote is not lost",
 			)
-			assert.Equal(t, map[string]string{"cpu": "4", dongle: "2"}, amounts(n))
+			assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, capacityOf(n))
 		})
 	}
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+		m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 		activitiestest.Failing(
 			w.Target,
@@ -97,7 +97,7 @@ func TestSyncNodeMeetsAFasterWriter(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.Writes(), 3)
 	})
@@ -107,9 +107,9 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
-		m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+		m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 		t.Run("it goes "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
 			activitiestest.Failing(
 				w.Target,
 				verb,
@@ -118,12 +118,12 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
 		t.Run("another one takes its place "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node(activitiestest.Lived))
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.Lived))
 			activitiestest.Failing(w.Target, verb, "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
@@ -145,12 +145,12 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 
 func TestSyncNodeFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, templated)
+	m := activitiestest.Machine("m", activitiestest.OnNode, withNodeTemplate)
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil)
 	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 		activitiestest.Failing(w.Target, "update", "nodes", 1, invalid, nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for name, row := range map[string]struct {
@@ -164,19 +164,19 @@ func TestSyncNodeFails(t *testing.T) {
 		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.Read(m), false},
 	} {
 		t.Run("for now, "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(dongles), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
 			if row.ours {
 				activitiestest.Failing(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			} else {
 				activitiestest.Failing(w.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			}
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, row.in)
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, row.in)
 			require.ErrorContains(t, err, row.message)
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
 
 			n := activitiestest.SyncNode(w, row.in)
-			assert.Equal(t, map[string]string{dongle: "2"}, amounts(n))
+			assert.Equal(t, map[string]string{dongleResource: "2"}, capacityOf(n))
 			assert.Contains(t, n.Labels, "pool")
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"millwright/decide/attention"
 )
 
-// The whole life of a machine without a node template.
+// A machine without a node template passes through its whole life cycle.
 func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()
@@ -42,15 +42,19 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	}
 
 	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	activitiestest.Twice[string](w, acts(w.Kube).AddFinalizer, activitiestest.Read(m))
+	activitiestest.Twice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.Read(m))
 	w.Settle()
-	_, err := activitiestest.Run[machine.Begun](w, acts(w.Kube).RecordCreateIntent, begin(m))
+	_, err := activitiestest.Run[machine.CreateIntentResult](
+		w,
+		newActivities(w.Kube).RecordCreateIntent,
+		creationReport(m),
+	)
 	require.NoError(t, err)
 	w.Settle()
 	made := cloud(o.CreateInstance)
 	activitiestest.Twice[machine.Record](
 		w,
-		acts(w.Kube).RecordInstance,
+		newActivities(w.Kube).RecordInstance,
 		machine.Recorded{Read: activitiestest.Read(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
 	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: "Pending", NodeName: made.NodeName})
@@ -62,8 +66,8 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	require.NotNil(t, change)
 	assert.True(t, change.Joined)
 	reportMachine(w, machine.Report{Read: activitiestest.Read(m), Phase: change.Phase})
-	activitiestest.Twice[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	activitiestest.Twice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
+	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 	assert.Empty(t, activitiestest.Stored[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
 
@@ -77,10 +81,14 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	assert.Empty(t, o.Cloud.Instances())
 	activitiestest.Twice[any](
 		w,
-		acts(w.Kube).DeleteNode,
+		newActivities(w.Kube).DeleteNode,
 		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID},
 	)
-	_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+	_, err = activitiestest.Run[string](
+		w,
+		newActivities(w.Kube).ReleaseMachine,
+		machine.Releasing{Read: activitiestest.Read(m)},
+	)
 	require.NoError(t, err)
 	assert.Nil(t, w.Machine("m"))
 }

@@ -20,15 +20,16 @@ import (
 	observe "millwright/observe/machine"
 )
 
-// copied returns a copy of machine m in another namespace, as a test restore makes it: it names the same instance and node.
-func copied() *v1alpha1.Machine {
+// copiedMachine returns a copy of machine m in another namespace, as after a trial restore. The copy names the same
+// instance and node as m.
+func copiedMachine() *v1alpha1.Machine {
 	c := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried)
 	c.Namespace, c.UID = "restored", "uid-copy"
 	return c
 }
 
-// leaving returns machine m, which runs on node n and is being deleted.
-func leaving(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+// machineBeingDeleted returns machine m, which runs on node n and is being deleted.
+func machineBeingDeleted(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	return activitiestest.Machine("m", append([]func(*v1alpha1.Machine){
 		activitiestest.OnNode,
 		activitiestest.Tried,
@@ -49,57 +50,57 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 		others    []runtime.Object
 		stage     deletion.Stage
 		blockedBy []string
-		skipped   string // a part of the sentence
+		skipped   string // a substring of the reason
 	}{
-		"its own": {leaving(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.Drain, nil, ""},
+		"its own": {machineBeingDeleted(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.Drain, nil, ""},
 		"its own, by its mark, with a copy in another namespace": {
-			leaving(),
-			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(leaving())},
-			[]runtime.Object{copied()},
+			machineBeingDeleted(),
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(machineBeingDeleted())},
+			[]runtime.Object{copiedMachine()},
 			deletion.Drain, nil, "",
 		},
 		"a copy, and no mark": {
-			leaving(),
+			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n")},
-			[]runtime.Object{copied()},
+			[]runtime.Object{copiedMachine()},
 			deletion.Drain,
 			[]string{vocabulary.BlockedOwnership},
 			"",
 		},
 		"a copy, and a person who wants no drain": {
-			leaving(func(m *v1alpha1.Machine) {
+			machineBeingDeleted(func(m *v1alpha1.Machine) {
 				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "ann: it is empty"}
 			}),
 			[]func(*corev1.Node){id("fake:///n")},
-			[]runtime.Object{copied()},
+			[]runtime.Object{copiedMachine()},
 			deletion.Instance, nil, "ann: it is empty",
 		},
 		"as seen from the copy": {
-			leaving(),
-			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(copied())},
-			[]runtime.Object{copied()},
+			machineBeingDeleted(),
+			[]func(*corev1.Node){id("fake:///n"), activitiestest.MarkedBy(copiedMachine())},
+			[]runtime.Object{copiedMachine()},
 			deletion.Instance, nil, "restored/m",
 		},
 		"another machine's label": {
-			leaving(),
+			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n")},
 			[]runtime.Object{activitiestest.Machine("evil", label)},
 			deletion.Drain, nil, "",
 		},
 		"a provider ID without a scheme": {
-			leaving(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "i-0abc" }),
+			machineBeingDeleted(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "i-0abc" }),
 			[]func(*corev1.Node){id("i-0abc")},
 			nil,
 			deletion.Drain, nil, "",
 		},
 		"a control plane node, by a label alone": {
-			leaving(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.Instance, nil, "names no instance",
+			machineBeingDeleted(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.Instance, nil, "names no instance",
 		},
 		"a node without provider ID, by a label alone": {
-			leaving(untold), nil, nil, deletion.Drain, []string{vocabulary.BlockedOwnership}, "",
+			machineBeingDeleted(untold), nil, nil, deletion.Drain, []string{vocabulary.BlockedOwnership}, "",
 		},
 		"a reused name": {
-			leaving(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.Instance, nil, "is of instance fake:///new",
+			machineBeingDeleted(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.Instance, nil, "is of instance fake:///new",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,16 +118,16 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 	}
 }
 
-// A cloud that does not tell the names of nodes: the cache lacks a node that has joined a moment ago.
+// The cloud does not report node names, and the cache lacks a node that has just joined.
 func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
 	t.Parallel()
-	m := leaving(func(m *v1alpha1.Machine) {
+	m := machineBeingDeleted(func(m *v1alpha1.Machine) {
 		delete(m.Labels, v1alpha1.LabelNode)
 		m.Status.NodeName = ""
 	})
 	joined := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
 	for _, in := range []kube.Read{activitiestest.Read(m), activitiestest.Live(m)} {
-		d := activitiestest.DecideMachine(behind(t, m, joined), in)
+		d := activitiestest.DecideMachine(newWorldWithStaleCache(t, m, joined), in)
 		assert.Equal(t, attention.Name, d.Need, "first of all")
 		assert.Equal(t, "n", d.NodeFound)
 	}
@@ -135,18 +136,18 @@ func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	activitiestest.Failing(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
-	_, err := activitiestest.Run[machine.Decision](w, acts(w.Kube).DecideMachine, activitiestest.Read(m))
+	_, err := activitiestest.Run[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.Read(m))
 	require.ErrorContains(t, err, "no answer", "nothing is concluded")
 }
 
-// A copy that appears in the middle of a drain neither ends it nor makes the node look empty.
-func TestACopyInTheMiddleOfADrain(t *testing.T) {
+// A copy of the machine that appears during a drain neither ends the drain nor makes the node look empty.
+func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 	t.Parallel()
-	m := leaving(activitiestest.Phase(v1alpha1.MachineTerminating))
+	m := machineBeingDeleted(activitiestest.Phase(v1alpha1.MachineTerminating))
 	drains := func(w *activitiestest.World) *activitiesdrain.Activities {
 		return &activitiesdrain.Activities{Kube: w.Kube}
 	}
-	w := activitiestest.NewWorld(t, m, copied(), activitiestest.Class(),
+	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(),
 		activitiestest.Node(activitiestest.ProviderID("fake:///n")), activitiestest.Pod("a"))
 	_, err := activitiestest.Run[activitiesdrain.NodeLoad](w, drains(w).CordonAndCountPods, activitiestest.Read(m))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -157,19 +158,20 @@ func TestACopyInTheMiddleOfADrain(t *testing.T) {
 	assert.Empty(t, w.Writes())
 }
 
-// While it is in doubt whose a node is, nothing is written to it, and the machine says so.
+// While the ownership of a node is in doubt, nothing is written to the node, and the machine's status reports the
+// doubt.
 func TestANodeInDoubtIsNotWritten(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
-		"m", activitiestest.OnNode, activitiestest.Tried, activitiestest.Phase(v1alpha1.MachineRunning), templated)
+		"m", activitiestest.OnNode, activitiestest.Tried, activitiestest.Phase(v1alpha1.MachineRunning), withNodeTemplate)
 	node := activitiestest.Node(activitiestest.ProviderID("fake:///n"))
 	m.Status.Conditions = observe.CopiedConditions(node)
-	w := activitiestest.NewWorld(t, m, copied(), activitiestest.Class(), node)
+	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(), node)
 	d := activitiestest.DecideMachine(w, activitiestest.Read(m))
 	assert.Equal(t, attention.Sync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
-	versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncNode, activitiestest.Read(m))
+	versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.Read(m))
 	require.NoError(t, err)
 	assert.Empty(t, versions)
 	assert.Empty(t, w.Writes())

@@ -18,25 +18,25 @@ import (
 	"millwright/observe/machine"
 )
 
-// PreserveMachine writes to a machine and its node what is decided about the machine's preservation. It writes nothing
-// if both say so already, the machine is being deleted, or another machine names its node too. It returns the versions
-// to wait for; the map is empty when nothing was written. After an interruption, the next run continues. Running it
-// twice writes once.
+// PreserveMachine writes the decision about a machine's preservation to the machine and its node. PreserveMachine
+// writes nothing if the machine and its node are up to date, if the machine is being deleted, or if another machine
+// names the same node. The result holds the resource versions of the written objects. The activity is idempotent: a
+// repeated run continues after an interruption.
 func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	for range kube.MaxConflicts {
-		p, err := a.preservation(ctx, in)
+		p, err := a.decidePreservation(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		if p == nil || p.decision.Empty() {
 			return versions, nil
 		}
-		err = p.write(ctx, versions)
+		err = p.writeChanges(ctx, versions)
 		switch {
 		case err == nil:
 			return versions, nil
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // changed or deleted since: read again
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // changed or deleted: read live
 			in.Live = true
 		default:
 			return nil, kube.WriteError(ctx, in.Ref, err)
@@ -45,18 +45,19 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.Read) (kube.Mi
 	return nil, kube.Contended(in.Ref)
 }
 
-// preservation is the decision about a machine, with the objects as they were last read or written.
+// preservation is the decision about a machine, with the machine and node as last read or written.
 type preservation struct {
 	*Activities
 	machine  *v1alpha1.Machine
-	node     *corev1.Node // nil: it has none
+	node     *corev1.Node // nil: the machine has no node
 	now      time.Time
 	decision preserve.Decision
 }
 
-// preservation reads a machine and its node and decides; nil means that there is nothing to decide. The node is read
-// live, because a missing annotation ends a preservation, and an old cache must not cause that.
-func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservation, error) {
+// decidePreservation reads a machine and its node, and decides about the preservation; nil means that nothing must be
+// decided. The node is read live: a missing annotation ends a preservation, and a stale cache must not end the
+// preservation.
+func (a *Activities) decidePreservation(ctx context.Context, in kube.Read) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 		return nil, err
 	}
 	if node != nil && !a.Kube.Cluster.WhoseNode(m, node).Is(ownership.Ours) {
-		return nil, nil // two machines that decided for one node would undo each other's writes
+		return nil, nil // two machines with one node would revert each other's writes
 	}
 	now := in.Time()
 	return &preservation{
@@ -78,12 +79,16 @@ func (a *Activities) preservation(ctx context.Context, in kube.Read) (*preservat
 	}, nil
 }
 
-// write makes the changes and raises the versions. The recorded end is written first and removed last: as long as it is
-// there, the next run knows that there is work to do.
-func (p *preservation) write(ctx context.Context, versions kube.MinVersions) error {
-	steps := []func(context.Context, kube.MinVersions) error{p.writeExpiry, p.markNode, p.writeCondition, p.annotate}
+// writeChanges makes the changes and raises the versions. The recorded end is written first and removed last: while the
+// end is recorded, the next run knows that changes may be missing.
+func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
+	steps := []func(context.Context, kube.MinVersions) error{
+		p.writeExpiry, p.writeNodeMarks, p.writeCondition, p.writeMachineAnnotations,
+	}
 	if !p.decision.Preserve {
-		steps = []func(context.Context, kube.MinVersions) error{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}
+		steps = []func(context.Context, kube.MinVersions) error{
+			p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations, p.writeExpiry,
+		}
 	}
 	for _, step := range steps {
 		if err := step(ctx, versions); err != nil {
@@ -93,8 +98,8 @@ func (p *preservation) write(ctx context.Context, versions kube.MinVersions) err
 	return nil
 }
 
-// writeExpiry writes the end of preservation and nothing else of the status. The phase did not change, so its time must
-// not change, nor any timeout that counts from it.
+// writeExpiry writes only the end of preservation into the status. The phase's time must not change, because timeouts
+// count from it.
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.StatusChange {
 		return nil
@@ -116,8 +121,8 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	return nil
 }
 
-// markNode writes the annotations and the taint of the node.
-func (p *preservation) markNode(ctx context.Context, versions kube.MinVersions) error {
+// writeNodeMarks writes the annotations and the taint of the node.
+func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVersions) error {
 	changes := p.decision.Node
 	changes.Condition = nil
 	if changes.Empty() {
@@ -163,14 +168,14 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	versions.Raise(cache.Nodes, node.ResourceVersion)
 	began := c.True && !cache.IsTrue(before, v1alpha1.NodePreserved)
 	if lost := !c.True && !p.decision.StatusChange; began || lost {
-		// if the recorded end is still there, writeExpiry records the event
+		// if the recorded end is still set, writeExpiry records the event
 		p.recordEvent()
 	}
 	return nil
 }
 
-// annotate writes the annotations of the machine.
-func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) error {
+// writeMachineAnnotations writes the annotations of the machine.
+func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kube.MinVersions) error {
 	edit := p.decision.Machine.Annotations
 	if edit.Empty() {
 		return nil
@@ -185,7 +190,7 @@ func (p *preservation) annotate(ctx context.Context, versions kube.MinVersions) 
 	return nil
 }
 
-// recordEvent records that preservation begins or ends, with the message of the node's condition.
+// recordEvent records the start or end of preservation as an event, with the message of the node's condition.
 func (p *preservation) recordEvent() {
 	reason := "PreservationStopped"
 	if p.decision.Preserve {

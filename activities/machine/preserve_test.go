@@ -22,21 +22,21 @@ const (
 	stopSentence    = "Machine is no longer preserved: "
 )
 
-// keepAt reads a machine so long after KeptFrom.
-func keepAt(m metav1.Object, since time.Duration) kube.Read {
+// readAfterKeptFrom returns a Read of a machine at KeptFrom plus the given duration.
+func readAfterKeptFrom(m metav1.Object, since time.Duration) kube.Read {
 	return kube.Read{Ref: activitiestest.Ref(m), At: activitiestest.KeptFrom.Add(since)}
 }
 
-func asks(value string) func(*v1alpha1.Machine) {
+func withPreserveAnnotation(value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-func nodeAsks(value string) func(*corev1.Node) {
+func withNodePreserveAnnotation(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// ill is a machine that failed a while ago; its times must not change.
-func ill(m *v1alpha1.Machine) {
+// failedLongAgo makes a machine that failed long ago; the times of its status must not change.
+func failedLongAgo(m *v1alpha1.Machine) {
 	since := metav1.Unix(1_700_000_000, 0)
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, LastUpdateTime: since}
 	m.Status.LastOperation = v1alpha1.LastOperation{
@@ -49,8 +49,8 @@ func ill(m *v1alpha1.Machine) {
 	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "False", LastTransitionTime: since}}
 }
 
-// cordoned is a node with a cordon, taints, annotations and conditions of others.
-func cordoned(n *corev1.Node) {
+// cordonedByOthers gives a node a cordon, taints, annotations and conditions of other controllers.
+func cordonedByOthers(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Spec.Unschedulable = true
 	n.Spec.Taints = []corev1.Taint{
@@ -67,14 +67,14 @@ func cordoned(n *corev1.Node) {
 	)
 }
 
-// preserveMachine preserves twice, and checks that the versions name what was written.
+// preserveMachine runs PreserveMachine twice, and checks that the returned versions are those of the written objects.
 func preserveMachine(w *activitiestest.World, in kube.Read) {
 	w.T.Helper()
 	w.Settle()
 	w.Forget()
 	machineBefore, nodeBefore := w.Machine("m"), w.Node()
 	want := kube.MinVersions{}
-	versions := activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).PreserveMachine, in)
+	versions := activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
 	if m := w.Machine("m"); m != nil && m.ResourceVersion != machineBefore.ResourceVersion {
 		want[cache.Machines] = m.ResourceVersion
 	}
@@ -84,7 +84,7 @@ func preserveMachine(w *activitiestest.World, in kube.Read) {
 	assert.Equal(w.T, want, versions, "the versions to wait for")
 }
 
-// preservedCondition returns the condition Preserved of the node, empty when it has none.
+// preservedCondition returns the condition Preserved of the node; empty if the node has none.
 func preservedCondition(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodePreserved {
@@ -105,9 +105,14 @@ func preservedTaint(n *corev1.Node) *corev1.Taint {
 
 func TestPreserveMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning), asks("now"))
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		activitiestest.Phase(v1alpha1.MachineRunning),
+		withPreserveAnnotation("now"),
+	)
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, keepAt(m, 0))
+	preserveMachine(w, readAfterKeptFrom(m, 0))
 	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.Writes())
 	assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 	assert.Equal(
@@ -124,27 +129,27 @@ func TestPreserveMachine(t *testing.T) {
 		Message:            runningSentence,
 		LastTransitionTime: began,
 	}, preservedCondition(w.Node()))
-	assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.Told())
+	assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.NewEvents())
 
 	t.Run("it fails: the end stays, the node is tainted, and nobody is told again", func(t *testing.T) {
 		w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed })
-		preserveMachine(w, keepAt(m, time.Hour))
+		preserveMachine(w, readAfterKeptFrom(m, time.Hour))
 		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.Writes())
 		assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.NotNil(t, preservedTaint(w.Node()))
 		assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
 		assert.Equal(t, began, preservedCondition(w.Node()).LastTransitionTime, "it was True before")
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("it recovers: the taint goes, the rest stays", func(t *testing.T) {
 		w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
-		preserveMachine(w, keepAt(m, 2*time.Hour))
+		preserveMachine(w, readAfterKeptFrom(m, 2*time.Hour))
 		assert.Nil(t, preservedTaint(w.Node()))
 		assert.Equal(t, runningSentence, preservedCondition(w.Node()).Message)
 		assert.Contains(t, w.Node().Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	})
 	t.Run("its time is over: all of it goes", func(t *testing.T) {
-		preserveMachine(w, keepAt(m, v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout))
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Empty(t, w.Node().Annotations)
@@ -155,23 +160,23 @@ func TestPreserveMachine(t *testing.T) {
 			Message:            stopSentence + "its time is over.",
 			LastTransitionTime: activitiestest.KeptUntil,
 		}, preservedCondition(w.Node()))
-		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.Told())
+		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.NewEvents())
 	})
 	t.Run("it is asked for again: it begins anew", func(t *testing.T) {
 		w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "now"))
-		preserveMachine(w, keepAt(m, 2*v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readAfterKeptFrom(m, 2*v1alpha1.DefaultPreserveTimeout))
 		again := "Machine preserved until 2100-03-13T12:00:00Z."
 		assert.Equal(t, again, preservedCondition(w.Node()).Message)
-		assert.Equal(t, []string{"Normal Preserved " + again}, w.Told())
+		assert.Equal(t, []string{"Normal Preserved " + again}, w.NewEvents())
 	})
 }
 
 func TestPreserveAFailedMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("when-failed"), cordoned))
+	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("when-failed"), cordonedByOthers))
 	before := w.Node()
-	preserveMachine(w, keepAt(m, 0))
+	preserveMachine(w, readAfterKeptFrom(m, 0))
 	n := w.Node()
 	assert.Equal(t, []string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"}, w.Writes())
 	assert.True(t, n.Spec.Unschedulable, "a cordon by somebody else is left alone")
@@ -187,7 +192,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 		v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
 	}, n.Annotations)
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "when-failed"}, w.Machine("m").Annotations)
-	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.Told())
+	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.NewEvents())
 
 	t.Run("and stop", func(t *testing.T) {
 		w.Edit(
@@ -195,7 +200,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 			"n",
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}},
 		)
-		preserveMachine(w, keepAt(m, time.Hour))
+		preserveMachine(w, readAfterKeptFrom(m, time.Hour))
 		after := w.Node()
 		assert.True(t, after.Spec.Unschedulable)
 		assert.Equal(t, before.Spec.Taints, after.Spec.Taints)
@@ -203,13 +208,13 @@ func TestPreserveAFailedMachine(t *testing.T) {
 		assert.Equal(t, map[string]string{"mine": "1"}, after.Annotations)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.Told())
+		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.NewEvents())
 	})
 }
 
-func TestWhatAUserDisabledStays(t *testing.T) {
+func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, asks("now"))
+	m := activitiestest.Machine("m", activitiestest.OnNode, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(
 		t,
 		m,
@@ -221,42 +226,48 @@ func TestWhatAUserDisabledStays(t *testing.T) {
 		{"update machines/status", "patch nodes/status"},
 		{"patch machines", "update machines/status", "patch nodes/status"},
 	} {
-		preserveMachine(w, keepAt(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readAfterKeptFrom(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
 		assert.Equal(t, writes, w.Writes())
 		assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"}, w.Node().Annotations)
 	}
 }
 
-func TestPreservationMovesNoClock(t *testing.T) {
+func TestPreservationChangesNoTimes(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	want := w.Machine("m").Status
-	preserveMachine(w, keepAt(m, 0))
+	preserveMachine(w, readAfterKeptFrom(m, 0))
 	kept := w.Machine("m").Status
 	require.NotNil(t, kept.CurrentStatus.PreserveExpiryTime)
 	kept.CurrentStatus.PreserveExpiryTime = nil
 	assert.Equal(t, want, kept, "lastUpdateTime, the health clock and all else of the status")
 
-	preserveMachine(w, keepAt(m, v1alpha1.DefaultPreserveTimeout))
+	preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout))
 	assert.Equal(t, want, w.Machine("m").Status)
 }
 
-func TestAnEndThatIsOnRecordIsNotMoved(t *testing.T) {
+func TestARecordedEndOfPreservationStays(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("when-failed"), func(m *v1alpha1.Machine) {
-		m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil // written with the phase
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-			MachinePreserveTimeout: activitiestest.Duration(time.Minute),
-		}
-	})
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.OnNode,
+		failedLongAgo,
+		withPreserveAnnotation("when-failed"),
+		func(m *v1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.KeptUntil // written together with the phase
+			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+				MachinePreserveTimeout: activitiestest.Duration(time.Minute),
+			}
+		},
+	)
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, keepAt(m, time.Hour))
+	preserveMachine(w, readAfterKeptFrom(m, time.Hour))
 	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.Writes())
 	assert.Equal(
 		t,
 		[]string{"Normal Preserved " + failedSentence},
-		w.Told(),
+		w.NewEvents(),
 		"told when the node says so, whoever wrote the end",
 	)
 }

@@ -16,20 +16,20 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestPreserveMachineMeetsAFasterWriter(t *testing.T) {
+func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		at     activitiestest.Write
-		writes int // in all: a failed one, and one more if the taint has to be added again
+		writes int // number of writes: with one failed write, and a second taint write where needed
 	}{
-		"of the end":         {writeEnd, 5},
-		"of the marks":       {writeMarks, 5},
-		"of the condition":   {writeCondition, 6},
-		"of the annotations": {writeMachine, 6},
+		"of the end":         {endWrite, 5},
+		"of the marks":       {marksWrite, 5},
+		"of the condition":   {conditionWrite, 6},
+		"of the annotations": {annotationsWrite, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
+			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
 			w.Fail(row.at, 1, nil, func() {
 				w.Edit(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"annotations": map[string]any{"mine": "1"}},
@@ -37,49 +37,53 @@ func TestPreserveMachineMeetsAFasterWriter(t *testing.T) {
 				})
 				w.Edit(cache.Machines, "m", activitiestest.Annotated("mine", "1"))
 			})
-			preserveMachine(w, keepAt(m, 0))
+			preserveMachine(w, readAfterKeptFrom(m, 0))
 			assert.Len(t, w.Writes(), row.writes)
 			assert.Equal(t, "1", w.Node().Annotations["mine"], "what the other one wrote is not lost")
 			assert.Equal(t, "1", w.Machine("m").Annotations["mine"])
-			assert.Len(t, w.Told(), 1)
+			assert.Len(t, w.NewEvents(), 1)
 		})
 	}
 	t.Run("who changed the wish", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		w.Fail(
-			writeEnd,
+			endWrite,
 			1,
 			nil,
 			func() { w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationPreserve, "false")) },
 		)
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterKeptFrom(m, 0),
+		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, []string{"update machines/status"}, w.Writes(), "in vain, and then there is nothing to do")
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(writeMarks, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		w.Fail(marksWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.Writes(), 4)
-		assert.Equal(t, []string{"end"}, saying(w), "it is protected nevertheless")
+		assert.Equal(t, []string{"end"}, preservedPlaces(w), "it is protected nevertheless")
 	})
 }
 
 func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for name, at := range map[string]activitiestest.Write{"before the marks": writeMarks, "before the condition": writeCondition} {
-		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	for name, at := range map[string]activitiestest.Write{"before the marks": marksWrite, "before the condition": conditionWrite} {
+		m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.Fail(at, 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 			require.NoError(t, err)
 			assert.Equal(t, &activitiestest.KeptUntil, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 			assert.Nil(t, w.Node())
@@ -93,22 +97,32 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			preserveMachine(w, keepAt(m, 0))
+			preserveMachine(w, readAfterKeptFrom(m, 0))
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.NotNil(t, preservedTaint(w.Node()))
 			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
 		})
 	}
 	t.Run("the machine goes", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"), activitiestest.Bare[*v1alpha1.Machine])
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.OnNode,
+			failedLongAgo,
+			withPreserveAnnotation("now"),
+			activitiestest.Bare[*v1alpha1.Machine],
+		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(writeEnd, 1, nil, func() {
+		w.Fail(endWrite, 1, nil, func() {
 			require.NoError(
 				t,
 				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "m"),
 			)
 		})
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterKeptFrom(m, 0),
+		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 	})
@@ -116,37 +130,37 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 
 func TestPreserveMachineFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 	t.Run("for now, to read the node", func(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.Fail(activitiestest.Write{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 			require.ErrorContains(t, err, "get node n of machine m")
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
 			assert.Empty(t, w.Writes(), "a node that cannot be read is not a node without wishes")
-			preserveMachine(w, keepAt(m, 0))
+			preserveMachine(w, readAfterKeptFrom(m, 0))
 			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.Fail(writeMarks, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		w.Fail(marksWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for message, at := range map[string]activitiestest.Write{
-		"write end of preservation: no answer":           writeEnd,
-		"write annotations and taint of node: no answer": writeMarks,
-		"write condition of node: no answer":             writeCondition,
-		"write annotations of machine: no answer":        writeMachine,
+		"write end of preservation: no answer":           endWrite,
+		"write annotations and taint of node: no answer": marksWrite,
+		"write condition of node: no answer":             conditionWrite,
+		"write annotations of machine: no answer":        annotationsWrite,
 	} {
 		t.Run("for now: "+message, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
+			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
 			w.Fail(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 			require.ErrorContains(t, err, message)
 		})
 	}
@@ -154,26 +168,30 @@ func TestPreserveMachineFails(t *testing.T) {
 
 func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("false"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now"), cordoned))
+	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("false"))
+	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), cordonedByOthers))
 	release := w.Hold()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
 	cachedNode, _ := w.Cluster.Node("n")
 	machineBefore, nodeBefore := cachedMachine.DeepCopy(), cachedNode.DeepCopy()
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 	require.NoError(t, err)
 	assert.Len(t, w.Writes(), 4)
 	assert.Equal(t, machineBefore, cachedMachine)
 	assert.Equal(t, nodeBefore, cachedNode)
 
 	t.Run("and a cache that is behind tells nobody twice", func(t *testing.T) {
-		w.Told()
+		w.NewEvents()
 		before := w.Snapshot()
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+		versions, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterKeptFrom(m, 0),
+		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, before, w.Snapshot())
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 	release()
 }

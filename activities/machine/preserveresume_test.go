@@ -16,9 +16,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// saying tells which of the four places say that the machine is preserved: its end, the node's marks, the node's
-// condition and what the machine remembers.
-func saying(w *activitiestest.World) []string {
+// preservedPlaces returns the places that record the preservation: the end in the machine's status, the node's marks,
+// the node's condition, and the machine's annotation.
+func preservedPlaces(w *activitiestest.World) []string {
 	m, n := w.Machine("m"), w.Node()
 	places := []string{}
 	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
@@ -37,76 +37,76 @@ func saying(w *activitiestest.World) []string {
 }
 
 var (
-	writeEnd       = activitiestest.Write{Verb: "update", Resource: "machines", Ours: true}
-	writeMarks     = activitiestest.Write{Verb: "update", Resource: "nodes", Ours: false}
-	writeCondition = activitiestest.Write{Verb: "patch", Resource: "nodes", Ours: false}
-	writeMachine   = activitiestest.Write{Verb: "patch", Resource: "machines", Ours: true}
+	endWrite         = activitiestest.Write{Verb: "update", Resource: "machines", Ours: true}
+	marksWrite       = activitiestest.Write{Verb: "update", Resource: "nodes", Ours: false}
+	conditionWrite   = activitiestest.Write{Verb: "patch", Resource: "nodes", Ours: false}
+	annotationsWrite = activitiestest.Write{Verb: "patch", Resource: "machines", Ours: true}
 )
 
 func TestPreserveResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
-	for done, at := range []activitiestest.Write{writeEnd, writeMarks, writeCondition, writeMachine} {
+	for done, at := range []activitiestest.Write{endWrite, marksWrite, conditionWrite, annotationsWrite} {
 		t.Run(at.Verb+" "+at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
+			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
 			w.Fail(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, 0))
+			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterKeptFrom(m, 0))
 			require.ErrorContains(t, err, "no answer")
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
-			assert.Equal(t, all[:done], saying(w), "what comes before is done, what comes after is not")
+			assert.Equal(t, all[:done], preservedPlaces(w), "what comes before is done, what comes after is not")
 
-			preserveMachine(w, keepAt(m, time.Hour))
-			assert.Equal(t, all, saying(w))
+			preserveMachine(w, readAfterKeptFrom(m, time.Hour))
+			assert.Equal(t, all, preservedPlaces(w))
 			until := activitiestest.KeptUntil
 			if done == 0 {
-				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // it has just begun
+				until = metav1.NewTime(activitiestest.KeptUntil.Add(time.Hour)) // the preservation has just begun
 			}
 			assert.True(t, until.Equal(w.Machine("m").Status.CurrentStatus.PreserveExpiryTime))
 			assert.Contains(t, preservedCondition(w.Node()).Message, until.UTC().Format(time.RFC3339))
-			assert.Len(t, w.Told(), 1, "told once")
+			assert.Len(t, w.NewEvents(), 1, "told once")
 		})
 	}
 }
 
-func TestStopResumesAtEachStep(t *testing.T) {
+func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for i, row := range []struct {
 		at   activitiestest.Write
 		left []string
 	}{
-		{writeCondition, all},
-		{writeMarks, []string{"end", "marks", "machine"}},
-		{writeMachine, []string{"end", "machine"}},
-		{writeEnd, []string{"end"}},
+		{conditionWrite, all},
+		{marksWrite, []string{"end", "marks", "machine"}},
+		{annotationsWrite, []string{"end", "machine"}},
+		{endWrite, []string{"end"}},
 	} {
 		t.Run(row.at.Verb+" "+row.at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.OnNode, ill)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(nodeAsks("now")))
-			preserveMachine(w, keepAt(m, 0))
-			require.Equal(t, all, saying(w))
-			w.Told()
+			m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
+			preserveMachine(w, readAfterKeptFrom(m, 0))
+			require.Equal(t, all, preservedPlaces(w))
+			w.NewEvents()
 			w.Fail(row.at, 1, errors.New("no answer"), nil)
 			_, err := activitiestest.Run[kube.MinVersions](
 				w,
-				acts(w.Kube).PreserveMachine,
-				keepAt(m, v1alpha1.DefaultPreserveTimeout),
+				newActivities(w.Kube).PreserveMachine,
+				readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout),
 			)
 			require.ErrorContains(t, err, "no answer")
-			assert.Equal(t, row.left, saying(w))
-			assert.Empty(t, w.Told())
+			assert.Equal(t, row.left, preservedPlaces(w))
+			assert.Empty(t, w.NewEvents())
 
-			preserveMachine(w, keepAt(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
+			preserveMachine(w, readAfterKeptFrom(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
 			assert.Len(t, w.Writes(), 4-i)
-			assert.Empty(t, saying(w))
+			assert.Empty(t, preservedPlaces(w))
 			assert.Empty(t, w.Node().Annotations)
 			assert.Empty(t, w.Machine("m").Annotations)
 			assert.Equal(
 				t,
 				[]string{"Normal PreservationStopped " + stopSentence + "its time is over."},
-				w.Told(),
+				w.NewEvents(),
 				"told once, at the end",
 			)
 			assert.Equal(t, stopSentence+"its time is over.", preservedCondition(w.Node()).Message)
@@ -114,15 +114,15 @@ func TestStopResumesAtEachStep(t *testing.T) {
 	}
 }
 
-func TestAnEndThatAnotherControllerLost(t *testing.T) {
+func TestARecordedEndThatAnotherControllerRemoved(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.OnNode, ill, asks("now"))
+	m := activitiestest.Machine("m", activitiestest.OnNode, failedLongAgo, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, keepAt(m, 0))
-	w.Told()
+	preserveMachine(w, readAfterKeptFrom(m, 0))
+	w.NewEvents()
 	w.SetStatus(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
 	w.Edit(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
-	preserveMachine(w, keepAt(m, time.Hour))
-	assert.Empty(t, saying(w))
-	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.Told())
+	preserveMachine(w, readAfterKeptFrom(m, time.Hour))
+	assert.Empty(t, preservedPlaces(w))
+	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.NewEvents())
 }

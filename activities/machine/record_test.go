@@ -18,8 +18,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// recorded is the provider's answer about the new instance of a machine, with node n.
-func recorded(m *v1alpha1.Machine) machine.Recorded {
+// recordedInstance is the provider's result for the new instance of a machine, with node n.
+func recordedInstance(m *v1alpha1.Machine) machine.Recorded {
 	return machine.Recorded{Read: activitiestest.Read(m), ProviderID: "fake:///n", NodeName: "n"}
 }
 
@@ -28,7 +28,7 @@ func TestRecordInstance(t *testing.T) {
 	t.Run("names the instance and its node, with the default priority", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		now := w.Machine("m")
 		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
 		assert.Equal(t, map[string]string{"app": "web", "node": "n"}, now.Labels)
@@ -39,18 +39,18 @@ func TestRecordInstance(t *testing.T) {
 	t.Run("without a target there is no node to name", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		in := recorded(m)
+		in := recordedInstance(m)
 		in.NodeName = ""
-		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
 		assert.Equal(t, map[string]string{"app": "web"}, w.Machine("m").Labels)
 	})
 	t.Run("a node name that is longer than a label's value is in the status alone", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		in := recorded(m)
-		in.NodeName = strings.Repeat("a.", 126) + "a" // 253 bytes, the most that a Node may have
-		record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		in := recordedInstance(m)
+		in.NodeName = strings.Repeat("a.", 126) + "a" // 253 bytes, the longest name of a Node
+		record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
 		now := w.Machine("m")
 		assert.Equal(t, "fake:///n", now.Spec.ProviderID)
 		assert.NotContains(t, now.Labels, v1alpha1.LabelNode)
@@ -63,16 +63,16 @@ func TestRecordInstance(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OnNode)
 		m.Status.NodeName = "n"
 		w := activitiestest.NewWorld(t, m)
-		in := recorded(m)
+		in := recordedInstance(m)
 		in.NodeName = strings.Repeat("a", 64)
-		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, in)
+		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
 		assert.Equal(t, in.NodeName, cache.NodeNameOf(w.Machine("m")))
 	})
 	t.Run("keeps the priority that somebody gave it", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "1"}
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
 	})
 	t.Run("also one that the cache has not heard of", func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRecordInstance(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		release := w.Hold()
 		w.Edit(cache.Machines, "m", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "1"))
-		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		require.NoError(t, err)
 		release()
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
@@ -92,29 +92,29 @@ func TestRecordInstance(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.Hold()
 		w.Replace(m)
-		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
-		machinesGone(t, err)
+		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
+		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.Failing(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		require.Error(t, err)
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
-		activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
 	})
 }
 
-// registered makes a node one that registered so long before longAgo.
-func registered(before time.Duration) func(*corev1.Node) {
+// registeredBefore gives a node a creation time that is the given duration before LongAgo.
+func registeredBefore(before time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
 }
 
-func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
+func TestInstanceWhoseNodeNameIsInUse(t *testing.T) {
 	t.Parallel()
 	const belongs = "VM using old node obj: node n is of instance fake:///old, and not of fake:///n"
 	for name, row := range map[string]struct {
@@ -123,21 +123,21 @@ func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 		stale   string
 	}{
 		"there is no such node":                              {"m", nil, ""},
-		"it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
-		"so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registered(-time.Minute))}, belongs},
-		"it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registered(time.Hour))}, "VM using old node obj: node n is older than machine m"},
-		"it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registered(0))}, ""},
-		"the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registered(time.Hour))}, ""},
-		"it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(-time.Second))}, ""},
-		"the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registered(-time.Second))}, ""},
-		"it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registered(time.Minute))}, ""},
-		"it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registered(time.Minute))}, ""},
-		"another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registered(time.Hour))}, ""},
+		"it is the node of another instance":                 {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registeredBefore(-time.Minute))}, belongs},
+		"so it is, although it has the machine's name":       {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///old"), registeredBefore(-time.Minute))}, belongs},
+		"it does not say whose it is, and is older":          {"m", []runtime.Object{activitiestest.Node(registeredBefore(time.Hour))}, "VM using old node obj: node n is older than machine m"},
+		"it is as old as the machine":                        {"m", []runtime.Object{activitiestest.Node(registeredBefore(0))}, ""},
+		"the machine's own name makes it its own":            {"n", []runtime.Object{activitiestest.Node(registeredBefore(time.Hour))}, ""},
+		"it joined before the cloud had answered":            {"n", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registeredBefore(-time.Second))}, ""},
+		"the same under a name of the cloud's":               {"m", []runtime.Object{activitiestest.Node(registeredBefore(-time.Second))}, ""},
+		"it says that it is the instance: clocks may differ": {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///n"), registeredBefore(time.Minute))}, ""},
+		"it says so in another form: where, then which":      {"m", []runtime.Object{activitiestest.Node(activitiestest.ProviderID("fake:///zone-a/n"), registeredBefore(time.Minute))}, ""},
+		"another node, however old, is nothing to it":        {"m", []runtime.Object{activitiestest.Node(func(n *corev1.Node) { n.Name = "x" }, registeredBefore(time.Hour))}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(row.machine, func(m *v1alpha1.Machine) { m.CreationTimestamp = activitiestest.LongAgo })
 			w := activitiestest.NewWorld(t, append(row.nodes, m)...)
-			record := activitiestest.Twice[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+			record := activitiestest.Twice[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 			now := w.Machine(row.machine)
 			assert.Equal(t, machine.Record{Version: now.ResourceVersion, Stale: row.stale}, record)
 			if row.stale == "" {
@@ -156,7 +156,7 @@ func TestInstanceWhoseNodesNameIsTaken(t *testing.T) {
 			w.Create(activitiestest.Node(activitiestest.ProviderID("fake:///old")))
 			w.Settle()
 		})
-		record, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, recorded(m))
+		record, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, recordedInstance(m))
 		require.NoError(t, err)
 		assert.Equal(t, belongs, record.Stale)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)

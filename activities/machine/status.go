@@ -24,7 +24,7 @@ import (
 	"millwright/observe/machine"
 )
 
-// LastOperation is status.lastOperation, as users of MCM know it. Its lastUpdateTime is the time of the write.
+// LastOperation is status.lastOperation, as in MCM. The time of the write becomes lastUpdateTime.
 type LastOperation struct {
 	Type        string
 	State       string
@@ -40,45 +40,46 @@ type Condition struct {
 	Message string
 }
 
-// Report is what the status of a Machine should say. Every report also copies the node's conditions.
+// Report holds changes of a Machine's status. Every report also copies the node's conditions.
 type Report struct {
 	Read           kube.Read
 	Phase          string         // empty keeps the phase
-	Operation      *LastOperation // nil keeps it
-	Step           *kube.Step     // nil clears it: the machine is calm
-	Conditions     []Condition    // our own; those that are not named stay
-	LastKnownState string         // empty keeps it
-	NodeName       string         // as the provider told it; empty keeps it
-	Clock          *health.Clock  // nil keeps it
-	InstanceGone   bool           // the provider says that the instance is gone; false keeps what is recorded
-	// the creation waits for a person: its timeout does not count until a report says false
+	Operation      *LastOperation // nil keeps the last operation
+	Step           *kube.Step     // nil clears the current operation: the machine is idle
+	Conditions     []Condition    // Millwright's conditions; conditions that are not listed stay
+	LastKnownState string         // empty keeps the state
+	NodeName       string         // the name that the provider reported; empty keeps the name
+	Clock          *health.Clock  // nil keeps the health clock
+	InstanceGone   bool           // the provider reports that the instance is gone; false keeps the recorded value
+	// Stopped: the creation waits for a person. The creation timeout stops until a report has Stopped = false.
 	Stopped       bool
-	Addresses     []kube.Address    // of an instance without a node; nil keeps them
-	Joined        bool              // the node has joined: recorded once, and not if an annotation says it
-	PreserveUntil time.Time         // the machine fails, and is preserved until then; zero keeps what is recorded
-	Deletion      *DeletionProgress // nil keeps what is recorded
-	Drain         *StayingDrain     // of the node of a machine that is not being deleted; nil keeps what is recorded
-	Event         *kube.Event       // recorded if the status changed; nil: none
+	Addresses     []kube.Address    // addresses of an instance without a node; nil keeps the addresses
+	Joined        bool              // the node has joined; recorded once, unless an annotation already records the join
+	PreserveUntil time.Time         // end of the preservation of a failed machine; zero keeps the recorded end
+	Deletion      *DeletionProgress // nil keeps the recorded progress
+	Drain         *StayingDrain     // drain of a node whose machine is not being deleted; nil keeps the recorded drain
+	Event         *kube.Event       // recorded if the status changes; nil: no event
 
-	// this attempt to create the instance has no bootstrap token; for RecordCreateIntent alone
+	// WithoutToken: this attempt to create the instance has no bootstrap token. Only RecordCreateIntent reads
+	// WithoutToken.
 	WithoutToken bool `json:",omitzero"`
 
-	run string // ID of the run that is about to make a create call; set by RecordCreateIntent alone
+	runID string // ID of the run that will make a create call; set only by RecordCreateIntent
 }
 
-// ReportMachine writes the status of a Machine. It writes nothing if the status says all of it already, or if the
-// report is about the creation and the machine has left its creation. It returns what the status says then, or
-// ObjectGone.
+// ReportMachine writes the status of a Machine. ReportMachine writes nothing if the status is up to date, or if the
+// report is about the creation and the creation has already ended. The result is the status after the write. If the
+// machine is gone, ReportMachine fails with ObjectGone.
 func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.Reported, error) {
-	_, after, err := a.report(ctx, in)
+	_, after, err := a.writeReport(ctx, in)
 	if err != nil {
 		return kube.Reported{}, err
 	}
-	return reported(after), nil
+	return reportedStatus(after), nil
 }
 
-// reported returns what the status of a machine says.
-func reported(m *v1alpha1.Machine) kube.Reported {
+// reportedStatus returns the parts of a machine's status that a workflow needs after a report.
+func reportedStatus(m *v1alpha1.Machine) kube.Reported {
 	r := kube.Reported{Version: m.ResourceVersion}
 	if o := m.Status.CurrentOperation; o != nil {
 		r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
@@ -86,8 +87,8 @@ func reported(m *v1alpha1.Machine) kube.Reported {
 	return r
 }
 
-// report writes the status of a Machine and returns the machine before and after.
-func (a *Activities) report(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
+// writeReport writes the status of a Machine and returns the machine before and after the write.
+func (a *Activities) writeReport(ctx context.Context, in Report) (before, after *v1alpha1.Machine, err error) {
 	machines, stamp := a.Kube.Machines(in.Read.Ref.Namespace), in.Read.Stamp(ctx)
 	before, after, err = kube.WriteStatus(
 		ctx,
@@ -102,21 +103,21 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 			if err != nil {
 				return nil, nil, err
 			}
-			if overtaken(m, in) {
+			if isOvertaken(m, in) {
 				return m, m, nil
 			}
 			changed = m.DeepCopy()
 			changed.Status.NodeName = cmp.Or(in.NodeName, m.Status.NodeName)
-			node = a.named(changed, node)
+			node = a.reportedNode(changed, node)
 			applyReport(changed, node, in, stamp)
-			explained(changed, a.Kube.Cluster.ClassOf(m), stamp)
+			explainWait(changed, a.Kube.Cluster.ClassOf(m), stamp)
 			if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 				return m, m, nil
 			}
 			return m, changed, nil
 		},
 	)
-	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the refused status cannot say it
+	if refused, is := kube.Failure(err, kube.TypeRefused); is { // the refused status cannot contain the refusal
 		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
 			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
 		}
@@ -131,9 +132,9 @@ func (a *Activities) report(ctx context.Context, in Report) (before, after *v1al
 	return before, after, nil
 }
 
-// named returns the node that a machine names; nil if the node belongs to another machine or to none. If the node is
-// proven to be the machine's, named also puts the node's name into the machine's status.
-func (a *Activities) named(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
+// reportedNode returns the node that a machine names; nil if the node belongs to another machine or to no machine. If
+// the node provably belongs to the machine, reportedNode also puts the node's name into the machine's status.
+func (a *Activities) reportedNode(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil {
 		return nil
 	}
@@ -147,9 +148,9 @@ func (a *Activities) named(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node 
 	return node
 }
 
-// overtaken reports whether a machine has left its creation although the report says Pending: a worker that died after
-// an earlier attempt had written more than the workflow knows.
-func overtaken(m *v1alpha1.Machine, in Report) bool {
+// isOvertaken reports whether a report says Pending although the machine's creation has already ended. Cause: a worker
+// wrote a later status and died before the workflow received the result.
+func isOvertaken(m *v1alpha1.Machine, in Report) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
 		return false
@@ -158,8 +159,8 @@ func overtaken(m *v1alpha1.Machine, in Report) bool {
 	}
 }
 
-// applyReport changes the status as the report says. A time changes only with the value that it belongs to. No time is
-// before the creation timestamp of the machine: the API server's clock may be a little ahead of Temporal's.
+// applyReport changes the status according to the report. A time changes only together with its value. No time is
+// before the machine's creation timestamp, although the API server's clock may be slightly ahead of Temporal's clock.
 func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.Time) {
 	status, now := &m.Status, metav1.NewTime(phrase.Later(stamp, m.CreationTimestamp.Time))
 	if in.Phase != "" && string(status.CurrentStatus.Phase) != in.Phase {
@@ -171,7 +172,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
 		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
 	}
-	status.CreationIntent = creationIntent(m, in, now)
+	status.CreationIntent = nextCreationIntent(m, in, now)
 	if o := in.Operation; o != nil {
 		last := v1alpha1.LastOperation{
 			Description: o.Description, ErrorCode: o.ErrorCode,
@@ -189,30 +190,30 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	if in.Joined && !machine.IsJoinRecorded(m) {
 		status.JoinedAt = &now
 	}
-	status.CreationStopped = creationStopped(status.CreationStopped, in.Stopped, now)
-	status.Health = healthClock(status.Health, in, now)
-	status.Deletion = in.Deletion.applied(status.Deletion, now)
+	status.CreationStopped = nextCreationStopped(status.CreationStopped, in.Stopped, now)
+	status.Health = nextHealth(status.Health, in, now)
+	status.Deletion = in.Deletion.applyTo(status.Deletion, now)
 	if status.Deletion != nil {
 		status.Deletion.Queued = in.Step != nil && in.Step.Name == vocabulary.StepQueued
 	}
-	status.Drain = in.Drain.applied(status.Drain, now)
-	status.Addresses = addresses(status.Addresses, in.Addresses)
+	status.Drain = in.Drain.applyTo(status.Drain, now)
+	status.Addresses = sortedAddresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = kube.Operation(in.Step)
 	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKind(in.Conditions, m.Spec.Class), now)
 }
 
-// Reported returns a copy of a machine as it is after a report, for kinds that have no class. It does not copy the
-// conditions of the node.
+// Reported returns a copy of a machine after a report, for machines without a class. The conditions of the node are not
+// copied.
 func Reported(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
 	m = m.DeepCopy()
 	applyReport(m, nil, in, stamp)
-	explained(m, nil, stamp)
+	explainWait(m, nil, stamp)
 	return m
 }
 
-// explained adds to the status what the machine waits for: to the current operation, and as the condition Blocked while
-// the machine stands still. of is its class; nil: it has none.
-func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
+// explainWait writes into the current operation of a machine what the machine waits for. If the machine is blocked,
+// explainWait also writes the condition Blocked. class is the machine's class; nil: the machine has no class.
+func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
 	s.Conditions = slices.DeleteFunc(
 		s.Conditions,
@@ -221,7 +222,7 @@ func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	if operation == nil {
 		return
 	}
-	w := machine.Explained(m, of, now).WaitsFor()
+	w := machine.Explained(m, class, now).WaitsFor()
 	operation.WaitsFor, operation.BlockedBy = phrase.Message(w.Sentence(now)), w.Blockers
 	if w.Blocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
@@ -234,8 +235,8 @@ func explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) {
 	}
 }
 
-// withIgnoredKind returns the conditions of a report. If the reference to the class names a kind, which has no effect,
-// the message of the condition ClassReady says so, while it is true.
+// withIgnoredKind returns the conditions of a report. If the class reference names a kind, which has no effect, a true
+// condition ClassReady says that the kind is ignored.
 func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKind(class)
 	return list.Map(conditions, func(c Condition) Condition {
@@ -246,24 +247,25 @@ func withIgnoredKind(conditions []Condition, class v1alpha1.ClassSpec) []Conditi
 	})
 }
 
-// creationIntent records the first create call. If the first operation of a machine is written without one, it records
-// that there was none: from then on, an empty lastOperation.type cannot show it.
-func creationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
+// nextCreationIntent records the first create call. If a machine's first operation is written before any create call,
+// nextCreationIntent records an empty intent: later, an empty lastOperation.type can no longer prove that no create
+// call was made.
+func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
-	case in.run != "" && (was == nil || was.RunID == ""):
-		return &v1alpha1.CreationIntent{RunID: in.run, Time: &now, WithoutToken: in.WithoutToken}
-	case in.run != "" && was.WithoutToken && !in.WithoutToken: // the class needs a token by now
+	case in.runID != "" && (was == nil || was.RunID == ""):
+		return &v1alpha1.CreationIntent{RunID: in.runID, Time: &now, WithoutToken: in.WithoutToken}
+	case in.runID != "" && was.WithoutToken && !in.WithoutToken: // the class now needs a token
 		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
-	case was == nil && in.Operation != nil && neverTried(m):
+	case was == nil && in.Operation != nil && isNeverTried(m):
 		return &v1alpha1.CreationIntent{}
 	default:
 		return was
 	}
 }
 
-// creationStopped starts or ends an interval that does not count for the creation timeout.
-func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
+// nextCreationStopped starts or ends an interval that does not count for the creation timeout.
+func nextCreationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
 	s := v1alpha1.CreationStopped{}
 	if was != nil {
 		s = *was
@@ -280,7 +282,7 @@ func creationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Tim
 	return &s
 }
 
-func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
+func nextHealth(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
 	if in.Clock == nil && !in.InstanceGone {
 		return was
 	}
@@ -300,8 +302,8 @@ func healthClock(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alp
 	return &h
 }
 
-// addresses returns the addresses that the provider reported, sorted, each once.
-func addresses(was []corev1.NodeAddress, reported []kube.Address) []corev1.NodeAddress {
+// sortedAddresses returns the addresses that the provider reported, sorted and without duplicates.
+func sortedAddresses(was []corev1.NodeAddress, reported []kube.Address) []corev1.NodeAddress {
 	if reported == nil {
 		return was
 	}
@@ -315,8 +317,8 @@ func addresses(was []corev1.NodeAddress, reported []kube.Address) []corev1.NodeA
 	return slices.Compact(list)
 }
 
-// mergeConditions returns the node's conditions with their messages, followed by our own. Without a node, the last copy
-// stays.
+// mergeConditions returns the node's conditions with their messages, followed by Millwright's conditions. Without a
+// node, the previously copied conditions stay.
 func mergeConditions(
 	old []corev1.NodeCondition,
 	node *corev1.Node,
@@ -354,18 +356,18 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 	return list
 }
 
-// DeletionProgress is what a report says about a machine's deletion. The stage never goes back, and a result never
-// changes.
+// DeletionProgress holds a report's changes of a machine's deletion record. The stage never goes back, and a result
+// never changes.
 type DeletionProgress struct {
-	Stage deletion.Stage // that begins; empty keeps it
-	// how pods are removed from now on; empty keeps it. The first one starts the timeout of the drain
+	Stage deletion.Stage // stage that begins; empty keeps the stage
+	// Means is the new means of removing pods; empty keeps the means. The first Means starts the timeout of the drain.
 	Means      string
-	Result     string   // how the drain ended; empty keeps it
-	LeftBehind []string // pods that are still on the node
+	Result     string   // result of the drain; empty keeps the result
+	LeftBehind []string // pods that remain on the node
 }
 
-// applied returns the record after the report. A time changes only with the value that it belongs to.
-func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
+// applyTo returns the deletion record after the report. A time changes only together with its value.
+func (d *DeletionProgress) applyTo(was *v1alpha1.MachineDeletion, now metav1.Time) *v1alpha1.MachineDeletion {
 	if d == nil {
 		return was
 	}
@@ -383,12 +385,12 @@ func (d *DeletionProgress) applied(was *v1alpha1.MachineDeletion, now metav1.Tim
 	if record.Drain == nil {
 		record.Drain = &v1alpha1.MachineDrain{StartedAt: now}
 	}
-	recordProgress(record.Drain, d.Means, d.Result, d.LeftBehind, now)
+	recordDrainProgress(record.Drain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// recordProgress records the progress of a drain. A drain that has ended does not change.
-func recordProgress(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
+// recordDrainProgress records the progress of a drain. The record of a drain that has ended does not change.
+func recordDrainProgress(drain *v1alpha1.MachineDrain, means, result string, left []string, now metav1.Time) {
 	if drain.Result != "" {
 		return
 	}
@@ -398,7 +400,7 @@ func recordProgress(drain *v1alpha1.MachineDrain, means, result string, left []s
 	drain.Result, drain.LeftBehind = result, left
 }
 
-// StayingDrain is what a report says about the drain of a node whose machine is not being deleted. A new purpose or
+// StayingDrain holds a report's changes of the drain record of a machine that is not being deleted. A new purpose or
 // occasion starts a new record.
 type StayingDrain struct {
 	Purpose    attention.DrainPurpose
@@ -407,7 +409,7 @@ type StayingDrain struct {
 	LeftBehind []string
 }
 
-func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
+func (d *StayingDrain) applyTo(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
 	if d == nil {
 		return was
 	}
@@ -420,11 +422,11 @@ func (d *StayingDrain) applied(was *v1alpha1.StayingDrain, now metav1.Time) *v1a
 	if was != nil && was.Purpose == purpose && was.Occasion.Equal(&occasion) {
 		record = was.DeepCopy()
 	}
-	recordProgress(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
+	recordDrainProgress(&record.MachineDrain, d.Means, d.Result, d.LeftBehind, now)
 	return record
 }
 
-// DrainEnded returns how a drain ended by this write, and its duration; both are zero when none ended.
+// DrainEnded returns the result and duration of a drain that this write ended; both are zero if no drain ended.
 func DrainEnded(before, after *v1alpha1.Machine, now time.Time) (result string, took time.Duration) {
 	of := func(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 		switch s := m.Status; {

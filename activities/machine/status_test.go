@@ -16,10 +16,10 @@ import (
 	"millwright/decide/attention"
 )
 
-// reportMachine reports twice and returns the status afterwards.
+// reportMachine runs ReportMachine twice and returns the resulting status.
 func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
 	w.T.Helper()
-	reported := activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, in)
+	reported := activitiestest.Twice[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
 	m := w.Machine(in.Read.Ref.Name)
 	assert.Equal(w.T, m.ResourceVersion, reported.Version, "the version to wait for")
 	return m.Status
@@ -80,13 +80,13 @@ func TestReportMachine(t *testing.T) {
 	}, status.Conditions[1])
 
 	t.Run("people hear of it, once", func(t *testing.T) {
-		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.Told())
+		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.NewEvents())
 	})
 	assert.Equal(t, []string{"update machines/status"}, w.Writes())
 }
 
-// inUse returns a machine whose status was written long ago.
-func inUse() *v1alpha1.Machine {
+// runningMachine returns a running machine whose status was written long ago.
+func runningMachine() *v1alpha1.Machine {
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
 	m.Status.CurrentStatus.LastUpdateTime = activitiestest.LongAgo
 	m.Status.LastOperation = v1alpha1.LastOperation{
@@ -107,12 +107,12 @@ func inUse() *v1alpha1.Machine {
 	return m
 }
 
-func TestTimesOfAReportMoveOnlyWithWhatTheyStandFor(t *testing.T) {
+func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
 	t.Parallel()
 	same := machine.LastOperation{Type: "Create", State: "Successful", Description: "joined"}
 	for name, row := range map[string]struct {
 		report              machine.Report
-		phase, last, status bool // whether it moves
+		phase, last, status bool // whether the time of each part changes
 	}{
 		"the same again":                 {machine.Report{Phase: "Running", Operation: &same}, false, false, false},
 		"a step, and nothing else":       {machine.Report{Step: &kube.Step{Name: "x"}}, false, false, false},
@@ -122,7 +122,7 @@ func TestTimesOfAReportMoveOnlyWithWhatTheyStandFor(t *testing.T) {
 		"another status of a condition":  {machine.Report{Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "Internal"}}}, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := inUse()
+			m := runningMachine()
 			row.report.Read = activitiestest.Read(m)
 			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
 			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
@@ -137,9 +137,9 @@ func TestTimesOfAReportMoveOnlyWithWhatTheyStandFor(t *testing.T) {
 	}
 }
 
-func TestWhatAReportDoesNotNameStays(t *testing.T) {
+func TestFieldsThatAReportOmitsStay(t *testing.T) {
 	t.Parallel()
-	m := inUse()
+	m := runningMachine()
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
 	w := activitiestest.NewWorld(t, m)
 	status := reportMachine(w, machine.Report{
@@ -150,7 +150,7 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 	assert.Equal(t, "joined", status.LastOperation.Description)
 	assert.Len(t, status.Conditions, 1)
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
-	assert.Equal(t, []string{"Normal Calm all is well"}, w.Told())
+	assert.Equal(t, []string{"Normal Calm all is well"}, w.NewEvents())
 
 	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.Forget()
@@ -163,15 +163,15 @@ func TestWhatAReportDoesNotNameStays(t *testing.T) {
 			},
 		)
 		assert.Empty(t, w.Requests())
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 }
 
-func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
+func TestTheLastKnownStateOutlivesErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"Internal", "InvalidArgument", "ResourceExhausted", "Unavailable"} {
 		t.Run(code, func(t *testing.T) {
-			m := inUse()
+			m := runningMachine()
 			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
 				Read:      activitiestest.Read(m),
 				Phase:     "CrashLoopBackOff",
@@ -184,7 +184,7 @@ func TestWhatTheProviderMustRememberOutlivesErrors(t *testing.T) {
 
 func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	t.Parallel()
-	m := inUse()
+	m := runningMachine()
 	m.Status.Conditions = append(
 		m.Status.Conditions,
 		corev1.NodeCondition{Type: "Ready", Status: "True", Message: "old"},
@@ -218,7 +218,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		assert.True(t, status.Conditions[0].LastHeartbeatTime.IsZero())
 	})
 	t.Run("without its node the last copy stays", func(t *testing.T) {
-		alone := inUse()
+		alone := runningMachine()
 		alone.Status.Conditions = append(
 			alone.Status.Conditions,
 			corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"},
@@ -228,15 +228,19 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	})
 }
 
-func TestAnotherMessageAloneIsWorthAReport(t *testing.T) {
+func TestAChangedMessageAloneIsReported(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineRunning))
-	w := calm(t, m, activitiestest.Class())
+	w := newIdleWorld(t, m, activitiestest.Class())
 	n := w.Node()
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
 	w.Rewrite(n)
 	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
-	activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, machine.Report{Read: activitiestest.Read(m)})
+	activitiestest.Twice[kube.Reported](
+		w,
+		newActivities(w.Kube).ReportMachine,
+		machine.Report{Read: activitiestest.Read(m)},
+	)
 	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.Read(m)).Need)
 
 	n = w.Node()
@@ -282,7 +286,7 @@ func TestTimeoutActive(t *testing.T) {
 	}
 }
 
-func TestReportOfAMachineWhoseKindOfAClassHasNoEffect(t *testing.T) {
+func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
 	t.Parallel()
 	read := machine.Condition{
 		Type:    "ClassReady",
@@ -318,10 +322,10 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
 		_, err := activitiestest.Run[kube.Reported](
 			w,
-			acts(w.Kube).ReportMachine,
+			newActivities(w.Kube).ReportMachine,
 			machine.Report{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Machine("m"))}, Phase: "Failed"},
 		)
-		machinesGone(t, err)
+		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
 	t.Run("of which the cache has not heard", func(t *testing.T) {
@@ -331,11 +335,11 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		w.Replace(m)
 		_, err := activitiestest.Run[kube.Reported](
 			w,
-			acts(w.Kube).ReportMachine,
+			newActivities(w.Kube).ReportMachine,
 			machine.Report{Read: activitiestest.Read(m), Phase: "Failed", Event: &kube.Event{}},
 		)
-		machinesGone(t, err)
+		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
-		assert.Empty(t, w.Told())
+		assert.Empty(t, w.NewEvents())
 	})
 }

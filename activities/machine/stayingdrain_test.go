@@ -19,7 +19,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// selectedAt selects a node for an in-place update at that time.
+// selectedAt selects a node for an in-place update at the given time.
 func selectedAt(at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		activitiestest.IsChosen(n)
@@ -32,8 +32,12 @@ func selectedAt(at time.Time) func(*corev1.Node) {
 	}
 }
 
-// emptied records a drain of a machine's node, ended or not.
-func emptied(purpose v1alpha1.DrainPurpose, occasion time.Time, drain v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
+// withStayingDrain gives a machine the record of a drain of its node.
+func withStayingDrain(
+	purpose v1alpha1.DrainPurpose,
+	occasion time.Time,
+	drain v1alpha1.MachineDrain,
+) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Drain = &v1alpha1.StayingDrain{
 			Purpose:      purpose,
@@ -43,11 +47,11 @@ func emptied(purpose v1alpha1.DrainPurpose, occasion time.Time, drain v1alpha1.M
 	}
 }
 
-// keptUntilLater makes a machine one that has failed and is preserved.
-func keptUntilLater(until time.Time) func(*v1alpha1.Machine) {
+// failedAndPreserved makes a machine that has failed and is preserved until the given time.
+func failedAndPreserved(until time.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		ill(m)
-		asks("now")(m)
+		failedLongAgo(m)
+		withPreserveAnnotation("now")(m)
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(until).Rfc3339Copy())
 	}
 }
@@ -70,18 +74,18 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 		result  string
 	}{
 		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"its time is over":                       {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
-		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
+		"its time is over":                       {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
+		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
 		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
 		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.Marked(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
 		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){selectedAt(at), activitiestest.NotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"it is over":                             {[]func(*v1alpha1.Machine){running, emptied(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
+		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
 		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
 		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.Going[*v1alpha1.Machine]}, []func(*corev1.Node){selectedAt(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"it is preserved":                        {[]func(*v1alpha1.Machine){keptUntilLater(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){keptUntilLater(later), emptied(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"its preservation is over":               {[]func(*v1alpha1.Machine){keptUntilLater(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
-		"it has recovered":                       {[]func(*v1alpha1.Machine){keptUntilLater(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"it is preserved":                        {[]func(*v1alpha1.Machine){failedAndPreserved(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){failedAndPreserved(later), withStayingDrain(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"its preservation is over":               {[]func(*v1alpha1.Machine){failedAndPreserved(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"it has recovered":                       {[]func(*v1alpha1.Machine){failedAndPreserved(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.OnNode}, row.machine...)...)
@@ -107,7 +111,7 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
 		d.Purpose = what
 		in := machine.Report{Read: kube.Read{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
-		activitiestest.Twice[kube.Reported](w, acts(w.Kube).ReportMachine, in)
+		activitiestest.Twice[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
 		return w.Machine("m").Status.Drain
 	}
 	got := report(machine.StayingDrain{Means: "Evict"})
@@ -135,11 +139,15 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 		m := activitiestest.Machine(
 			"m",
 			activitiestest.OnNode,
-			keptUntilLater(until),
-			emptied(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
+			failedAndPreserved(until),
+			withStayingDrain(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).PreserveMachine, keepAt(m, time.Hour))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterKeptFrom(m, time.Hour),
+		)
 		require.NoError(t, err)
 		for _, c := range w.Node().Status.Conditions {
 			if c.Type == v1alpha1.NodePreserved {
@@ -163,8 +171,16 @@ func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
 		(&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain,
 		activitiesdrain.Holding{Read: activitiestest.Read(m), Why: "alice"},
 	)
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).UncordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})
+	activitiestest.Twice[kube.MinVersions](
+		w,
+		newActivities(w.Kube).UncordonNode,
+		kube.Read{Ref: activitiestest.Ref(m), Live: true},
+	)
 	assert.False(t, w.Node().Spec.Unschedulable)
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).CordonNode, kube.Read{Ref: activitiestest.Ref(m), Live: true})
+	activitiestest.Twice[kube.MinVersions](
+		w,
+		newActivities(w.Kube).CordonNode,
+		kube.Read{Ref: activitiestest.Ref(m), Live: true},
+	)
 	assert.False(t, w.Node().Spec.Unschedulable)
 }

@@ -25,12 +25,12 @@ import (
 // TokenRequest asks for the bootstrap token of one attempt to create an instance.
 type TokenRequest struct {
 	Read    kube.Read
-	Attempt string    // unique to the attempt
-	Expires time.Time // when the node must have joined
+	Attempt string    // unique ID of the attempt
+	Expires time.Time // deadline for the node to join
 }
 
-// IssueToken creates the bootstrap token of an attempt and returns where it is. Run again for the same attempt it
-// returns the same token.
+// IssueToken creates the bootstrap token of an attempt, and returns the reference of its Secret. A repeated call for
+// the same attempt returns the same token.
 func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.TokenRef, error) {
 	m, _, err := a.Kube.Machine(ctx, in.Read)
 	switch {
@@ -42,14 +42,14 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.Stamp(ctx))
 }
 
-// maxTokenNames is the largest number of names that are tried. There are 36^6 token IDs: one that is taken by chance is
-// rare, and ten in a row are a bug.
+// maxTokenNames is the largest number of names that are tried. 36^6 token IDs exist: one collision is rare, ten in a
+// row are a bug.
 const maxTokenNames = 10
 
-// issueToken creates the token with which one attempt to create a machine's instance joins, valid until expires. Run
-// again for the same attempt it finds the same Secret, and extends it if needed. A token is for one machine and one
-// attempt, and an expired one is never used again. The tokens of earlier attempts stay, because an interrupted attempt
-// may have created an instance that boots with one of them. RevokeTokens deletes them all.
+// issueToken creates a bootstrap token for one attempt to create a machine's instance, valid until expires. A repeated
+// call for the same attempt finds the same Secret, and extends it if needed. A token serves one machine and one
+// attempt, and an expired token is never reused. The tokens of earlier attempts stay, because an interrupted attempt
+// may have created an instance that boots with such a token. RevokeTokens deletes all tokens of the machine.
 func (a *Activities) issueToken(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -60,7 +60,7 @@ func (a *Activities) issueToken(
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
-	expires = expires.UTC().Truncate(time.Second) // as the Secret stores it, so that a second run finds no difference
+	expires = expires.UTC().Truncate(time.Second) // in the Secret's precision, so a repeated call finds no difference
 	if !now.Before(expires) {
 		return kube.TokenRef{}, kube.TokenGone(
 			fmt.Sprintf(
@@ -83,7 +83,7 @@ func (a *Activities) issueToken(
 		if !apierrors.IsAlreadyExists(err) {
 			return kube.TokenRef{}, kube.WithoutWords("create secret "+wanted.Name, err)
 		}
-		kept, err := keepToken(ctx, secrets, wanted, expires, now)
+		kept, err := reuseToken(ctx, secrets, wanted, expires, now)
 		if err != nil {
 			return kube.TokenRef{}, err
 		}
@@ -99,7 +99,7 @@ func (a *Activities) issueToken(
 	)
 }
 
-// newToken returns the Secret of a new token; n counts the names of this attempt that are taken.
+// newToken returns the Secret of a new token; n is the number of the attempt's names that are already in use.
 func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
 	id := tokenID(m.UID, attempt, n)
 	secret := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken}
@@ -121,28 +121,28 @@ func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expire
 	return secret
 }
 
-// The form of the public half of a token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+// Format of the public half of a bootstrap token. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
 const (
-	tokenLetters  = "abcdefghijklmnopqrstuvwxyz0123456789"
+	tokenAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	tokenIDLength = 6
 )
 
-// tokenID returns the public half of a token. It is derived from the machine's UID and the attempt, so that the same
-// attempt finds its token again.
+// tokenID returns the public half of a token. The ID is derived from the machine's UID and the attempt, so that the
+// same attempt finds its token again.
 func tokenID(uid types.UID, attempt string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
 	rest := binary.BigEndian.Uint64(sum[:])
 	id := make([]byte, tokenIDLength)
 	for i := range id {
-		id[i] = tokenLetters[rest%uint64(len(tokenLetters))]
-		rest /= uint64(len(tokenLetters))
+		id[i] = tokenAlphabet[rest%uint64(len(tokenAlphabet))]
+		rest /= uint64(len(tokenAlphabet))
 	}
 	return string(id)
 }
 
-// keepToken reports whether the existing Secret of the wanted name is a usable token of the same machine and attempt.
-// If it is, it is extended until expires.
-func keepToken(
+// reuseToken reports whether the existing Secret with the wanted name is a usable token of the same machine and
+// attempt. A reused token is extended until expires.
+func reuseToken(
 	ctx context.Context,
 	secrets corev1client.SecretInterface,
 	wanted *corev1.Secret,
@@ -168,8 +168,8 @@ func keepToken(
 	return true, nil
 }
 
-// RevokeTokens deletes every bootstrap token of a machine that has joined or is being deleted. Other machines' tokens
-// stay, and other objects with the machine's label too. Running it twice is harmless.
+// RevokeTokens deletes all bootstrap tokens of a machine that has joined or is being deleted. Tokens of other machines
+// stay, and so do other objects with the machine's label. The activity is idempotent.
 func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 	target := a.Kube.Cluster.Target(machine.Namespace)
 	if target == nil {

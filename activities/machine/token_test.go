@@ -22,10 +22,10 @@ import (
 	"millwright/observe/cache"
 )
 
-// issue creates or finds a token.
-func issue(w *activitiestest.World, m *v1alpha1.Machine, attempt string, expires time.Time) kube.TokenRef {
+// issueToken creates or finds a token.
+func issueToken(w *activitiestest.World, m *v1alpha1.Machine, attempt string, expires time.Time) kube.TokenRef {
 	w.T.Helper()
-	ref, err := machine.IssueToken(w.T.Context(), acts(w.Kube), m, attempt, expires)
+	ref, err := machine.IssueToken(w.T.Context(), newActivities(w.Kube), m, attempt, expires)
 	require.NoError(w.T, err)
 	require.Equal(w.T, activitiestest.KubeSystem, ref.Namespace)
 	return ref
@@ -44,7 +44,7 @@ func TestABootstrapToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t)
 			w.TokenGroups = row.groups
-			s := w.Token(issue(w, activitiestest.Machine("m"), "7", expires))
+			s := w.Token(issueToken(w, activitiestest.Machine("m"), "7", expires))
 			assert.Equal(t, corev1.SecretTypeBootstrapToken, s.Type)
 			assert.Equal(t, map[string]string{"machine.sapcloud.io/machine-uid": "uid-m"}, s.Labels)
 			assert.Equal(t, map[string]string{"machine.sapcloud.io/creation-attempt": "7"}, s.Annotations)
@@ -75,7 +75,7 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t)
 	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
-	a, b := issue(w, one, "1", activitiestest.Soon()), issue(w, other, "1", activitiestest.Soon())
+	a, b := issueToken(w, one, "1", activitiestest.Soon()), issueToken(w, other, "1", activitiestest.Soon())
 	assert.NotEqual(t, a.Name, b.Name, "names that end alike")
 	assert.NotEqual(t, w.Token(a).Data["token-secret"], w.Token(b).Data["token-secret"])
 
@@ -85,29 +85,30 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 
 	again := activitiestest.Machine("web-5f6d7-abcde")
 	again.UID = "uid-of-a-later-one"
-	assert.NotEqual(t, a.Name, issue(w, again, "1", activitiestest.Soon()).Name, "a new machine of the same name")
+	assert.NotEqual(t, a.Name, issueToken(w, again, "1", activitiestest.Soon()).Name, "a new machine of the same name")
 }
 
 func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	t.Parallel()
 	t.Run("a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		assert.NotNil(t, w.Token(issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())))
+		assert.NotNil(t, w.Token(issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())))
 	})
 	t.Run("the same attempt finds its token", func(t *testing.T) {
 		w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
-		first := issue(w, activitiestest.Machine("m"), "1", expires)
+		first := issueToken(w, activitiestest.Machine("m"), "1", expires)
 		before := w.Token(first)
 		w.Forget()
-		assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", expires))
+		assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", expires))
 		assert.Equal(t, before, w.Token(first))
 		assert.Equal(t, []string{"create secrets"}, w.Writes(), "which the API server did not take")
 		assert.Equal(t, []string{first.Name}, w.Tokens())
 	})
 	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
-		for n := range machine.MaxTokenNames + 2 { // earlier attempts occupy no names of later ones
-			got := issue(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
+		// the names of earlier attempts do not collide with those of later attempts
+		for n := range machine.MaxTokenNames + 2 {
+			got := issueToken(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.Soon())
 			names = append(names, got.Name)
 			halves[string(w.Token(got).Data["token-secret"])] = true
 		}
@@ -116,22 +117,22 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	})
 	t.Run("an expired token is not used again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		first := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+		first := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
 		w.Alter(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
 		expired := w.Token(first)
-		second := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+		second := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
 		assert.NotEqual(t, first.Name, second.Name)
 		assert.Equal(t, expired, w.Token(first))
 		assert.Equal(
 			t,
 			second,
-			issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()),
+			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon()),
 			"the one that took its place is found",
 		)
 	})
 	t.Run("none is made that has expired already", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", time.Now())
+		_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", time.Now())
 		require.ErrorContains(t, err, "of machine shop/m would have expired at")
 		assert.Empty(t, w.Tokens())
 	})
@@ -140,21 +141,21 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 func TestABootstrapTokenLivesLongEnough(t *testing.T) {
 	t.Parallel()
 	w, expires := activitiestest.NewWorld(t), activitiestest.Soon()
-	first := issue(w, activitiestest.Machine("m"), "1", expires)
+	first := issueToken(w, activitiestest.Machine("m"), "1", expires)
 	before := w.Token(first)
 
-	assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute)))
+	assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute)))
 	assert.Equal(t, before, w.Token(first), "it never lives shorter")
 
 	later := expires.Add(time.Minute)
 	activitiestest.Failing(w.Target, "patch", "secrets", 1, nil, func() {
 		w.Alter(first, "description", "changed meanwhile")
 	})
-	_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", later)
+	_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", later)
 	require.EqualError(t, err, "extend secret "+first.Name+": the API server answered 409 Conflict")
 	assert.Equal(t, before.Data["expiration"], w.Token(first).Data["expiration"], "only what was seen is changed")
 
-	assert.Equal(t, first, issue(w, activitiestest.Machine("m"), "1", later))
+	assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", later))
 	after := w.Token(first)
 	assert.Equal(t, later.UTC().Format(time.RFC3339), string(after.Data["expiration"]))
 	assert.Equal(t, before.Data["token-secret"], after.Data["token-secret"])
@@ -175,7 +176,7 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found := activitiestest.TokenSecret(change)
 			w := activitiestest.NewWorld(t, found.DeepCopy())
-			got := issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
+			got := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon())
 			assert.Equal(t, machine.TokenName("uid-m", "1", 1), got.Name)
 			assert.Equal(t, found, w.Token(kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: found.Name}))
 			assert.NotEqual(t, found.Data["token-secret"], w.Token(got).Data["token-secret"])
@@ -186,7 +187,7 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		assert.Equal(
 			t,
 			activitiestest.TokenSecret().Name,
-			issue(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name,
+			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.Soon()).Name,
 		)
 	})
 	t.Run("when all names are taken", func(t *testing.T) {
@@ -198,7 +199,13 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 			)
 		}
 		w := activitiestest.NewWorld(t, taken...)
-		_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", activitiestest.Soon())
+		_, err := machine.IssueToken(
+			t.Context(),
+			newActivities(w.Kube),
+			activitiestest.Machine("m"),
+			"1",
+			activitiestest.Soon(),
+		)
 		require.EqualError(t, err, "all 10 names for a bootstrap token of machine shop/m are taken")
 		assert.Len(t, w.Tokens(), len(taken))
 	})
@@ -217,9 +224,9 @@ func TestRevokeTokens(t *testing.T) {
 
 	t.Run("with one request", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		issue(w, m, "1", activitiestest.Soon())
+		issueToken(w, m, "1", activitiestest.Soon())
 		w.Forget()
-		_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"delete-collection secrets"}, w.Requests())
 		assert.Empty(t, w.Tokens())
@@ -227,9 +234,9 @@ func TestRevokeTokens(t *testing.T) {
 	t.Run("removes all of the machine's, and nothing else", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, opaque.DeepCopy(), foreign.DeepCopy(), elsewhere.DeepCopy())
 		for _, attempt := range []string{"1", "2", "3"} {
-			issue(w, m, attempt, activitiestest.Soon())
+			issueToken(w, m, attempt, activitiestest.Soon())
 		}
-		other := issue(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
+		other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.Soon())
 		w.Revoke(m)
 		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.Tokens())
 		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.Shop, Name: elsewhere.Name}))
@@ -237,7 +244,7 @@ func TestRevokeTokens(t *testing.T) {
 	t.Run("an API server that is away", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.TokenSecret())
 		activitiestest.Failing(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
 		require.ErrorContains(t, err, "away")
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
@@ -249,21 +256,21 @@ func TestRevokeTokens(t *testing.T) {
 func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	t.Parallel()
 	a := &kube.Kube{Cluster: &cache.Cluster{}}
-	got, err := machine.IssueToken(t.Context(), acts(a), activitiestest.Machine("m"), "1", activitiestest.Soon())
+	got, err := machine.IssueToken(t.Context(), newActivities(a), activitiestest.Machine("m"), "1", activitiestest.Soon())
 	require.NoError(t, err)
 	assert.Zero(t, got)
-	assert.NoError(t, acts(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
+	assert.NoError(t, newActivities(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
 }
 
-// An admission controller quotes the Secret that it rejects.
-func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
+// An admission webhook's error may contain the rejected Secret.
+func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"create", "patch"} {
 		t.Run(verb, func(t *testing.T) {
 			w := activitiestest.NewWorld(t)
 			expires := activitiestest.Soon()
 			if verb == "patch" {
-				issue(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute))
+				issueToken(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute))
 			}
 			quoted := ""
 			w.Target.PrependReactor(verb, "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -279,7 +286,7 @@ func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
 					errors.New("not allowed: "+quoted),
 				)
 			})
-			_, err := machine.IssueToken(t.Context(), acts(w.Kube), activitiestest.Machine("m"), "1", expires)
+			_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", expires)
 			require.Error(t, err)
 			require.Len(t, quoted, 16)
 			assert.NotContains(t, err.Error(), quoted)
@@ -288,7 +295,7 @@ func TestATokenThatCannotBeWrittenIsNotTold(t *testing.T) {
 	}
 }
 
-// A provider's worker says which user data has no place for a token.
+// The provider's worker reports which user data has no place for a token.
 func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
@@ -296,9 +303,9 @@ func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	before := activitiestest.DecideMachine(w, activitiestest.Read(m))
 	require.NotEmpty(t, before.Versions)
 	assert.True(t, before.Token, "before anybody has read the user data")
-	in := recorded(activitiestest.Machine("m"))
+	in := recordedInstance(activitiestest.Machine("m"))
 	in.Tokenless = before.Versions
-	_, err := activitiestest.Run[machine.Record](w, acts(w.Kube).RecordInstance, in)
+	_, err := activitiestest.Run[machine.Record](w, newActivities(w.Kube).RecordInstance, in)
 	require.NoError(t, err)
 	w.Settle()
 	w.Forget()
@@ -317,7 +324,7 @@ func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		attempts []bool // whether each is without a token
+		attempts []bool // for each attempt: WithoutToken
 		want     bool
 	}{
 		"no attempt had one":          {[]bool{true, true}, true},
@@ -328,9 +335,9 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
 			w := activitiestest.NewWorld(t, m)
 			for _, without := range row.attempts {
-				_, err := activitiestest.Run[machine.Begun](
+				_, err := activitiestest.Run[machine.CreateIntentResult](
 					w,
-					acts(w.Kube).RecordCreateIntent,
+					newActivities(w.Kube).RecordCreateIntent,
 					machine.Report{Read: activitiestest.Live(m), WithoutToken: without},
 				)
 				require.NoError(t, err)
@@ -341,9 +348,13 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 			assert.NotEmpty(t, intent.RunID, "the record of the create call stays")
 			w.Settle()
 			w.Forget()
-			_, err := activitiestest.Run[string](w, acts(w.Kube).FinishJoin, activitiestest.Read(m))
+			_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinishJoin, activitiestest.Read(m))
 			require.NoError(t, err)
-			_, err = activitiestest.Run[string](w, acts(w.Kube).ReleaseMachine, machine.Releasing{Read: activitiestest.Read(m)})
+			_, err = activitiestest.Run[string](
+				w,
+				newActivities(w.Kube).ReleaseMachine,
+				machine.Releasing{Read: activitiestest.Read(m)},
+			)
 			require.NoError(t, err)
 			want := []string{"delete-collection secrets", "delete-collection secrets", "patch machines"}
 			if row.want {

@@ -17,51 +17,57 @@ import (
 	"millwright/decide/drain"
 )
 
-// born gives a machine the age ago, by the clock of the servers.
-func born(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
+// createdByServerClock gives a machine an age by the clock of the servers.
+func createdByServerClock(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.Stamp(ago) }
 }
 
-// report writes a status on a worker, at the present time of the servers or so much later.
-func report(t *testing.T, w *activitiestest.World, k activitiestest.Worker, after time.Duration, in machine.Report) {
+// reportOnWorker writes a status on a worker, at the server's present time plus the given delay.
+func reportOnWorker(
+	t *testing.T,
+	w *activitiestest.World,
+	k activitiestest.Worker,
+	after time.Duration,
+	in machine.Report,
+) {
 	t.Helper()
 	in.Read = k.Read(w.Machine("m"))
 	in.Read.At = in.Read.At.Add(after)
-	_, err := activitiestest.RunOn[kube.Reported](w, k, acts(w.Kube).ReportMachine, in)
+	_, err := activitiestest.RunOn[kube.Reported](w, k, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	w.Settle()
 }
 
-// decides decides about the machine m at a time.
-func decides(w *activitiestest.World, when time.Time) machine.Decision {
+// decideAt decides about machine m at the given time.
+func decideAt(w *activitiestest.World, when time.Time) machine.Decision {
 	w.T.Helper()
-	return activitiestest.DecideMachine(w, at(w.Machine("m"), when))
+	return activitiestest.DecideMachine(w, readAt(w.Machine("m"), when))
 }
 
-// The clock of a creation stops at the workflow's time, even if the clock of the worker that writes this is wrong.
-func TestTheClockOfAWorkerDoesNotEndACreationThatStandsStill(t *testing.T) {
+// The creation timeout stops at the workflow's time, even if the clock of the writing worker is wrong.
+func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
 		server := k.Server()
-		m := activitiestest.Machine("m", born(k, 15*time.Minute))
+		m := activitiestest.Machine("m", createdByServerClock(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
-		report(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
+		reportOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
 		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.Rounding)
-		d := decides(w, server.Add(time.Hour))
+		d := decideAt(w, server.Add(time.Hour))
 		assert.False(t, activitiestest.Failed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding, "it has five minutes left")
 
-		report(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
-		d = decides(w, server.Add(time.Hour+4*time.Minute))
+		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
+		d = decideAt(w, server.Add(time.Hour+4*time.Minute))
 		assert.False(t, activitiestest.Failed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding)
-		assert.True(t, activitiestest.Failed(decides(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
+		assert.True(t, activitiestest.Failed(decideAt(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
 	})
 }
 
-// The timeouts of an in-place update and after a failed one count from the time of the phase.
+// The timeout of an in-place update, and the health timeout after a failed update, count from the time of the phase.
 func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Minute
@@ -72,7 +78,7 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 				"m",
 				activitiestest.OnNode,
 				activitiestest.Tried,
-				born(k, time.Hour),
+				createdByServerClock(k, time.Hour),
 				activitiestest.Phase("Running"),
 			)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -80,13 +86,13 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 				MachineHealthTimeout:        activitiestest.Duration(timeout),
 			}
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.IsChosen))
-			report(t, w, k, 0, machine.Report{Phase: phase})
+			reportOnWorker(t, w, k, 0, machine.Report{Phase: phase})
 
-			d := decides(w, server.Add(timeout-activitiestest.Rounding))
+			d := decideAt(w, server.Add(timeout-activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			assert.Nil(t, d.Health.Change, phase)
 			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, activitiestest.Rounding, phase)
-			d = decides(w, server.Add(timeout+activitiestest.Rounding))
+			d = decideAt(w, server.Add(timeout+activitiestest.Rounding))
 			require.NotNil(t, d.Health, phase)
 			require.NotNil(t, d.Health.Change, phase)
 			assert.Equal(t, over, d.Health.Change.Phase)
@@ -94,7 +100,7 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	})
 }
 
-// The timeout of a drain counts from the time at which its first evictions were put on record.
+// The drain timeout counts from the recorded time of the first evictions.
 func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Minute
@@ -102,16 +108,16 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
 				server := k.Server()
-				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, time.Hour))
+				m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, createdByServerClock(k, time.Hour))
 				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
 				if purpose == "" {
 					activitiestest.Going(m)
 				} else {
-					keptUntilLater(k.Server().Add(time.Hour))(m)
+					failedAndPreserved(k.Server().Add(time.Hour))(m)
 				}
 				w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 				step := func(after time.Duration) activitiesdrain.Decision {
-					in := activitiesdrain.Input{Read: at(w.Machine("m"), server.Add(after)), Purpose: purpose}
+					in := activitiesdrain.Input{Read: readAt(w.Machine("m"), server.Add(after)), Purpose: purpose}
 					d, err := activitiestest.RunOn[activitiesdrain.Decision](
 						w,
 						k,
@@ -125,7 +131,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 				if purpose != "" {
 					begins = machine.Report{Drain: &machine.StayingDrain{Purpose: step(0).Purpose, Means: "Evict"}}
 				}
-				report(t, w, k, 0, begins)
+				reportOnWorker(t, w, k, 0, begins)
 				w.Settle()
 
 				d := step(time.Second)
@@ -137,18 +143,18 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	}
 }
 
-// An API server that was restored may have forgotten the record of a create call: a machine that is not new is searched
-// for first.
+// A restored API server may have lost the record of a create call: the provider first searches for the instance of a
+// machine that is not new.
 func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
 			activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-				m := activitiestest.Machine("m", born(k, age))
+				m := activitiestest.Machine("m", createdByServerClock(k, age))
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
-				in := begin(m)
+				in := creationReport(m)
 				in.Read = k.Read(m)
-				begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
+				begun, err := activitiestest.RunOn[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
 				require.NoError(t, err)
 				assert.Equal(t, never, begun.NeverTried)
 			})
@@ -156,48 +162,50 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 	}
 }
 
-// A regular activity may be retried for hours: what it writes then is not as old as its workflow's question.
+// Temporal may retry a regular activity for hours: the status gets the time of the last attempt, not the time of the
+// workflow's decision.
 func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := activitiestest.Worker{Ahead: 10 * time.Minute}
-		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, born(k, 5*time.Hour))
+		m := activitiestest.Machine("m", activitiestest.OnNode, activitiestest.Tried, createdByServerClock(k, 5*time.Hour))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
-		report(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
+		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
 		assert.WithinDuration(t, k.Server(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, activitiestest.Rounding)
 
-		late := activitiestest.Machine("m", born(k, 3*time.Minute))
+		late := activitiestest.Machine("m", createdByServerClock(k, 3*time.Minute))
 		w = activitiestest.NewWorld(t, late, activitiestest.Class())
-		in := begin(late)
+		in := creationReport(late)
 		in.Read = kube.Read{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
-		begun, err := activitiestest.RunOn[machine.Begun](w, k, acts(w.Kube).RecordCreateIntent, in)
+		begun, err := activitiestest.RunOn[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
 		require.NoError(t, err)
 		assert.False(t, begun.NeverTried, "the machine is not new any more")
 	})
 }
 
-// The clocks of Temporal and of the API server differ a little: no time of a machine is before its creation.
+// The clocks of Temporal and the API server differ slightly: no time in a machine's status is before the machine's
+// creation.
 func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
-	in := machine.Report{Read: at(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
-	_, err := activitiestest.Local[kube.Reported](w, acts(w.Kube).ReportMachine, in)
+	in := machine.Report{Read: readAt(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
+	_, err := activitiestest.Local[kube.Reported](w, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	status := w.Machine("m").Status
 	assert.True(t, status.CurrentStatus.LastUpdateTime.Equal(&m.CreationTimestamp))
 	assert.True(t, status.CreationStopped.Since.Equal(&m.CreationTimestamp))
 }
 
-// A machine whose bootstrap token is refused before its time waits for the creation timeout, and fails.
+// A machine whose bootstrap token is refused before its deadline waits for the creation timeout, and then fails.
 func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
-		m := activitiestest.Machine("m", born(k, 15*time.Minute))
+		m := activitiestest.Machine("m", createdByServerClock(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		issue := func(expires time.Time) (kube.TokenRef, error) {
 			in := machine.TokenRequest{Read: k.Read(m), Attempt: "1", Expires: expires}
-			return activitiestest.RunOn[kube.TokenRef](w, k, acts(w.Kube).IssueToken, in)
+			return activitiestest.RunOn[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
 		}
 		first, err := issue(k.Server().Add(5 * time.Minute))
 		require.NoError(t, err)

@@ -5,4 +5,4 @@ import (
 	"millwright/activities/orphan"
 )
 
-func acts(k *kube.Kube) *orphan.Activities { return &orphan.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *orphan.Activities { return &orphan.Activities{Kube: k} }

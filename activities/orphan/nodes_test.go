@@ -17,8 +17,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// left is a node of this age whose machine is gone.
-func left(age time.Duration) func(*corev1.Node) {
+// orphanOfAge makes a node of this age whose machine is gone.
+func orphanOfAge(age time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 		n.Annotations = map[string]string{"team": "shop"}
@@ -32,74 +32,74 @@ func nodeSweep() orphan.NodeSweep {
 
 func TestMarkNodes(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(21*time.Minute)))
-	assert.Equal(t, 1, activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep()))
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(21*time.Minute)))
+	assert.Equal(t, 1, activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep()))
 	n := w.Node()
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationNotManaged: "1"}, n.Annotations)
 	assert.Equal(t, []string{activitiestest.Backup}, n.Finalizers)
 }
 
-func TestNodesThatAreLeftAlone(t *testing.T) {
+func TestNodesThatStayUnmarked(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
-		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(left(19 * time.Minute))},
-		"it has its machine": {activitiestest.Machine("m", activitiestest.OnNode), activitiestest.Node(left(time.Hour))},
-		"no machine at all":  {activitiestest.Node(left(time.Hour))},
+		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(19 * time.Minute))},
+		"it has its machine": {activitiestest.Machine("m", activitiestest.OnNode), activitiestest.Node(orphanOfAge(time.Hour))},
+		"no machine at all":  {activitiestest.Node(orphanOfAge(time.Hour))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			assert.Zero(t, activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep()))
+			assert.Zero(t, activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep()))
 			assert.Empty(t, w.Writes())
 		})
 	}
 }
 
-// A machine that is in no cache yet keeps its node.
-func TestTheAPIServerHasTheLastWord(t *testing.T) {
+// A node keeps its finalizer if its machine is on the API server but not yet in the cache.
+func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(time.Hour)))
 	w.Hold()
 	_, err := w.Machines.MachineV1alpha1().
 		Machines(activitiestest.Shop).
 		Create(t.Context(), activitiestest.Machine("late", activitiestest.OnNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.Forget()
-	marked, err := activitiestest.Run[int](w, acts(w.Kube).MarkNodes, nodeSweep())
+	marked, err := activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
 	require.NoError(t, err)
 	assert.Zero(t, marked)
 	assert.Equal(t, []string{"list machines"}, w.Requests())
 
 	activitiestest.Failing(w.Machines, "list", "machines", 1, errors.New("away"), nil)
-	_, err = activitiestest.Run[int](w, acts(w.Kube).MarkNodes, nodeSweep())
+	_, err = activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
 	require.ErrorContains(t, err, "away")
 	assert.Empty(t, w.Writes())
 }
 
-func TestANodeThatChangedMeanwhileIsLeftToTheNextSweep(t *testing.T) {
+func TestChangedNodeIsLeftToNextSweep(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(left(time.Hour)))
+	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(orphanOfAge(time.Hour)))
 	release := w.Hold()
 	w.Edit(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
-	marked, err := activitiestest.Run[int](w, acts(w.Kube).MarkNodes, nodeSweep())
+	marked, err := activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
 	require.NoError(t, err)
 	assert.Zero(t, marked)
 	release()
 	w.Settle()
-	marked, err = activitiestest.Run[int](w, acts(w.Kube).MarkNodes, nodeSweep())
+	marked, err = activitiestest.Run[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
 	require.NoError(t, err)
 	assert.Equal(t, 1, marked)
 }
 
 // The sync of a machine that claims a marked node removes the mark.
-func TestAMachineThatClaimsTheNodeUndoesIt(t *testing.T) {
+func TestClaimingMachineRemovesMark(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(
 		t,
 		activitiestest.Machine("other"),
-		activitiestest.Node(left(time.Hour)),
+		activitiestest.Node(orphanOfAge(time.Hour)),
 		activitiestest.Class(),
 	)
-	activitiestest.Twice[int](w, acts(w.Kube).MarkNodes, nodeSweep())
+	activitiestest.Twice[int](w, newActivities(w.Kube).MarkNodes, nodeSweep())
 	m, err := w.Machines.MachineV1alpha1().
 		Machines(activitiestest.Shop).
 		Create(t.Context(), activitiestest.Machine("m", activitiestest.OnNode), metav1.CreateOptions{})

@@ -1,4 +1,4 @@
-// Package orphan has the activities on clusters of a sweep for orphans: marking nodes without a Machine, and the report
+// Package orphan has the cluster activities of a sweep for orphans: marking nodes without a Machine, and reporting
 // about a class.
 package orphan
 
@@ -19,24 +19,25 @@ import (
 	observeorphan "millwright/observe/orphan"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of package orphan. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// NodeSweep names the namespace whose target is searched for nodes that no machine claims.
+// NodeSweep is the input of MarkNodes: the namespace whose target cluster is searched for nodes that no machine claims.
 type NodeSweep struct {
 	Namespace string
-	At        time.Time // the workflow's time
+	At        time.Time // the workflow's time of the sweep
 }
 
-// MarkNodes marks nodes that no machine claims and removes our finalizer from them: nothing else would remove it when
-// they are deleted. The sync of a machine that claims such a node later undoes both. A node that changed or was deleted
-// meanwhile is left to the next sweep. It returns how many nodes it wrote. Running it twice writes once.
+// MarkNodes marks nodes that no machine claims, and removes Millwright's finalizer from these nodes: nothing else would
+// remove the finalizer when such a node is deleted. If a machine claims a marked node later, the sync of the machine
+// removes the mark and restores the finalizer. A node that changed or was deleted after the read is left to the next
+// sweep. MarkNodes returns how many nodes it wrote. Running MarkNodes twice writes once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	nodes, facts, owners := observeorphan.NodesAndOwners(a.Kube.Cluster, in.Namespace)
 	if len(orphan.Unmanaged(in.At, facts, owners)) == 0 {
 		return 0, nil
 	}
-	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // a stale cache must not make it remove a finalizer
+	owners, err := observeorphan.LiveOwners(ctx, a.Kube.Cluster) // a stale cache must not cause the removal of a finalizer
 	if err != nil {
 		return 0, err
 	}
@@ -59,14 +60,14 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 // Report is the result of one sweep.
 type Report struct {
 	Class     kube.Ref
-	Collected []string // provider IDs
-	Held      string   // why nothing was deleted although there were candidates
+	Collected []string // provider IDs of deleted instances
+	Held      string   // why nothing was deleted although candidates exist
 	Failed    string   // why the sweep failed
 	Unclear   []string // instances that no sweep deletes
 }
 
-// ReportOrphans counts a sweep in the metrics, and reports it by events on the class. Running it twice counts twice and
-// repeats the events.
+// ReportOrphans counts a sweep in the metrics, and records events on the class. Running ReportOrphans twice counts
+// twice and repeats the events.
 func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 	a.Kube.Metrics.Swept(in.Class, in.result(), len(in.Collected))
 	class := &v1alpha1.MachineClass{
@@ -93,7 +94,7 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 	return nil
 }
 
-// result is the value of the metric's label result.
+// result returns the value of the metric's label result.
 func (r Report) result() string {
 	switch {
 	case r.Failed != "":

@@ -5,4 +5,4 @@ import (
 	"millwright/activities/request"
 )
 
-func acts(k *kube.Kube) *request.Activities { return &request.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *request.Activities { return &request.Activities{Kube: k} }

@@ -20,8 +20,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// numbered is a set of a deployment with a revision and a machine.
-func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
+// setWithRevision returns a set of a deployment with the given revision and one machine.
+func setWithRevision(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
 	s := activitiestest.Set(name, 1, activitiestest.OwnedBy[*v1alpha1.MachineSet](d), func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{
 			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
@@ -39,8 +39,8 @@ func numbered(d *v1alpha1.MachineDeployment, name, class, revision string) []run
 	}
 }
 
-// halfway is a deployment in a rollout from revision 1 to 2, which waits at its only step.
-func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
+// rolloutHalfway returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only step.
+func rolloutHalfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 		d.Status.Rollout = &v1alpha1.RolloutStatus{
@@ -48,15 +48,15 @@ func halfway(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDepl
 			Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
 		}
 	}}, change...)...)
-	objects := append([]runtime.Object{d}, numbered(d, "d-1", "former", "1")...)
-	return d, append(objects, numbered(d, "d-2", "small", "2")...)
+	objects := append([]runtime.Object{d}, setWithRevision(d, "d-1", "former", "1")...)
+	return d, append(objects, setWithRevision(d, "d-2", "small", "2")...)
 }
 
-func noted(key, value string) func(*v1alpha1.MachineDeployment) {
+func withAnnotation(key, value string) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
 }
 
-func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
+func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -83,7 +83,7 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 		{
 			"resume", func(d *v1alpha1.MachineDeployment) {
 				d.Spec.Paused = true
-				noted(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
+				withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
 			},
 			request.Order{Command: request.Resume, Actor: "ann"},
 			"ann requested resume; deployment shop/d is no longer paused, and the rollout of revision 2 of deployment shop/d is no longer held (former hold: bob: wait)",
@@ -110,7 +110,7 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 			},
 		},
 		{
-			"undo", noted(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
+			"undo", withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
 			request.Order{Command: request.Undo, Actor: "ann", Revision: new(int64(1))},
 			"ann requested undo (revision 1); deployment shop/d returns from revision 2 to revision 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
@@ -132,17 +132,17 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 			if c.as != nil {
 				change = append(change, c.as)
 			}
-			d, objects := halfway(change...)
+			d, objects := rolloutHalfway(change...)
 			w := activitiestest.NewWorld(t, objects...)
 			answer := activitiestest.Twice[activities.Answer](
 				w,
-				acts(w.Kube).ApplyRequest,
+				newActivities(w.Kube).ApplyRequest,
 				activitiestest.DeploymentRequest(d, c.order),
 			)
 			d = w.Deployment("d")
 			c.check(t, d)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
-			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.Told())
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
 			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
 			assert.True(t, answer.Applied)
 			assert.Equal(t, c.told, c.order.Summary()+"; "+answer.Message)
@@ -151,28 +151,28 @@ func TestRequestForADeploymentIsWrittenOnceAndTold(t *testing.T) {
 	}
 }
 
-// After a lost answer, an undo that was carried out must not be undone by its second run.
-func TestUndoThatIsCarriedOutIsNotUndoneWhenItIsAskedAgain(t *testing.T) {
+// If the answer of the first run is lost, the second run must not undo the undo.
+func TestARepeatedUndoIsNotUndone(t *testing.T) {
 	t.Parallel()
-	d, objects := halfway()
+	d, objects := rolloutHalfway()
 	w := activitiestest.NewWorld(t, objects...)
 	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo, Actor: "ann"})
-	_, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	_, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, w.Deployment("d").Spec.RollbackTo.Revision)
 	w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{
 		"rollbackTo": nil, "template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "former"}}},
 	}})
 	w.Edit(cache.Sets, "d-1", activitiestest.Annotated(v1alpha1.AnnotationRevision, "3"))
-	w.Told()
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	w.NewEvents()
+	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
 	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 
 	in.Order.Asked = in.Order.Asked.Add(time.Second)
-	_, err = activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	_, err = activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, w.Deployment("d").Spec.RollbackTo.Revision, "another one is another one")
 }
@@ -205,47 +205,48 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := halfway()
+			d, objects := rolloutHalfway()
 			w := activitiestest.NewWorld(t, objects...)
 			in := activitiestest.DeploymentRequest(d, c.order)
 			in.Unheard = c.unheard
-			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
 			assert.Empty(t, w.Writes())
-			assert.Equal(t, c.told, w.Told())
+			assert.Equal(t, c.told, w.NewEvents())
 		})
 	}
 }
 
 func TestRequestForADeploymentThatIsGone(t *testing.T) {
 	t.Parallel()
-	d, objects := halfway()
+	d, objects := rolloutHalfway()
 	w := activitiestest.NewWorld(t, objects...)
 	in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause})
 	in.Object, in.Unheard = activitiestest.Stranger(d), true
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/d is gone"}, answer)
 	assert.Empty(t, w.Writes())
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }
 
 func deploymentConflict() error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("changed"))
 }
 
-// Each write is for the deployment that was read. If it changed meanwhile, the request is decided again.
+// Each write requires the resource version that was read. If the deployment has changed since the read, the request is
+// decided again.
 func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
-	d, objects := halfway()
+	d, objects := rolloutHalfway()
 	w := activitiestest.NewWorld(t, objects...)
 	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
 		w.Edit(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
 	})
 	answer, err := activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.DeploymentRequest(d, request.Order{Command: request.Undo}),
 	)
 	require.NoError(t, err)
@@ -259,26 +260,26 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 
 func TestRequestForADeploymentThatMeetsTooManyConflicts(t *testing.T) {
 	t.Parallel()
-	d, objects := halfway()
+	d, objects := rolloutHalfway()
 	w := activitiestest.NewWorld(t, objects...)
 	activitiestest.Failing(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
 	_, err := activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause}),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 	assert.Len(t, w.Writes(), 3)
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }
 
-func TestRequestForADeploymentAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
+func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("no"))
 	for name, c := range map[string]struct {
 		verb, resource string
 		fails          error
-		answer         string // empty: it fails and is retried
+		answer         string // empty: the activity fails and is retried
 	}{
 		"it is away":                {"patch", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
 		"it does not say what is":   {"get", "machinedeployments", apierrors.NewServiceUnavailable("away"), ""},
@@ -288,34 +289,34 @@ func TestRequestForADeploymentAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := halfway()
+			d, objects := rolloutHalfway()
 			w := activitiestest.NewWorld(t, objects...)
 			activitiestest.Failing(w.Machines, c.verb, c.resource, 1, c.fails, nil)
 			in := activitiestest.DeploymentRequest(d, request.Order{Command: request.Pause, Actor: "ann"})
 			in.Unheard = true
-			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
-				assert.Empty(t, w.Told())
+				assert.Empty(t, w.NewEvents())
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
-			assert.Equal(t, []string{"Warning RequestRefused ann requested pause; refused: " + c.answer}, w.Told())
+			assert.Equal(t, []string{"Warning RequestRefused ann requested pause; refused: " + c.answer}, w.NewEvents())
 		})
 	}
 }
 
-// Everything is read live, because an old cache could cause a wrong refusal.
+// All objects are read live, because a stale cache could cause a wrong refusal.
 func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
-	d, objects := halfway()
+	d, objects := rolloutHalfway()
 	w := activitiestest.NewWorld(t, objects...)
 	w.Hold()
 	for _, o := range []request.Order{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {
 		answer, err := activitiestest.Run[activities.Answer](
 			w,
-			acts(w.Kube).ApplyRequest,
+			newActivities(w.Kube).ApplyRequest,
 			activitiestest.DeploymentRequest(d, o),
 		)
 		require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"millwright/decide/request"
 )
 
-func wished(key, value string) func(*v1alpha1.Machine) {
+func withMachineAnnotation(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		if m.Annotations == nil {
 			m.Annotations = map[string]string{}
@@ -27,9 +27,9 @@ func wished(key, value string) func(*v1alpha1.Machine) {
 	}
 }
 
-func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
+func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 	t.Parallel()
-	old := wished(v1alpha1.AnnotationHold, "bob: wait")
+	old := withMachineAnnotation(v1alpha1.AnnotationHold, "bob: wait")
 	for _, c := range []struct {
 		name  string
 		as    func(*v1alpha1.Machine)
@@ -81,7 +81,7 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 			`ann requested preserve: look; wrote node.machine.sapcloud.io/preserve: "now"`,
 		},
 		{
-			"unpreserve", wished(v1alpha1.AnnotationPreserve, "now"),
+			"unpreserve", withMachineAnnotation(v1alpha1.AnnotationPreserve, "now"),
 			request.Order{Command: request.Unpreserve, Actor: "ann"},
 			v1alpha1.AnnotationPreserve, "false",
 			`ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
@@ -96,11 +96,15 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 			w := activitiestest.NewWorld(t, m)
 			w.Settle()
 			w.Forget()
-			answer := activitiestest.Twice[activities.Answer](w, acts(w.Kube).ApplyRequest, activitiestest.Ordered(m, c.order))
+			answer := activitiestest.Twice[activities.Answer](
+				w,
+				newActivities(w.Kube).ApplyRequest,
+				activitiestest.Ordered(m, c.order),
+			)
 			value, there := w.Machine("m").Annotations[c.key]
 			assert.Equal(t, c.value, value)
 			assert.Equal(t, c.value != "", there)
-			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.Told())
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
 			assert.Equal(t, []string{"patch machines"}, w.Writes())
 			assert.True(t, answer.Applied)
 			assert.Contains(t, c.told, answer.Message)
@@ -109,25 +113,25 @@ func TestRequestForAMachineIsWrittenOnceAndTold(t *testing.T) {
 	}
 }
 
-// The effect of a request must not make the second run of its activity refuse it.
-func TestRequestForAMachineThatHasActedIsStillGivenWhenItIsAskedAgain(t *testing.T) {
+// The effect of the first run must not make the second run refuse the request.
+func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
 		activitiestest.OnNode,
 		activitiestest.Draining(time.Hour, drain.Evict),
-		wished(v1alpha1.AnnotationSkipDrain, "ann: empty"),
+		withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: empty"),
 	)
 	m.Status.Deletion.Drain.Result = vocabulary.DrainSkipped
 	w := activitiestest.NewWorld(t, m)
 	answer, err := activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.Ordered(m, request.Order{Command: request.Skip, Actor: "ann", Reason: "empty"}),
 	)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }
 
 func TestRequestForAMachineIsRefused(t *testing.T) {
@@ -162,11 +166,11 @@ func TestRequestForAMachineIsRefused(t *testing.T) {
 			w := activitiestest.NewWorld(t, m)
 			in := activitiestest.Ordered(m, c.order)
 			in.Unheard = c.unheard
-			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
 			assert.Empty(t, w.Writes())
-			assert.Equal(t, c.told, w.Told())
+			assert.Equal(t, c.told, w.NewEvents())
 		})
 	}
 }
@@ -177,14 +181,15 @@ func TestRequestForAMachineThatIsGone(t *testing.T) {
 	w := activitiestest.NewWorld(t, m)
 	in := activitiestest.Ordered(m, request.Order{Command: request.Preserve})
 	in.Object, in.Unheard = activitiestest.Stranger(m), true
-	answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+	answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/m is gone"}, answer)
 	assert.Empty(t, w.Writes())
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 }
 
-// Each write is for the machine that was read. If it changed meanwhile, the request is decided again.
+// Each write requires the resource version that was read. If the machine has changed since the read, the request is
+// decided again.
 func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
@@ -206,7 +211,7 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	)
 	answer, err := activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.Ordered(m, request.Order{Command: request.Skip, Reason: "gone"}),
 	)
 	require.NoError(t, err)
@@ -218,12 +223,12 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationSkipDrain)
 }
 
-func TestRequestForAMachineAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
+func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("no"))
 	for name, c := range map[string]struct {
 		fails  error
-		answer string // empty: it fails and is retried
+		answer string // empty: the activity fails and is retried
 	}{
 		"it is away":     {apierrors.NewServiceUnavailable("away"), ""},
 		"it will not do": {forbidden, forbidden.Error()},
@@ -235,20 +240,20 @@ func TestRequestForAMachineAndAnAPIServerThatDoesNotTakeIt(t *testing.T) {
 			activitiestest.Failing(w.Machines, "patch", "machines", 1, c.fails, nil)
 			in := activitiestest.Ordered(m, request.Order{Command: request.Preserve, Actor: "ann"})
 			in.Unheard = true
-			answer, err := activitiestest.Run[activities.Answer](w, acts(w.Kube).ApplyRequest, in)
+			answer, err := activitiestest.Run[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
-				assert.Empty(t, w.Told())
+				assert.Empty(t, w.NewEvents())
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
-			assert.Equal(t, []string{"Warning RequestRefused ann requested preserve; refused: " + c.answer}, w.Told())
+			assert.Equal(t, []string{"Warning RequestRefused ann requested preserve; refused: " + c.answer}, w.NewEvents())
 		})
 	}
 }
 
-// The machine is read live, because an old cache could cause a wrong refusal.
+// The machine is read live, because a stale cache could cause a wrong refusal.
 func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.Going[*v1alpha1.Machine])
@@ -256,14 +261,14 @@ func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	w.Hold()
 	_, err := activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.Ordered(m, request.Order{Command: request.Hold, Reason: "wait"}),
 	)
 	require.NoError(t, err)
 	require.Contains(t, w.Machine("m").Annotations, v1alpha1.AnnotationHold)
 	_, err = activitiestest.Run[activities.Answer](
 		w,
-		acts(w.Kube).ApplyRequest,
+		newActivities(w.Kube).ApplyRequest,
 		activitiestest.Ordered(m, request.Order{Command: request.Resume}),
 	)
 	require.NoError(t, err)

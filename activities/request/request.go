@@ -1,4 +1,4 @@
-// Package request has the activity that writes an operator request to its object.
+// Package request has the activity that writes an operator's request to its object.
 package request
 
 import (
@@ -17,51 +17,53 @@ import (
 	"millwright/observe/machine"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Reasons of the events on an object about an operator request.
+// Reasons of the events that record an operator's request on its object.
 const (
 	reasonRequestApplied = "RequestApplied"
 	reasonRequestRefused = "RequestRefused"
 )
 
-// Request is an operator request that came through Temporal.
+// Request is an operator's request that was sent through Temporal.
 type Request struct {
-	Kind    request.Kind // of the object
+	Kind    request.Kind // kind of the object
 	Object  kube.Ref
-	Order   request.Order // all times that it writes count from Asked
-	Unheard bool          // nobody receives the answer: a refusal is reported by an event of the object
+	Order   request.Order // the times in the written object count from Order.Asked
+	Unheard bool          // no caller receives the answer: an event on the object reports a refusal
 }
 
 // Answer is the result of a request.
 type Answer struct {
 	Applied bool
-	Message string // what was written, or why it was refused
-	Version string // resourceVersion to wait for; empty when it was refused
+	Message string // what was written, or the reason of the refusal
+	Version string // resourceVersion of the object; empty: the request was refused
 }
 
-// ApplyRequest writes a request to its object if the present state of the object allows it, and records an event with
-// who made it and why. A refusal is an answer and no error. Running it twice writes once and records one event.
+// ApplyRequest writes a request to its object if the state of the object allows the request, and records an event with
+// the operator's name and reason. A refused request returns an answer, not an error. The activity is idempotent: a
+// repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
-	if !a.Kube.Cluster.Ours(in.Object.Namespace) {
-		return Foreign(in.Object.Namespace), nil
+	if !a.Kube.Cluster.ActsOnMachines(in.Object.Namespace) {
+		return RefuseForeign(in.Object.Namespace), nil
 	}
 	return Apply(a.Kube, in, func(decide Decide) (string, error) {
-		return a.write(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
+		return a.writeRequest(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
 			return machine.RequestPatch(in.Kind, in.Order.Command, decide(object, facts))
 		})
 	})
 }
 
-// Foreign refuses a request for an object of a namespace that is not Millwright's.
-func Foreign(namespace string) Answer {
+// RefuseForeign refuses a request for an object in a namespace that Millwright does not reconcile.
+func RefuseForeign(namespace string) Answer {
 	return Answer{Message: "Millwright does not act on namespace " + namespace +
 		`: its flags leave it out, or another controller is at work there; "millwright doctor" says which`}
 }
 
-// write writes what decide returns for the object of a request. It returns the version of the object.
-func (a *Activities) write(
+// writeRequest calls decide for the object of a request, writes the returned patch, and returns the resource version of
+// the object.
+func (a *Activities) writeRequest(
 	ctx context.Context,
 	in Request,
 	decide func(runtime.Object, request.Facts) map[string]any,
@@ -90,12 +92,12 @@ func (a *Activities) write(
 	})
 }
 
-// Decide decides a request for an object that has these facts.
+// Decide decides a request for an object with the given facts.
 type Decide func(runtime.Object, request.Facts) request.Decision
 
-// Apply answers a request, and records an event with who made it and why. write has to write the request: for each
-// state of the object that it reads, it calls its argument to learn what to write. It returns the version of the object
-// after the write. A refusal is an answer and no error.
+// Apply answers a request, and records an event with the operator's name and reason. The function write calls the given
+// Decide for each state of the object that write reads, and writes the decision. The function write returns the
+// resource version of the object after the write. A refused request returns an answer, not an error.
 func Apply(k *kube.Kube, in Request, write func(Decide) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision

@@ -5,4 +5,4 @@ import (
 	"millwright/activities/set"
 )
 
-func acts(k *kube.Kube) *set.Activities { return &set.Activities{Kube: k} }
+func newActivities(k *kube.Kube) *set.Activities { return &set.Activities{Kube: k} }

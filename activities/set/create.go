@@ -26,15 +26,15 @@ type Creation struct {
 
 // Written is the result of a batch.
 type Written struct {
-	Versions kube.MinVersions // to wait for
-	Failure  scale.Failure    // the first write that was rejected; zero when all succeeded
-	Unseen   bool             // the version of a write may not be known: only a live read is sure to see it
+	Versions kube.MinVersions // resource versions of the written machines
+	Failure  scale.Failure    // the first rejected write; zero: all writes succeeded
+	Unseen   bool             // the version of a write may be unknown: only a live read is sure to include the write
 }
 
-// CreateMachines creates the machines of a batch from the set's template: one, then two, then four at a time, and none
-// after the first that is rejected, so that one cause does not fail them all. It creates fewer if the set gets another
-// spec meanwhile. An existing machine of the set with that name counts as created, so that running it twice creates
-// nothing twice. A set that changed since the decision is a Conflict.
+// CreateMachines creates the machines of a batch from the set's template: one machine, then two, then four in parallel.
+// After the first rejection, no machine is created: one cause must not fail all machines. If the set's spec changes
+// during the activity, no further machine is created. An existing machine of the set with a wanted name counts as
+// created, so the activity is idempotent. A set that changed since the decision causes a Conflict.
 func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
@@ -55,21 +55,21 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (Written, 
 	)
 }
 
-// StillWants reports whether a set, as a cache has it now, has no newer spec than when its creations were decided on,
-// and is not being deleted.
+// StillWants reports whether a cached set is not being deleted, and has no newer spec than the decision about its
+// creations saw.
 func StillWants(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
 }
 
-// creationsFor is how long one run of the activity starts further creations. Source: half of the activity's
-// StartToCloseTimeout, so that the creations that were started last can end.
-const creationsFor = 10 * time.Second
+// maxCreationTime is how long one run of the activity starts further creations. Source: half of the activity's
+// StartToCloseTimeout, which leaves time for the last creations to end.
+const maxCreationTime = 10 * time.Second
 
-// Create creates the machines of a batch with create, which returns the version of one machine: one, then two, then
-// four at a time, and none after the first that is rejected. An event on the set reports the rejection. It ends early,
-// without an error, after 10 s or once wanted returns false: the next decision names the machines that are missing
-// then.
+// Create creates the machines of a batch: one machine, then two, then four in parallel, and none after the first
+// rejection. The function create creates one machine, and returns the machine's resource version. An event on the set
+// reports a rejection. Create ends early and without an error after 10 s, or once wanted returns false: the next
+// decision names the missing machines.
 func Create(
 	ctx context.Context,
 	k *kube.Kube,
@@ -82,8 +82,8 @@ func Create(
 	done := Written{Versions: kube.MinVersions{}}
 	names, start := in.Names, time.Now()
 	for i, size := range scale.BatchSizes(len(names)) {
-		if i > 0 && (time.Since(start) > creationsFor || !wanted()) {
-			done.Unseen = true // an earlier attempt may have created machines that this one did not reach
+		if i > 0 && (time.Since(start) > maxCreationTime || !wanted()) {
+			done.Unseen = true // an earlier attempt may have created further machines
 			break
 		}
 		written, err := kube.InParallel(machines, size, func(i int) (string, error) { return create(names[i]) })
@@ -97,14 +97,14 @@ func Create(
 			return Written{}, kube.WriteError(ctx, in.Set, err)
 		}
 		done.Failure = scale.Failure{Message: refused}
-		done.Unseen = true // the answer to an internal error does not tell what was written
+		done.Unseen = true // after an internal error, the machine may exist or not
 		k.Recorder.Event(set, corev1.EventTypeWarning, v1alpha1.ReasonFailedCreate, "Error creating: "+refused)
 		break
 	}
 	return done, nil
 }
 
-// createMachine creates one machine, with its finalizer, and returns its version.
+// createMachine creates one machine with Millwright's finalizer, and returns the machine's resource version.
 func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet, name string) (string, error) {
 	template := set.Spec.Template
 	m := &v1alpha1.Machine{
@@ -120,7 +120,8 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
-	m.Spec.ProviderID = "" // a template that was copied from a machine has one: all machines would share that instance
+	// a template that was copied from a machine may contain a provider ID: all machines would share one instance
+	m.Spec.ProviderID = ""
 	if timeout, set := set.Annotations[v1alpha1.AnnotationEffectiveCreationTimeout]; set {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationEffectiveCreationTimeout, timeout)
 	}
@@ -133,7 +134,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	if apierrors.IsAlreadyExists(err) {
 		made, err = machines.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(made, set)) {
-			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted again, or not of this set
+			return "", kube.Conflict(kube.Ref{Namespace: set.Namespace, Name: name}) // deleted, or owned by another set
 		}
 	}
 	if err != nil {

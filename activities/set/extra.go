@@ -8,17 +8,17 @@ import (
 
 // ExtraWrites is a batch of writes that are not part of a scale.Decision.
 type ExtraWrites struct {
-	Activity string // its name; its input is an ExtraWritesInput
+	Activity string // name of the activity, which takes an ExtraWritesInput
 	Why      string
 	Objects  []Object
 }
 
-// Object names an object of any kind as it was read.
+// Object identifies an object of any kind in the version that was read.
 type Object struct {
 	Group, APIVersion, Resource string
 	Name, UID, Version          string
 	Reason                      string // one word, for a condition
-	Why                         string // one sentence, for events and history
+	Why                         string // one sentence, for events and the history
 }
 
 // GVR returns the resource of the object.

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// A set creates no machine of a class that does not exist. A class that is not in the caches yet is read live.
+// A set creates no machine of a class that does not exist. A class that the caches lack is read live.
 func TestDecideSetWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
@@ -37,18 +37,23 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 
 	w.Hold()
 	w.Create(activitiestest.Class())
-	d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: activitiestest.Live(s)})
+	d, err := activitiestest.Local[set.Decision](
+		w,
+		newActivities(w.Kube).DecideSet,
+		set.Input{Read: activitiestest.Live(s)},
+	)
 	require.NoError(t, err)
 	assert.Len(t, d.Scale.Create, 1)
 	assert.NotEmpty(t, d.Seen[cache.Classes], "a cache without it would say otherwise")
 }
 
-// The node of a failed machine may ask for its preservation, so a later decision must see the same version.
+// The node of a failed machine may request the machine's preservation, so a later decision must see the same version of
+// the node.
 func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	all := append(
-		members(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)),
+		setWithMachines(s, 1, activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineFailed)),
 		activitiestest.Class(),
 	)
 	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.Read(s))
@@ -60,13 +65,13 @@ func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 	assert.Empty(t, d.Scale.Delete)
 }
 
-// A rejected write is reported once in the status, and does not cause further writes.
+// A rejected write is reported once in the status, and causes no further writes.
 func TestDecideSetOfARefusedBatch(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s, activitiestest.Class())
 	refused := set.Input{Read: activitiestest.Read(s), Failure: scale.Failure{Message: "quota"}}
-	assert.True(t, activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, refused).Report)
+	assert.True(t, activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
 	last := status.Conditions[len(status.Conditions)-2:]
 	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
@@ -78,7 +83,7 @@ func TestDecideSetOfARefusedBatch(t *testing.T) {
 	)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
-	d := activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, refused)
+	d := activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)
 	assert.True(t, decideScale(w, activitiestest.Read(s)).Report, "who was refused nothing takes it back")

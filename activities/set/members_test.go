@@ -35,43 +35,47 @@ func TestAdoptMachines(t *testing.T) {
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "uid-mine"}}
 		m.Annotations = map[string]string{v1alpha1.AnnotationReleasedBy: "uid-s"}
 		w := activitiestest.NewWorld(t, s, m)
-		versions, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
 		require.NoError(t, err)
 		got := w.Machine("m")
 		assert.Equal(t, kube.MinVersions{cache.Machines: got.ResourceVersion}, versions)
 		assert.True(t, metav1.IsControlledBy(got, s))
 		assert.Len(t, got.OwnerReferences, 2, "what else owns it stays")
 		assert.NotContains(t, got.Annotations, v1alpha1.AnnotationReleasedBy)
-		assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: m: so"}, w.Told())
+		assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: m: so"}, w.NewEvents())
 	})
 	t.Run("takes none that has changed", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, s, m)
 		w.Edit(cache.Machines, "m", activitiestest.Annotated("x", "y"))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("takes none that another set has taken", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](other))
 		w := activitiestest.NewWorld(t, s, other, m)
-		activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
 		assert.True(t, metav1.IsControlledBy(w.Machine("m"), other))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet]), m)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, batchOf(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("knows when the set is gone, and when a machine is", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).AdoptMachines, batchOf(s, activitiestest.Machine("m")))
+		_, err := activitiestest.Run[kube.MinVersions](
+			w,
+			newActivities(w.Kube).AdoptMachines,
+			batchOf(s, activitiestest.Machine("m")),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		activitiestest.Twice[kube.MinVersions](
 			activitiestest.NewWorld(t, s),
-			acts(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
+			newActivities(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
 			batchOf(s, activitiestest.Machine("m")),
 		)
 	})
@@ -82,14 +86,14 @@ func TestReleaseMachines(t *testing.T) {
 	s := activitiestest.Set("s", 2)
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).ReleaseMachines, batchOf(s, m))
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, batchOf(s, m))
 	require.NoError(t, err)
 	got := w.Machine("m")
 	assert.Empty(t, got.OwnerReferences)
 	assert.Equal(t, "uid-s", got.Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(t, m.Finalizers, got.Finalizers, "it is still taken care of")
 	w.Forget()
-	activitiestest.Twice[kube.MinVersions](w, acts(w.Kube).ReleaseMachines, batchOf(s, got))
+	activitiestest.Twice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, batchOf(s, got))
 	assert.Empty(t, w.Writes())
 }
 
@@ -99,7 +103,7 @@ func TestSyncMachines(t *testing.T) {
 	s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "b"}
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncMachines, batchOf(s, m))
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, batchOf(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"team": "b"}, w.Machine("m").Spec.NodeTemplateSpec.Labels)
 	assert.Equal(t, "shop", w.Machine("m").Annotations["team"])
@@ -113,7 +117,7 @@ func TestSyncMachines(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 			nil,
 		)
-		_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).SyncMachines, batchOf(s, m))
+		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, batchOf(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 }
@@ -124,7 +128,7 @@ func TestUnmarkMachines(t *testing.T) {
 	m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 	m.Annotations = map[string]string{v1alpha1.AnnotationRemediateMachine: "", "x": "y"}
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.Run[kube.MinVersions](w, acts(w.Kube).UnmarkMachines, batchOf(s, m))
+	_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, batchOf(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
 }
@@ -143,11 +147,11 @@ func TestDeletionThatFailsForOneMachine(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, a, b))
+	done, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batchOf(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, done.Failure.Deleting)
 	assert.Contains(t, done.Failure.Message, "forbidden")
-	assert.NotEqual(t, isGoing(w.Machine("a")), isGoing(w.Machine("b")), "the others go on")
+	assert.NotEqual(t, isBeingDeleted(w.Machine("a")), isBeingDeleted(w.Machine("b")), "the others go on")
 	in := set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure}}
 	conditions := reportSet(w, in).Conditions
 	assert.True(t, slices.ContainsFunc(conditions, func(c v1alpha1.MachineSetCondition) bool {
@@ -155,7 +159,8 @@ func TestDeletionThatFailsForOneMachine(t *testing.T) {
 	}))
 }
 
-// The annotation unfreeze ends a freeze once: label and annotation go, so that a later freeze holds.
+// The annotation "unfreeze" ends one freeze: the label and the annotation are removed, so that a later freeze takes
+// effect.
 func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
@@ -181,13 +186,13 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	assert.NotContains(t, w.Set("s").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.Set("s").Annotations, v1alpha1.AnnotationUnfreeze)
 	assert.Equal(t, []string{"a", "b"}, []string{w.Set("s").Labels["team"], w.Set("s").Annotations["note"]})
-	assert.Contains(t, w.Told(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
+	assert.Contains(t, w.NewEvents(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
 	w.Forget()
 	report()
 	assert.Empty(t, w.Writes())
 }
 
-func TestFreezeIsTold(t *testing.T) {
+func TestFreezeIsReported(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
 	w := activitiestest.NewWorld(t, s)
@@ -200,9 +205,9 @@ func TestFreezeIsTold(t *testing.T) {
 		reportSet(w, set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Live: true}}})
 	}
 	label(nil)
-	assert.Empty(t, w.Told())
+	assert.Empty(t, w.NewEvents())
 	label("True")
-	assert.Equal(t, []string{"Normal FrozeMachineSet Froze MachineSet s: no machine is created"}, w.Told())
+	assert.Equal(t, []string{"Normal FrozeMachineSet Froze MachineSet s: no machine is created"}, w.NewEvents())
 	label(nil)
-	assert.Equal(t, []string{"Normal UnfrozeMachineSet Unfroze MachineSet s"}, w.Told())
+	assert.Equal(t, []string{"Normal UnfrozeMachineSet Unfroze MachineSet s"}, w.NewEvents())
 }

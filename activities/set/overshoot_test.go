@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Each set counts and reports its own surplus: neither a Recreate deployment beside it, nor one without surge that
-// comes first by name, nor the order in which the sets report hides it.
+// Each set counts and reports its own surplus of machines. The surplus is reported next to a Recreate deployment, next
+// to a deployment without surge whose name comes first, and in either order of the reports.
 func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object

@@ -22,7 +22,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
+func surplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
 	d := set.Batch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
 		d.Machines = append(
@@ -33,7 +33,7 @@ func remove(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.Batch {
 	return d
 }
 
-func isGoing(m *v1alpha1.Machine) bool { return m != nil && m.DeletionTimestamp != nil }
+func isBeingDeleted(m *v1alpha1.Machine) bool { return m != nil && m.DeletionTimestamp != nil }
 
 func TestDeleteMachines(t *testing.T) {
 	t.Parallel()
@@ -41,10 +41,10 @@ func TestDeleteMachines(t *testing.T) {
 	t.Run("deletes what was seen, if it still is what was seen", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
-		assert.True(t, isGoing(w.Machine("m")), "its own workflow does the rest")
-		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.Told())
+		assert.True(t, isBeingDeleted(w.Machine("m")), "its own workflow does the rest")
+		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.NewEvents())
 
 		sent := w.Machines.Actions()[0].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
 		require.NotNil(t, sent)
@@ -53,10 +53,10 @@ func TestDeleteMachines(t *testing.T) {
 	t.Run("run again it meets the version that it made itself, and deletes nothing else", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.OwnedBy[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m, activitiestest.Machine("other"))
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err = activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
@@ -67,14 +67,14 @@ func TestDeleteMachines(t *testing.T) {
 			func(m *v1alpha1.Machine) { m.Finalizers = nil },
 		)
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
-		assert.True(t, isGoing(w.Machine("m")))
+		assert.True(t, isBeingDeleted(w.Machine("m")))
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 	})
 	t.Run("a machine that is gone is deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Twice[any](w, acts(w.Kube).DeleteMachines, remove(s, activitiestest.Machine("m")))
+		activitiestest.Twice[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, activitiestest.Machine("m")))
 	})
 	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
 		changed := activitiestest.Machine("changed")
@@ -83,32 +83,32 @@ func TestDeleteMachines(t *testing.T) {
 		b := activitiestest.Machine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
 		w.Edit(cache.Machines, "changed", activitiestest.Annotated(v1alpha1.AnnotationMachinePriority, "100"))
-		batch := remove(s, changed, replaced, a, b)
+		batch := surplusBatch(s, changed, replaced, a, b)
 		batch.Machines[1].UID = "uid-of-a-former-one"
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, batch)
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, batch)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.False(t, isGoing(w.Machine("changed")))
-		assert.False(t, isGoing(w.Machine("replaced")))
-		assert.True(t, isGoing(w.Machine("a")))
-		assert.True(t, isGoing(w.Machine("b")))
-		assert.Len(t, w.Told(), 2, "people hear of those that were deleted")
+		assert.False(t, isBeingDeleted(w.Machine("changed")))
+		assert.False(t, isBeingDeleted(w.Machine("replaced")))
+		assert.True(t, isBeingDeleted(w.Machine("a")))
+		assert.True(t, isBeingDeleted(w.Machine("b")))
+		assert.Len(t, w.NewEvents(), 2, "people hear of those that were deleted")
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, s, m)
 		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err := activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		_, retryable := activitiestest.Failure(t, err)
 		assert.True(t, retryable)
-		_, err = activitiestest.Run[any](w, acts(w.Kube).DeleteMachines, remove(s, m))
+		_, err = activitiestest.Run[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
-		assert.True(t, isGoing(w.Machine("m")))
+		assert.True(t, isBeingDeleted(w.Machine("m")))
 	})
 }
 
 func reportSet(w *activitiestest.World, in set.Report) v1alpha1.MachineSetStatus {
 	w.T.Helper()
-	version := activitiestest.Twice[string](w, acts(w.Kube).ReportSet, in)
+	version := activitiestest.Twice[string](w, newActivities(w.Kube).ReportSet, in)
 	s := w.Set(in.Ref.Name)
 	assert.Equal(w.T, s.ResourceVersion, version, "the version to wait for")
 	return s.Status
@@ -172,8 +172,8 @@ func TestReportSet(t *testing.T) {
 func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
-	w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
-	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last work
+	w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last pending work
 	assert.Nil(t, reportSet(w, set.Report{Input: set.Input{Read: activitiestest.Read(s)}, Step: step}).CurrentOperation)
 	w.Forget()
 	reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
@@ -185,7 +185,7 @@ func TestReportSetOfAnotherObject(t *testing.T) {
 	w := activitiestest.NewWorld(t, activitiestest.Set("s", 2))
 	_, err := activitiestest.Run[string](
 		w,
-		acts(w.Kube).ReportSet,
+		newActivities(w.Kube).ReportSet,
 		set.Report{Input: set.Input{Read: kube.Read{Ref: activitiestest.Stranger(activitiestest.Set("s", 2))}}},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -198,7 +198,7 @@ func TestReportSetAfterAnotherWriter(t *testing.T) {
 	w := activitiestest.NewWorld(t, s)
 	w.Hold()
 	w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
-	_, err := activitiestest.Run[string](w, acts(w.Kube).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
+	_, err := activitiestest.Run[string](w, newActivities(w.Kube).ReportSet, set.Report{Input: activitiestest.SetRead(s)})
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), w.Set("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
 	assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
@@ -210,27 +210,27 @@ func TestFinalizeSet(t *testing.T) {
 		s := activitiestest.Set("s", 2)
 		s.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, s)
-		assert.Equal(t, "1001", activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s)))
+		assert.Equal(t, "1001", activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s)))
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Set("s").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
-		w := activitiestest.NewWorld(t, members(s, 1, activitiestest.Going[*v1alpha1.Machine])...)
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		w := activitiestest.NewWorld(t, setWithMachines(s, 1, activitiestest.Going[*v1alpha1.Machine])...)
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("takes it off when none is left", func(t *testing.T) {
 		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("foreign"))
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
 		assert.Equal(t, []string{activitiestest.Backup}, w.Set("s").Finalizers)
 	})
 	t.Run("puts none on a set that is going", func(t *testing.T) {
 		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
 		s.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.Twice[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		activitiestest.Twice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
@@ -238,22 +238,26 @@ func TestFinalizeSet(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		w.Hold()
 		w.Edit(cache.Sets, "s", activitiestest.Annotated("note", "new"))
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(s))
+		_, err := activitiestest.Run[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.Read(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the set is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[string](w, acts(w.Kube).FinalizeSet, activitiestest.Read(activitiestest.Set("s", 2)))
+		_, err := activitiestest.Run[string](
+			w,
+			newActivities(w.Kube).FinalizeSet,
+			activitiestest.Read(activitiestest.Set("s", 2)),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
 
-// A status must fit into etcd's 1.5 MiB together with the rest of the object, however many machines fail with however
-// long messages.
+// A status must fit into etcd's 1.5 MiB together with the rest of the object, for any number of failed machines and any
+// length of messages.
 func TestTheStatusOfASetIsBounded(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1300)
-	w := activitiestest.NewWorld(t, members(s, 1300, func(m *v1alpha1.Machine) {
+	w := activitiestest.NewWorld(t, setWithMachines(s, 1300, func(m *v1alpha1.Machine) {
 		m.Status.LastOperation = v1alpha1.LastOperation{
 			Type:        "Create",
 			State:       "Failed",
@@ -275,9 +279,11 @@ func TestTheStatusOfASetIsBounded(t *testing.T) {
 func TestPreservedMachinesAreNoFailedMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 1)
-	w := activitiestest.NewWorld(t, members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
-		m.Status.LastOperation.State = v1alpha1.MachineStateFailed
-		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(time.Now().Add(time.Hour)))
-	})...)
+	w := activitiestest.NewWorld(
+		t,
+		setWithMachines(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+			m.Status.LastOperation.State = v1alpha1.MachineStateFailed
+			m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(time.Now().Add(time.Hour)))
+		})...)
 	assert.Empty(t, reportSet(w, set.Report{Input: activitiestest.SetRead(s)}).FailedMachines)
 }

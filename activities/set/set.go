@@ -26,34 +26,34 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision is what a MachineSet needs next.
+// Decision is the next need of a MachineSet.
 type Decision struct {
-	Gone    bool               // the object does not exist any more: only the reason in Pending is set besides
-	Pending attention.Decision // the pending work; calm when there is none
+	Gone    bool               // the object no longer exists: only Gone and the reason in Pending are set
+	Pending attention.Decision // pending work; the zero value means no work
 	Version string             // resourceVersion of the set that was read
 	Scale   scale.Decision
-	Prepare bool             // our finalizer is missing
-	Free    bool             // no machine is left of a set that is being deleted: our finalizer may be removed
-	Report  bool             // the status does not show what was read
-	Blocked explain.Summary  `json:",omitzero"` // what blocks the set and its machines
-	Seen    kube.MinVersions // versions that were read; a later decision must not read older ones
-	// Extra are the writes that are not part of Scale; only a MachineSet of Cluster API has any. They are done in this
-	// order, once no list of Scale has entries.
+	Prepare bool             // Millwright's finalizer is missing
+	Free    bool             // the set is being deleted and has no machine: Millwright's finalizer may be removed
+	Report  bool             // the status is out of date
+	Blocked explain.Summary  `json:",omitzero"` // blockers of the set and its machines
+	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
+	// Extra are the writes that are not part of Scale; only a MachineSet of Cluster API has extra writes. The workflow
+	// makes these writes in this order, once no list of Scale has entries.
 	Extra []ExtraWrites `json:",omitempty"`
 }
 
-// Input says how fresh the facts of a set's decision must be, and what the last batch of the run failed with.
+// Input says how fresh the facts of a set's decision must be, and contains the failure of the last batch.
 type Input struct {
 	kube.Read
-	Failure scale.Failure // of the last batch; zero when it succeeded
+	Failure scale.Failure // failure of the last batch; zero: the batch succeeded
 }
 
-// DecideSet reads a set and what is around it, and returns what to do next.
+// DecideSet reads a set and its related objects, and returns the next step.
 func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) {
-	set, related, err := a.set(ctx, in.Read)
+	set, related, err := a.readSet(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -77,7 +77,7 @@ func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) 
 	return d, nil
 }
 
-// Planned returns the part of a decision that is the same for sets of all kinds.
+// Planned returns the part of a decision that is the same for sets of both families of kinds.
 func Planned(set metav1.Object, plan observeset.Planned) Decision {
 	return Decision{
 		Pending: plan.Pending,
@@ -90,8 +90,9 @@ func Planned(set metav1.Object, plan observeset.Planned) Decision {
 	}
 }
 
-// set returns a set and what is around it, as fresh as asked for; nil when the set is gone.
-func (a *Activities) set(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Related, error) {
+// readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
+// nil if it is gone.
+func (a *Activities) readSet(ctx context.Context, in kube.Read) (*v1alpha1.MachineSet, observeset.Related, error) {
 	if !a.Kube.Ours(in) {
 		return nil, observeset.Related{}, nil
 	}
@@ -120,8 +121,8 @@ type Batch struct {
 	Machines []scale.Target
 }
 
-// DeleteMachines deletes each machine of a batch that still is as the decision saw it. A machine that is gone counts as
-// deleted. A machine that changed is a Conflict, reported when the others are done.
+// DeleteMachines deletes the machines of a batch. A machine that is gone counts as deleted. A machine that changed
+// since the decision causes a Conflict, which is returned after the other machines are deleted.
 func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, error) {
 	set, found := a.Kube.Cluster.Set(in.Set.Key())
 	var unseen atomic.Bool
@@ -153,8 +154,9 @@ func (a *Activities) DeleteMachines(ctx context.Context, in Batch) (Written, err
 	return Written{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(ctx, in.Set, err)
 }
 
-// deleteMachine deletes a machine that still is as the decision saw it. It returns the version that the machine has
-// then; empty when it is not known, because the machine is gone already or the client does not return it.
+// deleteMachine deletes a machine, and returns the machine's resource version after the deletion. The version is empty
+// if it is unknown: the machine is already gone, or the client does not return the version. A machine that changed
+// since the decision causes a conflict.
 func (a *Activities) deleteMachine(
 	ctx context.Context,
 	namespace string,
@@ -181,15 +183,15 @@ func (a *Activities) deleteMachine(
 		return "", err
 	}
 	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID {
-		// a status, not the object: it had no finalizers
+		// the response is a Status, not the machine: the machine had no finalizers
 		return "", nil //nolint:nilerr // it was deleted
 	}
 	return m.ResourceVersion, nil
 }
 
-// guardMachine puts our finalizer back on a machine from which a person removed it: without the finalizer the object
-// would be gone at once, and its instance would stay. It returns the version that the machine has then; empty when it
-// is gone.
+// guardMachine restores Millwright's finalizer on a machine from which a person removed it: without the finalizer, the
+// object would vanish at once, and its instance would stay. guardMachine returns the resource version of the machine;
+// empty if the machine is gone.
 func (a *Activities) guardMachine(
 	ctx context.Context,
 	namespace string,
@@ -210,9 +212,9 @@ func (a *Activities) guardMachine(
 	return version, err
 }
 
-// AdoptMachines makes a set the controller of machines that still are as the decision saw them and whose controller, if
-// they name one, does not exist. It reads the set live first, so that a set that is being deleted adopts nothing. A set
-// that was paused after the decision still adopts. Running it twice adopts once.
+// AdoptMachines makes a set the controller of machines that have no existing controller. The set is read live first: a
+// set that is being deleted adopts no machine, but a set that was paused after the decision still adopts machines. A
+// machine that changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -231,9 +233,9 @@ func (a *Activities) AdoptMachines(ctx context.Context, in Batch) (kube.MinVersi
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine: ")
 }
 
-// ReleaseMachines removes a set's controller reference from machines that still are as the decision saw them, and
-// records that in an annotation. The annotation lets a set notice that it loses every machine that it creates. Running
-// it twice releases once.
+// ReleaseMachines removes the set's controller reference from machines, and annotates each machine with the set's UID.
+// The annotation lets a set notice that it loses each machine that it creates. A machine that changed since the
+// decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		ours := func(ref metav1.OwnerReference) bool { return string(ref.UID) == in.Set.UID }
@@ -246,8 +248,9 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in Batch) (kube.MinVer
 	}, "SuccessfulRelease", "Released Machine: ")
 }
 
-// RequestPreservation marks failed machines of a set for preservation if they still are as the decision saw them. Their
-// own workflows do the rest. A machine that changed is a Conflict. It returns the versions to wait for.
+// RequestPreservation annotates failed machines of a set for preservation. The workflow of each machine then preserves
+// the machine. A machine that changed since the decision causes a Conflict. The result holds the resource versions of
+// the machines.
 func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)
@@ -256,7 +259,7 @@ func (a *Activities) RequestPreservation(ctx context.Context, in Batch) (kube.Mi
 	}, "", "")
 }
 
-// UnmarkMachines removes the annotation that asks a set to replace a machine, because the machine is healthy again.
+// UnmarkMachines removes the annotation that requests a machine's replacement, because the machine is healthy again.
 func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	return a.changeMembers(ctx, in, func(m *v1alpha1.Machine) bool {
 		_, marked := m.Annotations[v1alpha1.AnnotationRemediateMachine]
@@ -265,8 +268,8 @@ func (a *Activities) UnmarkMachines(ctx context.Context, in Batch) (kube.MinVers
 	}, "", "")
 }
 
-// SyncMachines copies the fields that change in place from their set's template to machines that still are as the
-// decision saw them.
+// SyncMachines copies the fields that change in place from the set's template to machines. A machine that changed since
+// the decision causes a Conflict.
 func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersions, error) {
 	set, err := kube.LiveAt(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -281,9 +284,9 @@ func (a *Activities) SyncMachines(ctx context.Context, in Batch) (kube.MinVersio
 	)
 }
 
-// changeMembers writes each machine of a batch as change leaves it; nothing if change returns false. A machine that is
-// gone is skipped, and one that changed is a Conflict. It returns the versions to wait for. Each write is recorded by
-// an event with this reason; an empty reason records none.
+// changeMembers calls change for each machine of a batch, and writes the machine if change returns true. A machine that
+// is gone is skipped; a machine that changed since the decision causes a Conflict. changeMembers returns the new
+// resource versions. An event with the reason records each write; with an empty reason, no event is recorded.
 func (a *Activities) changeMembers(
 	ctx context.Context,
 	in Batch,
@@ -302,19 +305,20 @@ func (a *Activities) changeMembers(
 	})
 }
 
-// Report is what the status of a MachineSet should say besides the counts.
+// Report holds the contents of a MachineSet's status beyond the counts.
 type Report struct {
 	Input
-	Step        *kube.Step         // nil clears it: the set is calm
-	Generations *scale.Generations // to record; nil keeps the recorded ones
+	Step        *kube.Step         // nil clears the current operation: the set is idle
+	Generations *scale.Generations // generations to record; nil keeps the recorded generations
 }
 
-// ReportSet counts a set's machines and writes its status, unless it says so already. If a freeze of the set is over,
-// it removes the label freeze and the annotation unfreeze. It returns the version to wait for, or ObjectGone.
+// ReportSet counts a set's machines, and writes the set's status if it differs. If a freeze of the set has ended,
+// ReportSet removes the label "freeze" and the annotation "unfreeze". The result is the resource version of the set. If
+// the set is gone, ReportSet fails with ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	thaw, stamp := false, in.Stamp(ctx)
 	look := func(read kube.Read) (set, changed *v1alpha1.MachineSet, err error) {
-		set, related, err := a.set(ctx, read)
+		set, related, err := a.readSet(ctx, read)
 		if err != nil || set == nil {
 			return nil, nil, err
 		}
@@ -323,7 +327,7 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
-		changed.Status.ObservedMachines = related.Read // not compared: by itself it is not worth a write
+		changed.Status.ObservedMachines = related.Read // set after the comparison: this field alone is not worth a write
 		return set, changed, nil
 	}
 	before, after, err := kube.WriteStatus(ctx, in.Read, a.Kube.Sets(in.Ref.Namespace), look)
@@ -337,7 +341,7 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	return after.ResourceVersion, nil
 }
 
-// recordEvents records the changes of a report that people should know.
+// recordEvents records the changes of a report as events: the start and end of a freeze, and a larger overshoot.
 func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 	frozen := func(s *v1alpha1.MachineSet) bool {
 		return slices.ContainsFunc(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
@@ -361,7 +365,7 @@ func (a *Activities) recordEvents(before, after *v1alpha1.MachineSet) {
 	}
 }
 
-// applyReport changes the status of a set as a report says, and reports whether a freeze of the set is over.
+// applyReport changes the status of a set according to the report. thaw is true if the freeze of the set must end.
 func applyReport(set *v1alpha1.MachineSet, related observeset.Related, in Report, stamp time.Time) (thaw bool) {
 	s := &set.Status
 	if g := in.Generations; g != nil {
@@ -382,17 +386,17 @@ func applyReport(set *v1alpha1.MachineSet, related observeset.Related, in Report
 	s.Selector = kube.SelectorText(set.Spec.Selector)
 	observeset.ApplyBlocked(s, plan.Blocked)
 	s.CurrentOperation = kube.Operation(in.Step)
-	if plan.Calm { // often this report was the last work
+	if plan.Calm { // this report may have been the last pending work
 		s.CurrentOperation = nil
 	}
 	s.CurrentOperation = kube.Explained(s.CurrentOperation, plan.Blocked)
 	return plan.Thaw
 }
 
-// FinalizeSet adds our finalizer to a set, or removes it from a set that is being deleted and has no machine left. It
-// returns the version to wait for.
+// FinalizeSet adds Millwright's finalizer to a set, or removes the finalizer from a set that is being deleted and has
+// no machine. The result is the resource version of the set.
 func (a *Activities) FinalizeSet(ctx context.Context, in kube.Read) (string, error) {
-	set, related, err := a.set(ctx, in)
+	set, related, err := a.readSet(ctx, in)
 	if err != nil {
 		return "", err
 	}

@@ -29,8 +29,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// members returns machines of a set: s-1, s-2 and so on.
-func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
+// setWithMachines returns a set with its machines s-1, s-2 and so on.
+func setWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range n {
 		m := activitiestest.Machine(
@@ -45,14 +45,17 @@ func members(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) [
 
 func decideScale(w *activitiestest.World, in kube.Read) set.Decision {
 	w.T.Helper()
-	return activitiestest.Twice[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: in})
+	return activitiestest.Twice[set.Decision](w, newActivities(w.Kube).DecideSet, set.Input{Read: in})
 }
 
 func TestDecideSet(t *testing.T) {
 	t.Parallel()
 	t.Run("creates what is missing", func(t *testing.T) {
 		s := activitiestest.Set("s", 3)
-		d := decideScale(activitiestest.NewWorld(t, append(members(s, 1), activitiestest.Class())...), activitiestest.Read(s))
+		d := decideScale(
+			activitiestest.NewWorld(t, append(setWithMachines(s, 1), activitiestest.Class())...),
+			activitiestest.Read(s),
+		)
 		assert.Len(t, d.Scale.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
 		assert.Equal(t, attention.Scale, d.Pending.Need)
@@ -61,13 +64,13 @@ func TestDecideSet(t *testing.T) {
 	})
 	t.Run("deletes what is too many, as it was seen", func(t *testing.T) {
 		s := activitiestest.Set("s", 1)
-		d := decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s))
+		d := decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s))
 		require.Len(t, d.Scale.Delete, 1)
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
 	})
 	t.Run("a set that has what it wants, and says so, is calm", func(t *testing.T) {
 		s := activitiestest.Set("s", 2)
-		w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+		w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
 		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
 		d := decideScale(w, activitiestest.Read(s))
 		assert.Equal(t, attention.Nothing, d.Pending.Need)
@@ -77,7 +80,7 @@ func TestDecideSet(t *testing.T) {
 	})
 	t.Run("an operation that was left in the status of a calm set is worth a report", func(t *testing.T) {
 		s := activitiestest.Set("s", 2)
-		w := activitiestest.NewWorld(t, members(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
+		w := activitiestest.NewWorld(t, setWithMachines(s, 2, activitiestest.Phase(v1alpha1.MachineRunning))...)
 		reportSet(w, set.Report{Input: activitiestest.SetRead(s)})
 		s = w.Set("s").DeepCopy()
 		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
@@ -92,7 +95,7 @@ func TestDecideSet(t *testing.T) {
 	})
 	t.Run("a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
 		s := activitiestest.Set("s", 5, activitiestest.Going[*v1alpha1.MachineSet])
-		d := decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s))
+		d := decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s))
 		assert.Len(t, d.Scale.Delete, 2)
 		assert.False(t, d.Free)
 		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.Read(s)).Free)
@@ -121,7 +124,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	w.Hold()
 	made, err := activitiestest.Run[set.Written](
 		w,
-		acts(w.Kube).CreateMachines,
+		newActivities(w.Kube).CreateMachines,
 		set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
 	)
 	require.NoError(t, err)
@@ -129,7 +132,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	t.Run("makes no machine a second time: locally it asks for patience", func(t *testing.T) {
 		_, err := activitiestest.Local[set.Decision](
 			w,
-			acts(w.Kube).DecideSet,
+			newActivities(w.Kube).DecideSet,
 			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
@@ -137,14 +140,18 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
 		d, err := activitiestest.Run[set.Decision](
 			w,
-			acts(w.Kube).DecideSet,
+			newActivities(w.Kube).DecideSet,
 			set.Input{Read: kube.Read{Ref: activitiestest.Ref(s), Versions: made.Versions}},
 		)
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)
 	})
 	t.Run("what was read live says how far the caches must be before they are read again", func(t *testing.T) {
-		d, err := activitiestest.Local[set.Decision](w, acts(w.Kube).DecideSet, set.Input{Read: activitiestest.Live(s)})
+		d, err := activitiestest.Local[set.Decision](
+			w,
+			newActivities(w.Kube).DecideSet,
+			set.Input{Read: activitiestest.Live(s)},
+		)
 		require.NoError(t, err)
 		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
 		assert.Equal(t, w.Set("s").ResourceVersion, d.Seen[cache.Sets])
@@ -158,7 +165,11 @@ func TestCreateMachines(t *testing.T) {
 		s.Spec.Template.Spec.ProviderID = "fake:///of-the-machine-that-was-copied"
 	})
 	w := activitiestest.NewWorld(t, s)
-	versions := activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+	versions := activitiestest.Twice[set.Written](
+		w,
+		newActivities(w.Kube).CreateMachines,
+		activitiestest.Create(s, "s-a", "s-b"),
+	)
 	m := w.Machine("s-b")
 	require.NotNil(t, m)
 	assert.Equal(t, map[string]string{"app": "web"}, m.Labels)
@@ -185,7 +196,7 @@ func TestCreateMachines(t *testing.T) {
 	assert.ElementsMatch(
 		t,
 		[]string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"},
-		w.Told(),
+		w.NewEvents(),
 	)
 }
 
@@ -197,13 +208,17 @@ func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	for i := range 50 {
 		batch = append(batch, fmt.Sprintf("s-%02d", i))
 	}
-	versions := activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, batch...))
+	versions := activitiestest.Twice[set.Written](
+		w,
+		newActivities(w.Kube).CreateMachines,
+		activitiestest.Create(s, batch...),
+	)
 	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 50)
 	assert.Equal(t, "1050", versions.Versions[cache.Machines])
-	assert.Len(t, w.Told(), 50)
+	assert.Len(t, w.NewEvents(), 50)
 }
 
-func TestCreateMachinesEndsOnceTheSetWantsSomethingElse(t *testing.T) {
+func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 50)
 	for name, change := range map[string]map[string]any{
@@ -214,7 +229,7 @@ func TestCreateMachinesEndsOnceTheSetWantsSomethingElse(t *testing.T) {
 			w := activitiestest.NewWorld(t, s)
 			created := 0
 			w.Machines.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if created++; created == 1 { // the first is created alone
+				if created++; created == 1 { // the first machine is created alone
 					w.Edit(cache.Sets, "s", change)
 					w.Settle()
 				}
@@ -224,7 +239,11 @@ func TestCreateMachinesEndsOnceTheSetWantsSomethingElse(t *testing.T) {
 			for i := range 50 {
 				batch = append(batch, fmt.Sprintf("s-%02d", i))
 			}
-			done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, batch...))
+			done, err := activitiestest.Run[set.Written](
+				w,
+				newActivities(w.Kube).CreateMachines,
+				activitiestest.Create(s, batch...),
+			)
 			require.NoError(t, err)
 			assert.True(t, done.Unseen, "the next decision reads live")
 			assert.Equal(t, 1, created)
@@ -238,13 +257,13 @@ func TestCreateMachinesAfterAFailure(t *testing.T) {
 	w := activitiestest.NewWorld(t, s)
 	activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	names := activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d")
-	_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, names)
+	_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, names)
 	_, retryable := activitiestest.Failure(t, err)
 	assert.True(t, retryable)
 	w.Settle()
-	activitiestest.Twice[set.Written](w, acts(w.Kube).CreateMachines, names)
+	activitiestest.Twice[set.Written](w, newActivities(w.Kube).CreateMachines, names)
 	assert.Len(t, w.Cluster.MachinesOf("uid-s"), 4, "the same names, so no machine twice")
-	assert.Len(t, w.Told(), 4)
+	assert.Len(t, w.NewEvents(), 4)
 }
 
 func TestCreateMachinesRefuses(t *testing.T) {
@@ -254,24 +273,24 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		in := activitiestest.Create(s, "s-a")
 		in.Set = activitiestest.Stranger(s)
 		w := activitiestest.NewWorld(t, s)
-		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, in)
+		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision about a set that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		w.Edit(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
-		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("s-a"))
-		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Machine("s-a").OwnerReferences)
 	})
@@ -285,7 +304,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 			apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"),
 			nil,
 		)
-		_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 }
@@ -306,42 +325,42 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	w.Forget()
 	done, err := activitiestest.Run[set.Written](
 		w,
-		acts(w.Kube).CreateMachines,
+		newActivities(w.Kube).CreateMachines,
 		activitiestest.Create(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
 	)
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
 	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
 	assert.Len(t, w.Writes(), 1, "what fails for one is not tried for all")
-	events := w.Told()
+	events := w.NewEvents()
 	require.Len(t, events, 1, "people are told")
 	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
 	assert.Less(t, len(events[0]), 1100)
 }
 
-// slow is a client whose creations of machines take a moment, unless their context ends first (the fakes know no
-// context), and which refuses s-bad once s-a and s-b are under way.
-type slow struct {
+// slowClient is a client whose creations of machines last a moment, unless their context ends first; the fakes ignore
+// contexts. slowClient rejects the machine s-bad once the creations of s-a and s-b are in progress.
+type slowClient struct {
 	versioned.Interface
-	underWay *sync.WaitGroup
+	creationsInProgress *sync.WaitGroup
 }
 
 type slowGroup struct {
 	typed.MachineV1alpha1Interface
-	underWay *sync.WaitGroup
+	creationsInProgress *sync.WaitGroup
 }
 
 type slowMachines struct {
 	typed.MachineInterface
-	underWay *sync.WaitGroup
+	creationsInProgress *sync.WaitGroup
 }
 
-func (c slow) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return slowGroup{c.Interface.MachineV1alpha1(), c.underWay}
+func (c slowClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
+	return slowGroup{c.Interface.MachineV1alpha1(), c.creationsInProgress}
 }
 
 func (c slowGroup) Machines(namespace string) typed.MachineInterface {
-	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.underWay}
+	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.creationsInProgress}
 }
 
 func (c slowMachines) Create(
@@ -351,10 +370,10 @@ func (c slowMachines) Create(
 ) (*v1alpha1.Machine, error) {
 	switch m.Name {
 	case "s-bad":
-		c.underWay.Wait()
+		c.creationsInProgress.Wait()
 		return nil, apierrors.NewInternalError(assert.AnError)
 	case "s-a", "s-b":
-		c.underWay.Done()
+		c.creationsInProgress.Done()
 	}
 	select {
 	case <-ctx.Done():
@@ -364,19 +383,19 @@ func (c slowMachines) Create(
 	}
 }
 
-func TestCreateMachinesCutsNothingShort(t *testing.T) {
+func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := activitiestest.Set("s", 4)
 		w := activitiestest.NewWorld(t, s)
 		var underWay sync.WaitGroup
 		underWay.Add(2)
-		cluster, err := cache.NewCluster(slow{w.Machines, &underWay}, w.Target, nil)
+		cluster, err := cache.NewCluster(slowClient{w.Machines, &underWay}, w.Target, nil)
 		require.NoError(t, err)
 		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 		_, err = activitiestest.Run[set.Written](
 			w,
-			acts(w.Kube).CreateMachines,
+			newActivities(w.Kube).CreateMachines,
 			activitiestest.Create(s, "s-a", "s-b", "s-bad", "s-c"),
 		)
 		require.Error(t, err)
@@ -390,17 +409,17 @@ func TestCreateMachinesCutsNothingShort(t *testing.T) {
 	})
 }
 
-// orphaning is the state after kubectl delete --cascade=orphan, until the garbage collector has removed the owner
-// references.
-func orphaning(s *v1alpha1.MachineSet) {
+// orphaningSet puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector removes
+// the owner references.
+func orphaningSet(s *v1alpha1.MachineSet) {
 	activitiestest.Going(s)
 	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
 func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.Set("s", 2, orphaning)
-	all := members(s, 3)
+	s := activitiestest.Set("s", 2, orphaningSet)
+	all := setWithMachines(s, 3)
 	all[3].(*v1alpha1.Machine).Labels["app"] = "other"
 	w := activitiestest.NewWorld(t, append(all, activitiestest.Machine("stray"))...)
 	for _, live := range []bool{false, true} {
@@ -416,6 +435,10 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	t.Run("foreground deletion deletes the machines", func(t *testing.T) {
 		s := activitiestest.Set("s", 2, activitiestest.Going[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
-		assert.Len(t, decideScale(activitiestest.NewWorld(t, members(s, 2)...), activitiestest.Read(s)).Scale.Delete, 2)
+		assert.Len(
+			t,
+			decideScale(activitiestest.NewWorld(t, setWithMachines(s, 2)...), activitiestest.Read(s)).Scale.Delete,
+			2,
+		)
 	})
 }

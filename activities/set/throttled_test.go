@@ -15,8 +15,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// An API server that is busy has rejected nothing: the activity is retried, and neither an event nor the status tells
-// people that machines cannot be created.
+// A busy API server has rejected nothing: Temporal retries the activity, and neither an event nor the status says that
+// machines cannot be created.
 func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
@@ -31,12 +31,20 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 		t.Run("to create: "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, s)
 			activitiestest.Failing(w.Machines, "create", "machines", 1, busy, nil)
-			_, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+			_, err := activitiestest.Run[set.Written](
+				w,
+				newActivities(w.Kube).CreateMachines,
+				activitiestest.Create(s, "s-a", "s-b"),
+			)
 			require.Error(t, err)
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.Told())
-			done, err := activitiestest.Run[set.Written](w, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a", "s-b"))
+			assert.Empty(t, w.NewEvents())
+			done, err := activitiestest.Run[set.Written](
+				w,
+				newActivities(w.Kube).CreateMachines,
+				activitiestest.Create(s, "s-a", "s-b"),
+			)
 			require.NoError(t, err)
 			assert.Zero(t, done.Failure)
 			assert.NotNil(t, w.Machine("s-a"))
@@ -50,28 +58,34 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 				Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 			}
 			activitiestest.Failing(w.Machines, "delete", "machines", 1, busy, nil)
-			_, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batch)
+			_, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batch)
 			require.Error(t, err)
 			_, retryable := activitiestest.Failure(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.Told())
+			assert.Empty(t, w.NewEvents())
 		})
 	}
 }
 
-// An admission webhook that is down makes the API server answer 500 until somebody mends it: event and status say so.
-func TestAWebhookThatIsDownIsTold(t *testing.T) {
+// If an admission webhook is down, the API server answers with 500 until somebody repairs the webhook. The event and
+// the status report this failure.
+func TestAWebhookThatIsDownIsReported(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 2)
 	later := activitiestest.Worker{Tried: 5 * time.Second}
 	t.Run("to create", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.Failing(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOn[set.Written](w, later, acts(w.Kube).CreateMachines, activitiestest.Create(s, "s-a"))
+		done, err := activitiestest.RunOn[set.Written](
+			w,
+			later,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.Create(s, "s-a"),
+		)
 		require.NoError(t, err)
 		assert.Contains(t, done.Failure.Message, assert.AnError.Error())
 		assert.True(t, done.Unseen, "the machine may have been made")
-		assert.Contains(t, w.Told()[0], v1alpha1.ReasonFailedCreate)
+		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedCreate)
 	})
 	t.Run("to delete", func(t *testing.T) {
 		m := activitiestest.Machine("a", activitiestest.OwnedBy[*v1alpha1.Machine](s))
@@ -81,9 +95,9 @@ func TestAWebhookThatIsDownIsTold(t *testing.T) {
 			Machines: []scale.Target{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 		}
 		activitiestest.Failing(w.Machines, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOn[set.Written](w, later, acts(w.Kube).DeleteMachines, batch)
+		done, err := activitiestest.RunOn[set.Written](w, later, newActivities(w.Kube).DeleteMachines, batch)
 		require.NoError(t, err)
 		assert.True(t, done.Failure.Deleting)
-		assert.Contains(t, w.Told()[0], v1alpha1.ReasonFailedDelete)
+		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedDelete)
 	})
 }

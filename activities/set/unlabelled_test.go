@@ -15,8 +15,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// A set without any label, as an API server without our CRDs' rules would store it: it is read, decided about and
-// reported, by caches and live, and neither makes nor takes a machine.
+// A set without labels exists only on an API server without the validation rules of Millwright's CRDs. For a set
+// without labels, cached and live reads, decisions and reports succeed, and the set neither creates nor adopts a
+// machine.
 func TestASetWithoutLabels(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
@@ -48,9 +49,9 @@ func TestASetWithoutLabels(t *testing.T) {
 	}
 }
 
-// A deletion that the API server refuses leaves the machine as it is: nothing calls it Terminating, its version does
-// not change, and the next decision wants the same deletion.
-func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
+// If the API server refuses a deletion, the machine stays unchanged: its phase is not Terminating, its resource version
+// is the same, and the next decision deletes the machine again.
+func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.Set("s", 0)
 	m := activitiestest.Machine(
@@ -67,7 +68,7 @@ func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.Run[set.Written](w, acts(w.Kube).DeleteMachines, batchOf(s, m))
+	done, err := activitiestest.Run[set.Written](w, newActivities(w.Kube).DeleteMachines, batchOf(s, m))
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "forbidden")
 	assert.Equal(t, []string{"delete " + string(cache.Machines)}, w.Writes())
@@ -81,9 +82,9 @@ func TestADeletionThatIsRefusedLeavesTheMachineAsItIs(t *testing.T) {
 
 	_, err = activitiestest.Run[set.Written](
 		w,
-		acts(w.Kube).DeleteMachines,
+		newActivities(w.Kube).DeleteMachines,
 		set.Batch{Set: activitiestest.Ref(s), Machines: again},
 	)
 	require.NoError(t, err)
-	assert.True(t, isGoing(w.Machine("m")))
+	assert.True(t, isBeingDeleted(w.Machine("m")))
 }

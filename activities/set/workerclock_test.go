@@ -13,7 +13,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// The pause before the next generation of machines ends by the workflow's time, and so do the times in the status.
+// The back-off before the next generation of machines ends at the workflow's time; the times in the status also are the
+// workflow's time.
 func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 	t.Parallel()
 	activitiestest.OnWrongClocks(t, func(t *testing.T, k activitiestest.Worker) {
@@ -21,13 +22,13 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		s := activitiestest.Set("s", 1)
 		w := activitiestest.NewWorld(
 			t,
-			append(members(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+			append(setWithMachines(s, 1, activitiestest.Phase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 				m.CreationTimestamp = k.Stamp(-time.Second)
 			}), activitiestest.Class())...)
 		decides := func(after time.Duration) set.Decision {
 			in := set.Input{Read: k.Read(s)}
 			in.At = server.Add(after)
-			d, err := activitiestest.RunOn[set.Decision](w, k, acts(w.Kube).DecideSet, in)
+			d, err := activitiestest.RunOn[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
 			require.NoError(t, err)
 			return d
 		}
@@ -35,8 +36,9 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		require.NotNil(t, failed)
 		assert.WithinDuration(t, server, failed.Last, activitiestest.Rounding)
 
-		_, err := activitiestest.RunOn[string](w, k, acts(w.Kube).ReportSet, set.Report{
-			Input: set.Input{Read: k.Read(s)}, Generations: &scale.Generations{Failed: 4, Last: server}, // eight minutes
+		_, err := activitiestest.RunOn[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
+			// the back-off is eight minutes
+			Input: set.Input{Read: k.Read(s)}, Generations: &scale.Generations{Failed: 4, Last: server},
 		})
 		require.NoError(t, err)
 		for _, c := range w.Set("s").Status.Conditions {

@@ -2,25 +2,25 @@ package main
 
 // edit adds keywords to one schema.
 type edit struct {
-	path string // names of properties, separated by dots; * stands for the items of a list, {} for the values of a map
-	add  schema
+	path     string // names of properties, separated by dots; * stands for the items of a list, {} for the values of a map
+	keywords schema
 }
 
 // schema is a part of an OpenAPI schema: keywords and their values.
 type schema = map[string]any
 
-// Bounds of maps, lists and texts. Their only purpose is that the API server can compute a finite cost of the CEL
-// rules.
+// Bounds of maps, lists and texts. The only purpose of the bounds is that the API server can compute a finite cost of
+// the CEL rules.
 const (
-	maxLabels      = 256    // labels of a template, or of matchLabels; a busy node has about 30
+	maxLabels      = 256    // labels of a template, or of matchLabels; a busy node has about 30 labels
 	maxAnnotations = 256    // annotations of a template
-	maxLabelValue  = 63     // bytes of a label's value; Kubernetes' own
-	maxLabelKey    = 317    // bytes of a label's key, prefix 253, slash, name 63; Kubernetes' own
-	maxAnnotation  = 262144 // bytes of an annotation's value; Kubernetes' own, for all annotations together
+	maxLabelValue  = 63     // bytes of a label's value; Kubernetes' own bound
+	maxLabelKey    = 317    // bytes of a label's key: prefix 253, slash, name 63; Kubernetes' own bound
+	maxAnnotation  = 262144 // bytes of an annotation's value; Kubernetes' own bound for all annotations together
 	maxExpressions = 64     // matchExpressions of one selector
 	maxValues      = 256    // values of one expression
-	maxOperator    = 16     // bytes; the longest operator is DoesNotExist
-	maxDuration    = 32     // bytes; 1h30m0.000000001s has 16
+	maxOperator    = 16     // bytes of an operator; the longest operator is DoesNotExist
+	maxDuration    = 32     // bytes of a duration; 1h30m0.000000001s has 16 bytes
 	maxResources   = 256    // resources of a capacity
 )
 
@@ -47,7 +47,7 @@ func selector(path string) []edit {
 	return append([]edit{{path, selectorRules()}}, selectorBounds(path)...)
 }
 
-// anySelector bounds and checks a label selector that may be empty and then selects everything.
+// anySelector bounds and checks a label selector that may be empty; an empty selector selects everything.
 func anySelector(path string) []edit {
 	return append([]edit{{path, rules(expressionRule())}}, selectorBounds(path)...)
 }

@@ -1,6 +1,6 @@
 // Command gen finishes the CRDs that controller-gen wrote: it adds bounds, types and rules to fields whose Go type is
-// not Millwright's. api/generate.sh calls it with the folder of the CRDs, which it changes in place. A second run
-// changes nothing.
+// not Millwright's. api/generate.sh calls gen with the folder of the CRDs, and gen changes the CRDs in place. A second
+// run of gen changes nothing.
 //
 // Short rules are markers at their field. Label selectors, ObjectMetas and durations are types of apimachinery, and so
 // cannot have markers. Without bounds of maps and lists, the API server assumes the largest possible cost of a CEL
@@ -36,7 +36,7 @@ func run(dir string) error {
 		if err != nil {
 			return fmt.Errorf("read CRD: %w", err)
 		}
-		after, err := finish(before, edits)
+		after, err := applyEdits(before, edits)
 		if err != nil {
 			return fmt.Errorf("finish %s: %w", path, err)
 		}
@@ -47,8 +47,8 @@ func run(dir string) error {
 	return nil
 }
 
-// finish returns the CRD with the edits applied to the schema of each version.
-func finish(crd []byte, edits []edit) ([]byte, error) {
+// applyEdits returns the CRD with the edits applied to the schema of each version.
+func applyEdits(crd []byte, edits []edit) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(crd, &doc); err != nil {
 		return nil, fmt.Errorf("parse YAML: %w", err)
@@ -74,8 +74,8 @@ func finish(crd []byte, edits []edit) ([]byte, error) {
 	return yaml.Marshal(doc)
 }
 
-// apply merges the edit into the schema at its path. It is an error if the path does not exist: otherwise nobody would
-// notice that a renamed field has lost its bound.
+// apply merges the edit into the schema at its path. A path that does not exist is an error, because otherwise nobody
+// would notice that a renamed field has lost its bound.
 func (e edit) apply(root schema) error {
 	at := root
 	for step := range strings.SplitSeq(e.path, ".") {
@@ -85,7 +85,7 @@ func (e edit) apply(root schema) error {
 		}
 		at = next
 	}
-	if err := merge(at, e.add); err != nil {
+	if err := merge(at, e.keywords); err != nil {
 		return fmt.Errorf("edit %s: %w", e.path, err)
 	}
 	return nil
@@ -107,8 +107,8 @@ func child(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// merge merges add into the schema, recursively for maps that both have. It is an error to add rules to a field with
-// rules from a marker, because they would replace the marker's rules.
+// merge merges add into the schema, recursively for maps that both have. Adding rules to a field with rules from a
+// marker is an error, because the new rules would replace the marker's rules.
 func merge(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]

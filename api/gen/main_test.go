@@ -23,14 +23,14 @@ spec:
                 key: {type: string}
 `
 
-func TestFinishAddsAtThePathAndIsIdempotent(t *testing.T) {
+func TestApplyEditsIsIdempotent(t *testing.T) {
 	edits := []edit{
 		{"labels", schema{"maxProperties": 3}},
 		{"labels", rules(schema{"rule": "true"})},
 		{"labels.{}", schema{"maxLength": 4}},
 		{"list.*.key", schema{"maxLength": 5}},
 	}
-	once, err := finish([]byte(crd), edits)
+	once, err := applyEdits([]byte(crd), edits)
 	require.NoError(t, err)
 	assert.YAMLEq(t, `
 spec:
@@ -50,12 +50,12 @@ spec:
                 key: {type: string, maxLength: 5}
 `, string(once))
 
-	twice, err := finish(once, edits)
+	twice, err := applyEdits(once, edits)
 	require.NoError(t, err)
 	assert.Equal(t, string(once), string(twice))
 }
 
-func TestFinishRefuses(t *testing.T) {
+func TestApplyEditsErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		crd  string
 		edit edit
@@ -79,7 +79,7 @@ func TestFinishRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := finish([]byte(tc.crd), []edit{tc.edit})
+			_, err := applyEdits([]byte(tc.crd), []edit{tc.edit})
 			assert.EqualError(t, err, tc.want)
 		})
 	}

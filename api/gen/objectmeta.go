@@ -1,9 +1,9 @@
 package main
 
 // otherObjectMeta returns the fields of ObjectMeta that controller-gen leaves out of an embedded ObjectMeta. Users'
-// tools write these fields (mostly creationTimestamp: null), and Millwright ignores them. They need types nevertheless:
-// without, the API server would store an object whose creationTimestamp is not a time, and no typed client could read a
-// list with this object.
+// tools write these fields (mostly creationTimestamp: null), and Millwright ignores them. The fields need types
+// nevertheless: without types, the API server would store an object whose creationTimestamp is not a time, and no typed
+// client could read a list with this object.
 func otherObjectMeta() schema {
 	return schema{
 		"generateName":               text(),

@@ -3,9 +3,9 @@ package main
 import "fmt"
 
 // The CEL rules that are too long for a marker, or that two kinds share. A rule is made from the condition that makes
-// an item invalid; the message uses the same condition to find the invalid item. Messages name the field, its value,
-// and what is allowed. They name only the first invalid item of a list, because the API server cannot estimate the cost
-// of joining several items.
+// an item invalid; the message uses the same condition to find the invalid item. A message names the field, its value,
+// and the allowed values. A message names only the first invalid item of a list, because the API server cannot estimate
+// the cost of joining several items.
 
 // rulesKeyword is the keyword for the rules of a schema.
 const rulesKeyword = "x-kubernetes-validations"
@@ -19,9 +19,10 @@ func rules(list ...schema) schema {
 	return schema{rulesKeyword: items}
 }
 
-// durationRule accepts the texts that time.ParseDuration accepts, except negative durations. It limits the digits of
-// each unit and accepts hours only once. So a text of at most maxDuration characters is less than 2562047h, the maximum
-// of an int64 of nanoseconds. If the API server stored a longer duration, no typed client could read the object.
+// durationRule accepts the texts that time.ParseDuration accepts, except negative durations. The rule limits the digits
+// of each unit and accepts hours only once. Therefore a text of at most maxDuration characters is less than 2562047h,
+// the maximum of an int64 of nanoseconds. If the API server stored a longer duration, no typed client could read the
+// object.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -72,8 +73,8 @@ func expressionRule() schema {
 	}
 }
 
-// selectorMatchesTemplateRules require that the selector of a spec matches its template. Otherwise a set would not find
-// its own machines, and would create new machines without end.
+// selectorMatchesTemplateRules require that the selector of a spec matches its template. If selector and template did
+// not match, a set would not find its own machines, and would create new machines without end.
 func selectorMatchesTemplateRules() schema {
 	const (
 		labels    = `self.template.metadata.labels`

@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// source is what a package declares, as its comments and constants say.
-type source struct {
-	fields    map[string]string   // comments, by type and field: MachineStatus.Conditions
-	typed     map[string][]string // names of the fields of a type: MachinePhase
-	constants map[string]string   // values, by name
-	types     map[string][]string // values of the constants of a type
-	groups    map[string][]string // values of a group of constants, by the first words of its comment
+// parsedPackage has the comments and constants of a package.
+type parsedPackage struct {
+	fields         map[string]string   // comments of fields, by TYPE.FIELD such as MachineStatus.Conditions
+	fieldsOfType   map[string][]string // TYPE.FIELD of the fields of a type, by name of the type such as MachinePhase
+	constants      map[string]string   // values of constants, by name
+	types          map[string][]string // values of the constants, by name of their type
+	constantGroups map[string][]string // values of the constants of a group, by the comment of the group
 }
 
-// parse reads a folder. Known are constants of another package, by name.
-func parse(t *testing.T, folder string, known map[string]string) source {
+// parsePackage parses the package in a folder. The argument known has the constants of another package, by name.
+func parsePackage(t *testing.T, folder string, known map[string]string) parsedPackage {
 	t.Helper()
-	s := source{
+	s := parsedPackage{
 		map[string]string{},
 		map[string][]string{},
 		map[string]string{},
@@ -50,9 +50,9 @@ func parse(t *testing.T, folder string, known map[string]string) source {
 			for _, spec := range group.Specs {
 				switch spec := spec.(type) {
 				case *ast.ValueSpec:
-					s.constant(spec, known, strings.Join(strings.Fields(group.Doc.Text()), " "))
+					s.addConstant(spec, known, strings.Join(strings.Fields(group.Doc.Text()), " "))
 				case *ast.TypeSpec:
-					s.fieldsOf(spec)
+					s.addFields(spec)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func parse(t *testing.T, folder string, known map[string]string) source {
 	return s
 }
 
-func (s source) constant(spec *ast.ValueSpec, known map[string]string, group string) {
+func (s parsedPackage) addConstant(spec *ast.ValueSpec, known map[string]string, group string) {
 	if len(spec.Values) != 1 {
 		return
 	}
@@ -76,13 +76,13 @@ func (s source) constant(spec *ast.ValueSpec, known map[string]string, group str
 	}
 	name := spec.Names[0].Name
 	s.constants[name] = value
-	s.groups[group] = append(s.groups[group], value)
+	s.constantGroups[group] = append(s.constantGroups[group], value)
 	if typ := typeName(spec.Type); typ != "" {
 		s.types[typ] = append(s.types[typ], value)
 	}
 }
 
-func (s source) fieldsOf(spec *ast.TypeSpec) {
+func (s parsedPackage) addFields(spec *ast.TypeSpec) {
 	fields, is := spec.Type.(*ast.StructType)
 	if !is {
 		return
@@ -92,7 +92,7 @@ func (s source) fieldsOf(spec *ast.TypeSpec) {
 			key := spec.Name.Name + "." + name.Name
 			s.fields[key] = field.Doc.Text()
 			if typ := typeName(field.Type); typ != "" {
-				s.typed[typ] = append(s.typed[typ], key)
+				s.fieldsOfType[typ] = append(s.fieldsOfType[typ], key)
 			}
 		}
 	}
@@ -112,10 +112,10 @@ func typeName(expression ast.Expr) string {
 	}
 }
 
-// kubectl explain shows the comments of fields: each names every word that its field can hold.
+// kubectl explain shows the comment of a field: the comment must name every word that the field can hold.
 func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
-	words := parse(t, "../vocabulary", nil)
-	api := parse(t, ".", words.constants)
+	words := parsePackage(t, "../vocabulary", nil)
+	api := parsePackage(t, ".", words.constants)
 	names := func(field string, values []string) {
 		t.Helper()
 		comment, found := api.fields[field]
@@ -127,7 +127,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	}
 	checked := 0
 	for typ, values := range api.types {
-		for _, field := range api.typed[typ] {
+		for _, field := range api.fieldsOfType[typ] {
 			names(field, values)
 			checked++
 		}
@@ -143,10 +143,10 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 		return values
 	}
 	steps := prefixed(words.constants, "Step")
-	sweeps := words.groups["Steps of the workflow that collects orphans."] // no object has them
+	sweeps := words.constantGroups["Steps of the workflow that collects orphans."] // no object has the steps of sweeps
 	require.NotEmpty(t, sweeps)
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))
-	others := words.groups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation."]
+	others := words.constantGroups["What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation."]
 	require.NotEmpty(t, others)
 	names(
 		"Operation.BlockedBy",
@@ -157,9 +157,9 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	)
 	names(
 		"MachineDrain.Result",
-		words.groups["Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained."],
+		words.constantGroups["Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained."],
 	)
-	// the last three are of Nodes
+	// the last three types are conditions of Nodes
 	names("MachineStatus.Conditions", api.types["NodeConditionType"][:len(api.types["NodeConditionType"])-3])
 	for field, groups := range map[string][]string{
 		"MachineStatus.Conditions": {"Reasons of Drained.", "Reasons of ReplacementDue.", "Reasons of ClassReady.", "Reasons of InstanceReady. The names of the provider's codes are reasons of InstanceReady, too."},
@@ -169,12 +169,12 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 		},
 	} {
 		for _, group := range groups {
-			names(field, api.groups[group])
+			names(field, api.constantGroups[group])
 		}
 	}
 	names(
 		"MachineSetCondition.Reason",
-		words.groups["Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition."],
+		words.constantGroups["Reasons of conditions of a MachineSet. For other conditions that are True, the reason is the type of the condition."],
 	)
 	names(
 		"MachineClassStatus.Conditions",

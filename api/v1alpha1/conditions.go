@@ -16,15 +16,15 @@ const (
 	// MachineDeploymentProgressing: the rollout progresses, is complete, made no progress in time (False) or is paused
 	// (Unknown).
 	MachineDeploymentProgressing MachineDeploymentConditionType = vocabulary.ConditionProgressing
-	// MachineDeploymentBlocked: the deployment, one of its sets or one of its machines stands still. The condition
-	// exists only while it is True. Its transition time is the time at which the oldest cause began.
+	// MachineDeploymentBlocked: something blocks the deployment, one of its sets or one of its machines. The condition
+	// exists only while its status is True. The transition time is the time at which the oldest cause began.
 	MachineDeploymentBlocked MachineDeploymentConditionType = vocabulary.ConditionBlocked
-	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. It is copied from the set.
+	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. The condition is copied from the set.
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
-	// MachineDeploymentSelectorOverlap: another deployment's selector matches this one's machines. Admission sees one
-	// object at a time and cannot detect this.
+	// MachineDeploymentSelectorOverlap: another deployment's selector matches machines of this deployment. Admission sees
+	// one object at a time and cannot detect an overlap.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
 	// MachineDeploymentClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	MachineDeploymentClassKindIgnored MachineDeploymentConditionType = vocabulary.ConditionClassKindIgnored
@@ -45,24 +45,24 @@ type MachineSetConditionType string
 
 // Conditions of a MachineSet.
 const (
-	// MachineSetBlocked: the set or one of its machines stands still. The condition exists only while it is True. Its
-	// transition time is the time at which the oldest cause began.
+	// MachineSetBlocked: something blocks the set or one of its machines. The condition exists only while its status is
+	// True. The transition time is the time at which the oldest cause began.
 	MachineSetBlocked MachineSetConditionType = vocabulary.ConditionBlocked
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
 	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
 	// MachineSetFrozen: no machine is created, for safety.
 	MachineSetFrozen MachineSetConditionType = vocabulary.ConditionFrozen
-	// MachineSetOvershoot: there are more machines than were ever wanted.
+	// MachineSetOvershoot: the set has more machines than were ever desired.
 	MachineSetOvershoot MachineSetConditionType = vocabulary.ConditionOvershoot
-	// MachineSetMachinesCreated: True unless machines are missing that could not be created.
+	// MachineSetMachinesCreated: False while machines that could not be created are missing.
 	MachineSetMachinesCreated MachineSetConditionType = vocabulary.ConditionMachinesCreated
-	// MachineSetMachinesReady: all machines are ready; the message names those that are not.
+	// MachineSetMachinesReady: all machines are ready; the message names the machines that are not ready.
 	MachineSetMachinesReady MachineSetConditionType = vocabulary.ConditionMachinesReady
 	// MachineSetMachinesUpToDate: all machines match the current template.
 	MachineSetMachinesUpToDate MachineSetConditionType = vocabulary.ConditionMachinesUpToDate
 	// MachineSetScalingUp: machines are missing, or were never ready.
 	MachineSetScalingUp MachineSetConditionType = vocabulary.ConditionScalingUp
-	// MachineSetScalingDown: there are more machines than wanted.
+	// MachineSetScalingDown: the set has more machines than desired.
 	MachineSetScalingDown MachineSetConditionType = vocabulary.ConditionScalingDown
 	// MachineSetRemediating: machines are replaced because they failed or are unhealthy.
 	MachineSetRemediating MachineSetConditionType = vocabulary.ConditionRemediating
@@ -91,9 +91,9 @@ const (
 	ReasonDeploymentResumed        = vocabulary.ReasonDeploymentResumed
 	// ReasonRolloutHeld: an operator cancelled the rollout; the machines stay as they are.
 	ReasonRolloutHeld = vocabulary.ReasonRolloutHeld
-	// ReasonRolloutWaiting: the rollout waits at a pause point: a step has its number of machines and is not over.
+	// ReasonRolloutWaiting: the rollout waits at a pause point, because a step has its number of machines and is not over.
 	ReasonRolloutWaiting = vocabulary.ReasonRolloutWaiting
-	// ReasonInvalid: nothing can be done with the deployment as it is.
+	// ReasonInvalid: the deployment is invalid and must be corrected.
 	ReasonInvalid = vocabulary.ReasonInvalid
 )
 
@@ -116,37 +116,37 @@ const ReasonSelectorOverlap = "SelectorOverlap"
 // ReasonClassKindIgnored is the reason of ClassKindIgnored, and of the event that goes with it.
 const ReasonClassKindIgnored = "ClassKindIgnored"
 
-// Conditions of a Machine itself. Their types are reserved: they are kept when the node's conditions are copied, and
-// health checks ignore them.
+// Conditions of a Machine itself. The types of these conditions are reserved: copying the node's conditions keeps the
+// conditions of these types, and health checks ignore the conditions of these types.
 const (
-	// MachineClassReady: the class and its Secrets exist and are valid. The message also says whether class.kind had no
-	// effect.
+	// MachineClassReady: the class and its Secrets exist and are valid. The message also says if class.kind has no effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
-	// MachineInstanceReady: the provider has created the instance. Before that, the reason is Creating or the name of a
-	// code of the provider, such as ResourceExhausted.
+	// MachineInstanceReady: the provider has created the instance. Before the creation, the reason is Creating or the name
+	// of a code of the provider, such as ResourceExhausted.
 	MachineInstanceReady corev1.NodeConditionType = vocabulary.ConditionInstanceReady
-	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is
-	// replaced as soon as its deployment's replacement budget allows it; the message says what it waits for.
+	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced
+	// as soon as the deployment's replacement budget allows the replacement; the message says what the replacement waits
+	// for.
 	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
-	// MachineBlocked: the machine stands still. The condition exists only while it is True. Its transition time is the
-	// time at which the present step began.
+	// MachineBlocked: something blocks the machine. The condition exists only while its status is True. The transition
+	// time is the time at which the present step began.
 	MachineBlocked corev1.NodeConditionType = vocabulary.ConditionBlocked
-	// MachineDrained: all pods have left the node of a machine that is being deleted. Before that, the reason is
+	// MachineDrained: all pods have left the node of a machine that is being deleted. While pods are left, the reason is
 	// Draining, Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
 	// A health check that is not part of Millwright writes and removes MachineHealthCheckSucceeded and
-	// MachineOwnerRemediated, as in Cluster API. If both are False, the machine's set replaces the machine.
+	// MachineOwnerRemediated, as in Cluster API. If both conditions are False, the machine's set replaces the machine.
 	MachineHealthCheckSucceeded corev1.NodeConditionType = "HealthCheckSucceeded"
 	MachineOwnerRemediated      corev1.NodeConditionType = "OwnerRemediated"
 )
 
 // Reasons of Drained.
 const (
-	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or are about to be
+	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or will be evicted next
 	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
 	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was requested: pods are deleted
 	ReasonDrained  = vocabulary.DrainDrained   // True: all pods are gone
-	// True: pods were deleted by force; the message names those that were left behind
+	// True: pods were deleted by force; the message names the pods that were left behind
 	ReasonForced  = vocabulary.DrainForced
 	ReasonSkipped = vocabulary.DrainSkipped // no pod was evicted
 )
@@ -181,15 +181,17 @@ const (
 	ReasonCreating        = vocabulary.ReasonCreating
 )
 
-// ClassServed is a condition of a MachineClass: a worker polls the queue of the class's provider. While it is False, no
-// instance is made or deleted. It is absent while Millwright does not know whether a worker polls.
+// ClassServed is a condition of a MachineClass: a worker polls the queue of the class's provider. While the condition
+// is False, no instance is created or deleted. The condition is absent while Millwright does not know whether a worker
+// polls.
 const ClassServed = vocabulary.ConditionServed
 
 // Reasons of events on a MachineClass, about instances that no Machine claims.
 const (
-	ReasonOrphansCollected  = "OrphansCollected"  // a sweep has deleted instances
-	ReasonOrphansHeld       = "OrphansHeld"       // there are suspiciously many: the sweep has deleted none
-	ReasonOrphanSweepFailed = "OrphanSweepFailed" // the cloud or the API server did not answer: none was deleted
+	ReasonOrphansCollected = "OrphansCollected" // a sweep has deleted instances
+	// suspiciously many instances have no Machine: the sweep has deleted no instance
+	ReasonOrphansHeld       = "OrphansHeld"
+	ReasonOrphanSweepFailed = "OrphanSweepFailed" // the cloud or the API server did not answer: no instance was deleted
 	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes these instances: a person must look at them
 )
 
@@ -212,9 +214,9 @@ func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 
 // Conditions that are written on nodes.
 const (
-	// NodeInPlaceUpdate is the progress of the node's in-place update. It is always True; its reason is the step.
+	// NodeInPlaceUpdate is the progress of the node's in-place update. The status is always True; the reason is the step.
 	NodeInPlaceUpdate corev1.NodeConditionType = vocabulary.ConditionInPlaceUpdate
-	// NodePreserved: the node is kept although its machine failed or might be deleted.
+	// NodePreserved: the node is kept although the node's machine failed or might be deleted.
 	NodePreserved corev1.NodeConditionType = vocabulary.ConditionPreserved
 	// NodeTerminating: the node's machine is being deleted.
 	NodeTerminating corev1.NodeConditionType = vocabulary.ConditionTerminating
@@ -230,7 +232,7 @@ const (
 	ReasonUpdateFailed       = vocabulary.ReasonUpdateFailed
 )
 
-// Reasons of NodePreserved. As in MCM, they have spaces and a full stop.
+// Reasons of NodePreserved, with spaces and a full stop, as in MCM.
 const (
 	ReasonPreservedByMCM      = vocabulary.ReasonPreservedByMCM
 	ReasonPreservedByUser     = vocabulary.ReasonPreservedByUser

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Defaults for fields that an object leaves out. They are not written into objects, so that an object shows only what
-// its user has set. A duration of zero means that the timeout ends at once.
+// Defaults for fields that an object leaves out. Except for maxSurge and maxUnavailable, the defaults are not written
+// into objects, so that an object shows only the user's settings. A duration of zero means that the timeout ends at
+// once.
 const (
 	// DefaultCreationTimeout is how long a machine may take to become a joined node.
 	// Source: MCM flag default, --machine-creation-timeout.
@@ -35,66 +36,66 @@ const (
 	DefaultMaxReplacements = 1
 
 	// DefaultRemediationBackoff is the minimum time between the replacements of two consecutive generations of machines
-	// that failed before they had joined. It doubles with each further generation up to DefaultRemediationMaxBackoff.
-	// Source: Cluster API's KubeadmControlPlane doubles a back-off, too; a cloud takes about a minute to report missing
-	// capacity, and a person about an hour to react.
+	// that failed before they had joined. The time doubles with each further generation up to
+	// DefaultRemediationMaxBackoff. Source: Cluster API's KubeadmControlPlane doubles a back-off, too; a cloud takes about
+	// a minute to report missing capacity, and a person about an hour to react.
 	DefaultRemediationBackoff    = time.Minute
 	DefaultRemediationMaxBackoff = time.Hour
 
-	// DefaultMaxSurge is how many machines an update may add. The API server also writes it into objects. Source: MCM's
-	// API.
-	DefaultMaxSurge = 1
-	// DefaultMaxUnavailable is how many machines an update may take away. The API server also writes it into objects.
+	// DefaultMaxSurge is how many machines an update may add. The API server also writes this default into objects.
 	// Source: MCM's API.
+	DefaultMaxSurge = 1
+	// DefaultMaxUnavailable is how many machines an update may remove. The API server also writes this default into
+	// objects. Source: MCM's API.
 	DefaultMaxUnavailable = 0
 )
 
 // EffectiveCreationTimeout returns how long the machine may take to become a joined node: the value of the machine's
-// annotation effective-creation-timeout, otherwise that of the spec, otherwise the default. An annotation that is not a
-// duration, or is negative, is ignored.
+// annotation effective-creation-timeout, otherwise the value of the spec, otherwise the default. An annotation that is
+// not a duration, or is negative, is ignored.
 func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) time.Duration {
 	if d, err := time.ParseDuration(annotations[AnnotationEffectiveCreationTimeout]); err == nil && d >= 0 {
 		return d
 	}
-	return durationOr(s.configuration().MachineCreationTimeout, DefaultCreationTimeout)
+	return durationOr(s.configurationOrEmpty().MachineCreationTimeout, DefaultCreationTimeout)
 }
 
-// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. Check
+// EffectiveHealthTimeout returns how long the node may be unhealthy before the machine is Failed. Callers must check
 // HealthTimeoutDisabled first.
 func (s *MachineSpec) EffectiveHealthTimeout() time.Duration {
-	return durationOr(s.configuration().MachineHealthTimeout, DefaultHealthTimeout)
+	return durationOr(s.configurationOrEmpty().MachineHealthTimeout, DefaultHealthTimeout)
 }
 
 // HealthTimeoutDisabled reports whether an unhealthy machine never becomes Failed because of a timeout.
 func (s *MachineSpec) HealthTimeoutDisabled() bool {
-	disabled := s.configuration().DisableHealthTimeout
+	disabled := s.configurationOrEmpty().DisableHealthTimeout
 	return disabled != nil && *disabled
 }
 
 // EffectiveDrainTimeout returns how long a drain may take before it is forced.
 func (s *MachineSpec) EffectiveDrainTimeout() time.Duration {
-	return durationOr(s.configuration().MachineDrainTimeout, DefaultDrainTimeout)
+	return durationOr(s.configurationOrEmpty().MachineDrainTimeout, DefaultDrainTimeout)
 }
 
 // EffectiveInPlaceUpdateTimeout returns how long an in-place update may take before it counts as failed.
 func (s *MachineSpec) EffectiveInPlaceUpdateTimeout() time.Duration {
-	return durationOr(s.configuration().MachineInPlaceUpdateTimeout, DefaultInPlaceUpdateTimeout)
+	return durationOr(s.configurationOrEmpty().MachineInPlaceUpdateTimeout, DefaultInPlaceUpdateTimeout)
 }
 
 // EffectivePreserveTimeout returns how long a preserved machine is kept.
 func (s *MachineSpec) EffectivePreserveTimeout() time.Duration {
-	return durationOr(s.configuration().MachinePreserveTimeout, DefaultPreserveTimeout)
+	return durationOr(s.configurationOrEmpty().MachinePreserveTimeout, DefaultPreserveTimeout)
 }
 
-// EvictRetries returns how many times the eviction of a pod may be refused before the pod is deleted. Nil means no
-// limit; zero means at once.
-func (s *MachineSpec) EvictRetries() *int32 { return s.configuration().MaxEvictRetries }
+// EvictRetries returns how many times the eviction of a pod may be refused before the pod is deleted; nil means no
+// limit, and zero means at once.
+func (s *MachineSpec) EvictRetries() *int32 { return s.configurationOrEmpty().MaxEvictRetries }
 
 // EffectiveNodeConditions returns the types of node conditions that make the machine unhealthy when True. As in MCM,
 // spaces are not removed: " DiskPressure" is no type of a condition. An empty text in the spec means no types.
 func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	list := DefaultNodeConditions
-	if conditions := s.configuration().NodeConditions; conditions != nil {
+	if conditions := s.configurationOrEmpty().NodeConditions; conditions != nil {
 		list = *conditions
 	}
 	var types []corev1.NodeConditionType
@@ -106,7 +107,8 @@ func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	return types
 }
 
-// PolicySpec returns the spec of a policy. For a nil policy it returns an empty spec, whose fields have their defaults.
+// PolicySpec returns the spec of a policy. For a nil policy, PolicySpec returns an empty spec, which stands for the
+// defaults of all fields.
 func (p *RolloutPolicy) PolicySpec() *RolloutPolicySpec {
 	if p == nil {
 		return &RolloutPolicySpec{}
@@ -123,7 +125,7 @@ func (s *RolloutPolicySpec) EffectiveMaxReplacements() intstr.IntOrString {
 	return *s.MaxReplacements
 }
 
-// EffectiveType returns the strategy; RollingUpdate if it is left out.
+// EffectiveType returns the type of the strategy; RollingUpdate if the type is left out.
 func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyType {
 	if s.Type == "" {
 		return RollingUpdateMachineDeploymentStrategyType
@@ -132,23 +134,23 @@ func (s *MachineDeploymentStrategy) EffectiveType() MachineDeploymentStrategyTyp
 }
 
 // EffectiveRollingUpdate returns the bounds of a rolling update. A bound that is left out is 1 for maxSurge and 0 for
-// maxUnavailable. If both are zero, callers must count maxUnavailable as 1.
+// maxUnavailable. If both bounds are zero, callers must count maxUnavailable as 1.
 func (s *MachineDeploymentStrategy) EffectiveRollingUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
 	if s.RollingUpdate == nil {
-		return (&UpdateConfiguration{}).effective()
+		return (&UpdateConfiguration{}).effectiveBounds()
 	}
-	return s.RollingUpdate.effective()
+	return s.RollingUpdate.effectiveBounds()
 }
 
 // EffectiveInPlaceUpdate returns the bounds of an in-place update, with the same defaults as EffectiveRollingUpdate.
 func (s *MachineDeploymentStrategy) EffectiveInPlaceUpdate() (maxSurge, maxUnavailable intstr.IntOrString) {
 	if s.InPlaceUpdate == nil {
-		return (&UpdateConfiguration{}).effective()
+		return (&UpdateConfiguration{}).effectiveBounds()
 	}
-	return s.InPlaceUpdate.effective()
+	return s.InPlaceUpdate.effectiveBounds()
 }
 
-func (c *UpdateConfiguration) effective() (maxSurge, maxUnavailable intstr.IntOrString) {
+func (c *UpdateConfiguration) effectiveBounds() (maxSurge, maxUnavailable intstr.IntOrString) {
 	maxSurge, maxUnavailable = intstr.FromInt32(DefaultMaxSurge), intstr.FromInt32(DefaultMaxUnavailable)
 	if c.MaxSurge != nil {
 		maxSurge = *c.MaxSurge
@@ -159,9 +161,9 @@ func (c *UpdateConfiguration) effective() (maxSurge, maxUnavailable intstr.IntOr
 	return maxSurge, maxUnavailable
 }
 
-// configuration returns the machine configuration; an empty one if there is none. Without it, reading a field of the
-// embedded nil pointer would panic.
-func (s *MachineSpec) configuration() MachineConfiguration {
+// configurationOrEmpty returns the machine configuration; an empty configuration if the pointer is nil. Reading a field
+// of the embedded nil pointer would panic.
+func (s *MachineSpec) configurationOrEmpty() MachineConfiguration {
 	if s.MachineConfiguration == nil {
 		return MachineConfiguration{}
 	}
@@ -176,5 +178,5 @@ func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 }
 
 // ProviderName returns the name of the class's provider in lower case, because manifests for MCM have names such as
-// AWS. Empty means that the class has no provider.
+// AWS; empty if the class has no provider.
 func (c *MachineClass) ProviderName() string { return strings.ToLower(c.Provider) }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func TestEffectiveValuesOfAMachineThatSaysNothing(t *testing.T) {
+func TestEffectiveValuesOfAnEmptySpec(t *testing.T) {
 	for name, spec := range map[string]MachineSpec{
 		"no configuration":    {},
 		"empty configuration": {MachineConfiguration: &MachineConfiguration{}},
@@ -30,7 +30,7 @@ func TestEffectiveValuesOfAMachineThatSaysNothing(t *testing.T) {
 	}
 }
 
-func TestEffectiveValuesOfAMachineThatSaysZero(t *testing.T) {
+func TestEffectiveValuesOfZeroFields(t *testing.T) {
 	spec := MachineSpec{MachineConfiguration: &MachineConfiguration{
 		MachineCreationTimeout:      &metav1.Duration{},
 		MachineHealthTimeout:        &metav1.Duration{},
@@ -86,7 +86,7 @@ func TestEffectiveStrategy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		strategy                   MachineDeploymentStrategy
 		wantType                   MachineDeploymentStrategyType
-		wantSurge, wantUnavailable intstr.IntOrString // of the strategy's own block
+		wantSurge, wantUnavailable intstr.IntOrString // bounds of the strategy's own block
 	}{
 		"nothing said": {
 			MachineDeploymentStrategy{},

@@ -66,7 +66,7 @@ func TestJSONNamesAreTheContract(t *testing.T) {
 	}
 }
 
-// jsonNames returns the keys of a struct in JSON, those of inlined structs included.
+// jsonNames returns the keys of a struct in JSON, including the keys of inlined structs.
 func jsonNames(typ reflect.Type) []string {
 	var names []string
 	for field := range typ.Fields() {
@@ -112,9 +112,9 @@ func TestEveryFieldSurvivesJSON(t *testing.T) {
 	assert.JSONEq(t, text, string(got))
 }
 
-// A client that leaves out strategy and timeouts must not send empty ones: the API server could not distinguish them
-// from set ones.
-func TestWhatIsLeftOutStaysOut(t *testing.T) {
+// A client that leaves out strategy and timeouts must not send empty values: the API server could not distinguish these
+// from values that the user has set.
+func TestOmittedFieldsStayOmitted(t *testing.T) {
 	got, err := json.Marshal(&MachineDeployment{})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"spec": {"replicas": 0, "selector": null, "template": {"spec": {"class": {}}}}}`, string(got))

@@ -7,7 +7,7 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Machine is one instance at the provider and the node that it becomes.
+// Machine is one instance at the provider, and the node of this instance.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -39,34 +39,38 @@ type MachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`has(self.kind) && self.kind != ''`,fieldPath=`.kind`,reason=FieldValueRequired,message=`class.kind is empty; it must name the kind of the class, MachineClass`
 	// +kubebuilder:validation:XValidation:rule=`has(self.name) && self.name != ''`,fieldPath=`.name`,reason=FieldValueRequired,message=`class.name is empty; it must name a MachineClass in the same namespace`
 	Class ClassSpec `json:"class"`
-	// ID of the instance at the provider. Empty until the instance is known; then written once.
+	// ID of the instance at the provider. The ID is empty until the instance is known, and is written once.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 	// Labels, annotations and taints of the node.
 	// +optional
 	NodeTemplateSpec NodeTemplateSpec `json:"nodeTemplate,omitempty,omitzero"`
-	// Timeouts and health conditions; nil means the defaults for all of them.
+	// Timeouts and health conditions; nil means the defaults for all fields.
 	*MachineConfiguration `json:",inline"`
 }
 
 // MachineStatus is the observed state of a machine.
 type MachineStatus struct {
-	// Name of the node. The label node has it too, if it is no longer than 63 bytes. Absent while the name is not known,
-	// and without a target cluster.
+	// Name of the node; absent while the name is not known, and without a target cluster. The label node also has the
+	// name, if the name has at most 63 bytes.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// Addresses of the instance. Only set without a target cluster, where no node has them.
+	// Addresses of the instance; set only without a target cluster, because then no node has the addresses.
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
 	// Copies of the node's conditions, and conditions of the machine itself:
-	// Blocked: the machine stands still. It is there only while it is True; the reason is what blocks the machine.
-	// ClassReady: class and Secrets can be used. Reasons: ClassFound, ClassNotFound, ClassInvalid, SecretNotFound,
-	// SecretInvalid, SecretNotAllowed. InstanceReady: the provider has made the instance. Reasons: InstanceCreated, Creating, InstanceGone,
-	// or the code of the provider. ReplacementDue: the machine must be replaced. Reasons: CreationTimeout, HealthTimeout,
-	// InstanceGone, NodeDeleted, StaleNode; if it is False, HealthTimeoutExtended or Recovered.
-	// Drained: the pods have left the node. Reasons: Drained, Forced, Skipped; if it is False, Draining, Blocked or
-	// Forcing. HealthCheckSucceeded and OwnerRemediated: written by a health check that is no part of Millwright. False in
-	// both: replace it.
+	// Blocked: something blocks the machine; the reason is the blocker. The condition Blocked exists only while its status
+	// is True.
+	// ClassReady: class and Secrets can be used. Reasons of ClassReady: ClassFound, ClassNotFound, ClassInvalid,
+	// SecretNotFound, SecretInvalid, SecretNotAllowed.
+	// InstanceReady: the provider has created the instance. Reasons of InstanceReady: InstanceCreated, Creating,
+	// InstanceGone, or the code of the provider.
+	// ReplacementDue: the machine must be replaced. Reasons of ReplacementDue: CreationTimeout, HealthTimeout,
+	// InstanceGone, NodeDeleted, StaleNode; with the status False, HealthTimeoutExtended or Recovered.
+	// Drained: the pods have left the node. Reasons of Drained: Drained, Forced, Skipped; with the status False, Draining,
+	// Blocked or Forcing.
+	// HealthCheckSucceeded and OwnerRemediated: written by a health check that is not part of Millwright. If both are
+	// False, the machine's set replaces the machine.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// The last attempted operation and its state.
@@ -75,49 +79,50 @@ type MachineStatus struct {
 	// Phase of the machine.
 	// +optional
 	CurrentStatus CurrentStatus `json:"currentStatus,omitempty,omitzero"`
-	// Text that only the provider's driver reads; returned to it unchanged.
+	// Text that only the provider's driver reads. Millwright passes the text to the driver unchanged.
 	// +optional
 	LastKnownState string `json:"lastKnownState,omitempty"`
-	// The current operation. Absent means calm.
+	// The current operation; absent while the machine is idle.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
-	// The health clock. Absent means that the node was never unhealthy.
+	// State of the clock of healthTimeout; absent if the node was never unhealthy.
 	// +optional
 	Health *MachineHealth `json:"health,omitempty"`
-	// Time that does not count for the creation timeout. Absent means none.
+	// Time that does not count for creationTimeout; absent if all time counts.
 	// +optional
 	CreationStopped *CreationStopped `json:"creationStopped,omitempty"`
-	// The record that a create call may have been made. Absent on a machine with another last operation means that another
-	// controller may have made one.
+	// The record that a create call may have been made. If the record is absent and lastOperation.type is set, another
+	// controller may have made a create call.
 	// +optional
 	CreationIntent *CreationIntent `json:"creationIntent,omitempty"`
-	// When the node joined for the first time. Absent before that, and on a machine whose node joined under another
+	// When the node joined for the first time; absent before the join, and on a machine whose node joined under another
 	// controller.
 	// +optional
 	JoinedAt *metav1.Time `json:"joinedAt,omitempty"`
-	// Progress of the deletion. Absent unless the machine is being deleted.
+	// Progress of the deletion; absent unless the machine is being deleted.
 	// +optional
 	Deletion *MachineDeletion `json:"deletion,omitempty"`
-	// Result of the last drain of a machine that was not being deleted. Absent if there was none.
+	// Result of the last drain of a machine that was not being deleted; absent if there was no such drain.
 	// +optional
 	Drain *StayingDrain `json:"drain,omitempty"`
 }
 
 // MachineDeletion is the progress of a machine's deletion.
 type MachineDeletion struct {
-	// The current stage. Earlier stages are complete and are never entered again. In their order: PreDrainHooks (waits for
-	// annotations), Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for annotations),
-	// Instance (the provider deletes the instance), Node (the Node object is deleted), Release (the finalizer is removed).
+	// The current stage. Earlier stages are complete and are never entered again. The stages in their order: PreDrainHooks
+	// (waits for annotations), Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for
+	// annotations), Instance (the provider deletes the instance), Node (the Node object is deleted), Release (the
+	// finalizer is removed).
 	// +required
 	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
 	Stage MachineDeletionStage `json:"stage"`
 	// Start of the current stage.
 	// +required
 	Since metav1.Time `json:"since"`
-	// Whether the machine waits for its turn to be drained. When a turn becomes free, the next machines continue.
+	// Whether the machine waits for its turn to be drained. When a turn becomes free, the next waiting machines continue.
 	// +optional
 	Queued bool `json:"queued,omitempty"`
-	// Progress of the drain. Absent before the drain has begun.
+	// Progress of the drain; absent before the drain has begun.
 	// +optional
 	Drain *MachineDrain `json:"drain,omitempty"`
 }
@@ -127,14 +132,15 @@ type MachineDeletionStage string
 
 // The stages of a deletion, in their order.
 const (
-	// MachineDeletionPreDrainHooks: waits until the pre-drain hook annotations are removed, before any pod is evicted.
+	// MachineDeletionPreDrainHooks: the deletion waits until the pre-drain hook annotations are removed, before any pod is
+	// evicted.
 	MachineDeletionPreDrainHooks MachineDeletionStage = vocabulary.StagePreDrainHooks
 	// MachineDeletionDrain: the node is cordoned and drained.
 	MachineDeletionDrain MachineDeletionStage = vocabulary.StageDrain
-	// MachineDeletionDetach: the node's volumes are detached.
+	// MachineDeletionDetach: the deletion waits until the node's volumes are detached.
 	MachineDeletionDetach MachineDeletionStage = vocabulary.StageDetach
-	// MachineDeletionPreTerminateHooks: waits until the pre-terminate hook annotations are removed, before the instance is
-	// deleted.
+	// MachineDeletionPreTerminateHooks: the deletion waits until the pre-terminate hook annotations are removed, before
+	// the instance is deleted.
 	MachineDeletionPreTerminateHooks MachineDeletionStage = vocabulary.StagePreTerminateHooks
 	// MachineDeletionInstance: the provider deletes the instance.
 	MachineDeletionInstance MachineDeletionStage = vocabulary.StageInstance
@@ -146,22 +152,22 @@ const (
 
 // MachineDrain is the progress of a drain.
 type MachineDrain struct {
-	// When the drain began to evict pods: the base of drainTimeout.
+	// When the drain began to evict pods; drainTimeout counts from this time.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are removed at present. Evict: by evictions, which obey budgets. DeleteInOrder: instead of Evict, if the
-	// cluster of the node cannot evict. Delete: all at once, with their own grace periods. Kill: all at once, without a
-	// grace period.
+	// How pods are removed at present. Evict: pods are evicted, and evictions obey disruption budgets. DeleteInOrder: pods
+	// are deleted in order, because the node's cluster cannot evict. Delete: all pods are deleted at once, with their own
+	// grace periods. Kill: all pods are deleted at once, without a grace period.
 	// +optional
 	Means string `json:"means,omitempty"`
-	// When these means were first used.
+	// When the drain first used the present means.
 	// +optional
 	MeansSince *metav1.Time `json:"meansSince,omitempty"`
-	// How the drain ended. Drained: all pods have left. Forced: pods were deleted by force. Skipped: no pod was evicted.
-	// Empty while it runs.
+	// How the drain ended; empty while the drain runs. Drained: all pods have left. Forced: pods were deleted by force.
+	// Skipped: no pod was evicted.
 	// +optional
 	Result string `json:"result,omitempty"`
-	// Pods that were still on the node when the drain gave up, as namespace/name; at most 20 of them.
+	// Pods that were still on the node when the drain ended, as namespace/name; at most 20 pods.
 	// +optional
 	LeftBehind []string `json:"leftBehind,omitempty"`
 }
@@ -173,7 +179,7 @@ type StayingDrain struct {
 	// +required
 	// +kubebuilder:validation:Enum=InPlaceUpdate;Preservation
 	Purpose DrainPurpose `json:"purpose"`
-	// Identifies the update, by the time of its step, or the preservation, by its end.
+	// The time that identifies the occasion of the drain: the time of the update's step, or the end of the preservation.
 	// +required
 	Occasion     metav1.Time `json:"occasion"`
 	MachineDrain `json:",inline"`
@@ -182,36 +188,37 @@ type StayingDrain struct {
 // DrainPurpose is why the node of a machine that is not being deleted is drained.
 type DrainPurpose string
 
-// The purposes.
+// Purposes of the drain of a node whose machine is not being deleted.
 const (
-	// DrainForUpdate: its software will be updated in place.
+	// DrainForUpdate: the node's software will be updated in place.
 	DrainForUpdate DrainPurpose = vocabulary.DrainForUpdate
 	// DrainForPreservation: the machine is Failed and preserved.
 	DrainForPreservation DrainPurpose = vocabulary.DrainForPreservation
 )
 
-// MachineHealth is the clock of healthTimeout. It changes only with the node's health.
+// MachineHealth is the state of the clock of healthTimeout. The state changes only with the node's health.
 type MachineHealth struct {
-	// When the node became unhealthy: the base of healthTimeout.
+	// When the node became unhealthy; healthTimeout counts from this time.
 	// +optional
 	UnhealthySince metav1.Time `json:"unhealthySince,omitempty,omitzero"`
-	// When the node became healthy again. Absent while it is unhealthy.
+	// When the node became healthy again; absent while the node is unhealthy.
 	// +optional
 	RecoveredAt *metav1.Time `json:"recoveredAt,omitempty"`
-	// When the provider reported that the instance is gone. Absent if it has not.
+	// When the provider reported that the instance is gone; absent without such a report.
 	// +optional
 	InstanceGoneAt *metav1.Time `json:"instanceGoneAt,omitempty"`
 }
 
-// CreationIntent is the record of the first create call for a machine's instance. It is written before the call.
+// CreationIntent is the record of the first create call for a machine's instance. The record is written before the
+// call.
 type CreationIntent struct {
-	// ID of the Temporal run that recorded it. Empty means that no create call was made.
+	// ID of the Temporal run that wrote the record; empty if no create call was made.
 	// +optional
 	RunID string `json:"runID,omitempty"`
-	// When it was recorded. Absent if no create call was made.
+	// When the record was written; absent if no create call was made.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
-	// Whether no attempt so far needed a bootstrap token. False also means that this is not known.
+	// True if no attempt so far needed a bootstrap token; false if an attempt needed a token, or if that is not known.
 	// +optional
 	WithoutToken bool `json:"withoutToken,omitempty"`
 }
@@ -219,10 +226,10 @@ type CreationIntent struct {
 // CreationStopped is the time for which a creation waited for a person to correct the machine's spec, its class or its
 // credentials.
 type CreationStopped struct {
-	// Since when it waits. Absent while it does not wait.
+	// Start of the present wait; absent while the creation does not wait.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// How long it waited before, in total.
+	// Total length of the earlier waits.
 	// +optional
 	Total metav1.Duration `json:"total,omitempty,omitzero"`
 }
@@ -237,19 +244,19 @@ type CurrentStatus struct {
 	// failed.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
-	// True while a deadline of this phase is running.
+	// True while a timeout of this phase is running.
 	// +optional
 	TimeoutActive bool `json:"timeoutActive,omitempty"`
 	// When the phase last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// When the preservation of the machine ends. Absent means that it is not preserved.
+	// When the preservation of the machine ends; absent if the machine is not preserved.
 	// +optional
 	PreserveExpiryTime *metav1.Time `json:"preserveExpiryTime,omitempty"`
 }
 
-// MachinePhase is a phase of a machine's life. It is reported, counted by sets and deployments, and compared with the
-// state of the node.
+// MachinePhase is a phase of a machine's life. The phase is reported to users, counted by sets and deployments, and
+// compared with the state of the node.
 type MachinePhase string
 
 // Phases of a machine. The empty phase means that the machine was not processed yet.

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// MachineClass is how a provider creates instances. Its fields are at the top level; there is no spec. A change
-// affects only instances that are created later.
+// MachineClass says how a provider creates instances. The fields of a MachineClass are at the top level; there is no
+// spec. A change of a MachineClass affects only instances that are created later.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -17,23 +17,23 @@ type MachineClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// Properties of the nodes of this class. The cluster autoscaler reads them to scale from zero.
+	// Properties of the nodes of this class. The cluster autoscaler reads these properties to scale from zero.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
-	// The Secret with the provider's credentials. Left out means that they are in secretRef. A Secret of another namespace
-	// must have the namespace of the class in its annotation machine.sapcloud.io/allowed-class-namespaces.
+	// The Secret with the provider's credentials; if left out, the credentials are in secretRef. A Secret of another
+	// namespace must have the namespace of the class in its annotation machine.sapcloud.io/allowed-class-namespaces.
 	// +optional
 	CredentialsSecretRef *corev1.SecretReference `json:"credentialsSecretRef,omitempty"`
-	// What the provider needs to create an instance; only its driver reads it.
+	// Settings of the provider for new instances; only the provider's driver reads these settings.
 	// +required
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ProviderSpec runtime.RawExtension `json:"providerSpec"`
 	// Name of the provider, in any case of letters: AWS and aws are the same.
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. For a Secret
-	// of another namespace see credentialsSecretRef.
+	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. A Secret
+	// of another namespace needs the same annotation as for credentialsSecretRef.
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
 	// The observed state of the class.
@@ -43,7 +43,7 @@ type MachineClass struct {
 
 // NodeTemplate has the properties of the nodes of a class.
 type NodeTemplate struct {
-	// Resources of the node. Must contain cpu, gpu and memory; 0 is allowed.
+	// Resources of the node; cpu, gpu and memory are required, and 0 is allowed.
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`['cpu', 'gpu', 'memory'].all(k, k in self)`,messageExpression=`'capacity lacks' + ('cpu' in self ? '' : ' cpu') + ('gpu' in self ? '' : ' gpu') + ('memory' in self ? '' : ' memory') + '; it must name cpu, gpu and memory, and 0 is allowed'`
 	Capacity corev1.ResourceList `json:"capacity"`
@@ -72,12 +72,13 @@ type MachineClassStatus struct {
 	// Generation of the class to which this status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions of the class. Served: a worker serves its provider. Reasons: WorkerPolls; if it is False, NoWorker.
+	// Conditions of the class. Served: a worker serves the class's provider. The reason of Served is WorkerPolls, or
+	// NoWorker if the status is False.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// The current operation. Absent means calm.
+	// The current operation; absent while the class is idle.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }

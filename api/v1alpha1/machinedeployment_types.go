@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// MachineDeployment keeps a number of like machines in being and rolls them when their template changes.
+// MachineDeployment keeps a number of machines of one template, and replaces or updates the machines when the template
+// changes.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -35,65 +36,65 @@ type MachineDeployment struct {
 
 // MachineDeploymentSpec is the desired state of a deployment.
 type MachineDeploymentSpec struct {
-	// Number of machines. Left out means 0.
+	// Number of desired machines; 0 if left out.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
-	// Selects the deployment's machine sets and machines; must match the labels of the template.
+	// Selector of the deployment's machine sets and machines. The selector must match the labels of the template.
 	// +required
 	Selector *metav1.LabelSelector `json:"selector"`
 	// The template of the deployment's machines.
 	// +required
 	Template MachineTemplateSpec `json:"template"`
-	// How old machines are replaced by new ones. Left out means RollingUpdate with maxSurge 1 and maxUnavailable 0.
+	// How old machines are replaced by new machines; RollingUpdate with maxSurge 1 and maxUnavailable 0 if left out.
 	// +optional
 	// +kubebuilder:default={type: "RollingUpdate", rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
 	Strategy MachineDeploymentStrategy `json:"strategy,omitempty,omitzero"`
-	// For how many seconds a machine must have been ready before it counts as available. Default 0: at once.
+	// For how many seconds a machine must have been ready before the machine counts as available; 0 by default.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
-	// How many old machine sets are kept, so that a rollout can be undone. Left out means all.
+	// How many old machine sets are kept, so that a rollout can be undone; all if left out.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
-	// True: a change of the template is not rolled out. Scaling continues.
+	// If true, a change of the template is not rolled out. A change of replicas still takes effect.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// Deprecated: requests one return to a former revision; cleared when done.
+	// Deprecated: requests a rollback to a former revision; cleared after the rollback.
 	// +optional
 	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
-	// For how many seconds a rollout may make no progress before Progressing becomes False. Left out means without limit.
-	// There is no automatic rollback unless a RolloutPolicy requests it.
+	// For how many seconds a rollout may make no progress before the condition Progressing becomes False; no limit if left
+	// out. An automatic rollback follows only if a RolloutPolicy requests automatic rollbacks.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
-	// How many failed machines are preserved automatically. Default 0: none.
+	// How many failed machines are preserved automatically; 0 by default.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
 }
 
-// MachineDeploymentStrategy is how old machines are replaced by new ones.
+// MachineDeploymentStrategy says how old machines are replaced by new machines.
 //
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
 type MachineDeploymentStrategy struct {
-	// Recreate: all old machines are deleted before the first new one is created. RollingUpdate: new machines are created
-	// while old ones are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance and name, and
-	// an agent updates the software of the node. OnDelete: an old machine stays until a person deletes it; then a new one
-	// is created.
+	// Recreate: all old machines are deleted before the first new machine is created. RollingUpdate: new machines are
+	// created while old machines are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance
+	// and name, and an agent updates the software of the node. OnDelete: a new machine is created only after a person has
+	// deleted an old machine.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
 	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate;OnDelete
 	Type MachineDeploymentStrategyType `json:"type,omitempty"`
-	// Used when type is RollingUpdate. Left out means maxSurge 1 and maxUnavailable 0.
+	// Bounds for type RollingUpdate; maxSurge 1 and maxUnavailable 0 if left out.
 	// +optional
 	RollingUpdate *RollingUpdateMachineDeployment `json:"rollingUpdate,omitempty"`
-	// Used, and required, when type is InPlaceUpdate.
+	// Settings for type InPlaceUpdate, for which the field is required.
 	// +optional
 	InPlaceUpdate *InPlaceUpdateMachineDeployment `json:"inPlaceUpdate,omitempty"`
 }
@@ -103,14 +104,14 @@ type MachineDeploymentStrategyType string
 
 // Strategies.
 const (
-	// RecreateMachineDeploymentStrategyType: all old machines are deleted before the first new one is created.
+	// RecreateMachineDeploymentStrategyType: all old machines are deleted before the first new machine is created.
 	RecreateMachineDeploymentStrategyType MachineDeploymentStrategyType = "Recreate"
-	// RollingUpdateMachineDeploymentStrategyType: new machines are created while old ones are deleted, within maxSurge and
-	// maxUnavailable.
+	// RollingUpdateMachineDeploymentStrategyType: new machines are created while old machines are deleted, within maxSurge
+	// and maxUnavailable.
 	RollingUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "RollingUpdate"
 	// InPlaceUpdateMachineDeploymentStrategyType: machines keep instance and name; the software on the node is updated.
 	InPlaceUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "InPlaceUpdate"
-	// OnDeleteMachineDeploymentStrategyType: an old machine stays until a person deletes it; then a new one is created.
+	// OnDeleteMachineDeploymentStrategyType: a new machine is created only after a person has deleted an old machine.
 	OnDeleteMachineDeploymentStrategyType MachineDeploymentStrategyType = "OnDelete"
 )
 
@@ -122,7 +123,7 @@ type RollingUpdateMachineDeployment struct {
 // InPlaceUpdateMachineDeployment bounds an in-place update and says who selects the nodes.
 type InPlaceUpdateMachineDeployment struct {
 	UpdateConfiguration `json:",inline"`
-	// Who selects the next nodes: Auto (Millwright) or Manual (a person labels them).
+	// Who selects the next nodes: Auto (Millwright) or Manual (a person labels the nodes).
 	// +optional
 	// +kubebuilder:validation:Enum=Auto;Manual
 	OrchestrationType OrchestrationType `json:"orchestrationType,omitempty"`
@@ -137,8 +138,8 @@ const (
 	OrchestrationTypeManual OrchestrationType = "Manual"
 )
 
-// UpdateConfiguration bounds how many machines an update may add and remove. If both are zero, maxUnavailable counts as
-// 1; otherwise no update would be possible.
+// UpdateConfiguration bounds how many machines an update may add and remove. If maxSurge and maxUnavailable are both 0,
+// maxUnavailable counts as 1, because otherwise no update would be possible.
 type UpdateConfiguration struct {
 	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded down.
 	// A string without % is also a percentage.
@@ -156,7 +157,7 @@ type UpdateConfiguration struct {
 
 // RollbackConfig requests a former revision.
 type RollbackConfig struct {
-	// The revision to return to. 0 means the one before the newest.
+	// The revision to return to; 0 means the revision before the newest revision.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Revision int64 `json:"revision,omitempty"`
@@ -167,22 +168,23 @@ type MachineDeploymentStatus struct {
 	// Generation of the spec to which this status belongs.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Number of machines that belong to the deployment, including those that are being deleted.
+	// Number of machines that belong to the deployment, including machines that are being deleted.
 	// +optional
 	Replicas int32 `json:"replicas"`
-	// Of these, the number that have the newest template.
+	// Number of machines with the newest template, including machines that are being deleted.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 	// Number of machines in phase Running.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
-	// Number of machines that have been ready for minReadySeconds, or are Available without a target cluster.
+	// Number of machines that have been ready for minReadySeconds, or that are in phase Available, without a target
+	// cluster.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 	// Number of Failed machines that are preserved.
 	// +optional
 	PreservedFailedReplicas int32 `json:"preservedFailedReplicas,omitempty"`
-	// Number of machines that are wanted but not available.
+	// Number of desired machines that are not available.
 	// +optional
 	UnavailableReplicas int32 `json:"unavailableReplicas,omitempty"`
 	// Granted replacements that are not complete.
@@ -190,23 +192,24 @@ type MachineDeploymentStatus struct {
 	// +listType=map
 	// +listMapKey=uid
 	Replacements []MachineReplacement `json:"replacements,omitempty"`
-	// Progress of the rollout of the newest template. Absent before the first one.
+	// Progress of the rollout of the newest template; absent before the first rollout.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Conditions of the deployment.
 	// +optional
 	Conditions []MachineDeploymentCondition `json:"conditions,omitempty"`
-	// How often the name of a new machine set was already in use; part of the next name.
+	// Number of times that the name of a new machine set was already in use. The next name includes this number.
 	// +optional
 	// +nullable
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
-	// Machines whose last operation failed, without preserved ones.
+	// Machines whose last operation failed, except preserved machines.
 	// +optional
 	FailedMachines []MachineSummary `json:"failedMachines,omitempty"`
 	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// The current operation. Absent means calm. It has no step if only a machine below stands still.
+	// The current operation; absent while the deployment is idle. The operation has no step if only a machine of the
+	// deployment is blocked.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }
@@ -216,19 +219,20 @@ type RolloutStatus struct {
 	// The revision that is being rolled out, or was rolled out last.
 	// +required
 	Revision int64 `json:"revision"`
-	// The rollout step in force, counted from 0; the number of steps when all are over.
+	// The rollout step in force, counted from 0; the number of steps when all steps are over.
 	// +optional
 	Step int32 `json:"step,omitempty"`
-	// The steps of the policy when the rollout began. A rollout keeps its steps, also if the policy is changed or deleted.
-	// Empty: it has none. Absent: an earlier version of Millwright began the rollout, and the steps of the policy apply.
+	// The steps of the policy at the start of the rollout. A rollout keeps its steps, even if the policy is changed or
+	// deleted. An empty list means that the rollout has no steps. If the list is absent, an earlier version of Millwright
+	// began the rollout, and the present steps of the policy apply.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Steps []RolloutStep `json:"steps,omitzero"`
-	// When the step had its machines. Absent until then.
+	// When the step reached its number of machines; absent before that time.
 	// +optional
 	ReachedAt *metav1.Time `json:"reachedAt,omitempty"`
-	// New machines that failed, if automaticRollback counts them.
+	// Names of the new machines that failed, if automaticRollback counts failed machines.
 	// +optional
 	FailedMachines []string `json:"failedMachines,omitempty"`
 }
@@ -238,15 +242,17 @@ type MachineDeploymentCondition struct {
 	// Type of the condition.
 	// Available: enough machines are available.
 	// Progressing: the rollout progresses or is complete (True), made no progress in time (False), or is stopped
-	// (Unknown). Blocked: the deployment, one of its sets or machines stands still. It is there only while it is True.
+	// (Unknown).
+	// Blocked: something blocks the deployment, one of its sets or one of its machines. The condition Blocked exists only
+	// while its status is True.
 	// ReplicaFailure: a machine could not be created or deleted.
 	// Frozen: no machine is created, for safety.
 	// SelectorOverlap: another deployment selects the same machines.
-	// ClassKindIgnored: class.kind is not MachineClass, and has no effect.
+	// ClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	// ReplacementHeld: failed machines are not replaced now.
 	// +required
 	Type MachineDeploymentConditionType `json:"type"`
-	// True, False, or Unknown if it cannot be determined.
+	// True, False, or Unknown if the status cannot be determined.
 	// +required
 	Status ConditionStatus `json:"status"`
 	// When the condition was last confirmed or changed.
@@ -255,11 +261,12 @@ type MachineDeploymentCondition struct {
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of Available: MinimumReplicasAvailable,
-	// MinimumReplicasUnavailable. Of Progressing: NewMachineSetCreated, FoundNewMachineSet, MachineSetUpdated,
-	// NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError, DeploymentPaused, DeploymentResumed,
-	// RolloutHeld, RolloutWaiting, Invalid. Of ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Of
-	// Frozen: OverShootingReplicaCount, MachineDeploymentStateSync. Otherwise the type.
+	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of Available:
+	// MinimumReplicasAvailable, MinimumReplicasUnavailable. Reasons of Progressing: NewMachineSetCreated,
+	// FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError,
+	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of ReplicaFailure: FailedCreate,
+	// FailedDelete, or the error of a machine. Reasons of Frozen: OverShootingReplicaCount, MachineDeploymentStateSync.
+	// The reason of any other condition is its type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.
@@ -276,8 +283,8 @@ type MachineDeploymentList struct {
 	Items           []MachineDeployment `json:"items"`
 }
 
-// MachineReplacement is one use of a deployment's replacement budget. It ends when the machine is gone and its
-// substitute has joined.
+// MachineReplacement is one use of a deployment's replacement budget. The use ends when the machine is gone and the
+// machine's substitute has joined.
 type MachineReplacement struct {
 	// UID of the machine that is replaced.
 	// +required
@@ -285,7 +292,7 @@ type MachineReplacement struct {
 	// Name of the machine that is replaced.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Zone of the machine, if its class or node template has one. Each zone has its own budget.
+	// Zone of the machine, if the machine's class or node template has a zone. Each zone has its own replacement budget.
 	// +optional
 	FailureDomain string `json:"failureDomain,omitempty"`
 	// Why the machine is replaced: the reason of its condition ReplacementDue.

@@ -5,8 +5,8 @@ import (
 )
 
 // MachineDrainRule says how certain pods are treated when the nodes of certain machines in its namespace are drained,
-// like Cluster API's kind of that name. If several rules match a pod, the first by name applies. The pod's own label
-// cluster.x-k8s.io/drain overrides all of them.
+// like Cluster API's kind MachineDrainRule. If several rules match a pod, the rule whose name sorts first applies. The
+// pod's own label cluster.x-k8s.io/drain overrides all rules.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -28,11 +28,12 @@ type MachineDrainRuleSpec struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`!has(self.order) || self.behavior == 'Drain'`,fieldPath=`.order`,message=`drain.order goes with behavior Drain only`
 	Drain MachineDrainRuleDrain `json:"drain"`
-	// The machines to which the rule applies: those that one entry selects. Empty means all of the namespace.
+	// The machines to which the rule applies: each machine that at least one entry selects. An empty list selects all
+	// machines of the namespace.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Machines []MachineDrainRuleMachines `json:"machines,omitempty"`
-	// The pods to which the rule applies: those that one entry selects. Empty means all.
+	// The pods to which the rule applies: each pod that at least one entry selects. An empty list selects all pods.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Pods []MachineDrainRulePods `json:"pods,omitempty"`
@@ -40,11 +41,11 @@ type MachineDrainRuleSpec struct {
 
 // MachineDrainRuleDrain is the treatment of pods.
 type MachineDrainRuleDrain struct {
-	// Drain: the pods are evicted, in their order. Skip: they stay. WaitCompleted: the drain waits for their end and does
-	// not evict them.
+	// Drain: the pods are evicted, in their order. Skip: the pods stay. WaitCompleted: the drain waits for the end of the
+	// pods and does not evict them.
 	// +required
 	Behavior MachineDrainRuleBehavior `json:"behavior"`
-	// Pods of a lower order leave a node before those of a higher one are evicted. Default 0.
+	// Pods of a lower order leave a node before pods of a higher order are evicted; 0 by default.
 	// +optional
 	Order *int32 `json:"order,omitempty"`
 }
@@ -63,17 +64,17 @@ const (
 
 // MachineDrainRuleMachines selects machines.
 type MachineDrainRuleMachines struct {
-	// Selects by labels. Left out or empty means all.
+	// Selector for the labels of the machines; left out or empty selects all machines.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// MachineDrainRulePods selects pods: those for which both selectors hold.
+// MachineDrainRulePods selects the pods that match both selectors.
 type MachineDrainRulePods struct {
-	// Selects by labels. Left out or empty means all.
+	// Selector for the labels of the pods; left out or empty selects all pods.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// Selects by the labels of the namespace. Left out or empty means all.
+	// Selector for the labels of the pods' namespace; left out or empty selects all namespaces.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 }
@@ -84,6 +85,6 @@ type MachineDrainRulePods struct {
 type MachineDrainRuleList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	// The rules.
+	// The drain rules of the list.
 	Items []MachineDrainRule `json:"items"`
 }

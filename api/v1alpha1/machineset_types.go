@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineSet keeps a number of like machines in being.
+// MachineSet keeps a number of machines of one template.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -32,25 +32,25 @@ type MachineSet struct {
 
 // MachineSetSpec is the desired state of a set.
 type MachineSetSpec struct {
-	// Number of machines. Left out means 0.
+	// Number of desired machines; 0 if left out.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Replicas int32 `json:"replicas"`
-	// Selects the set's machines; must match the labels of the template.
+	// Selector of the set's machines. The selector must match the labels of the template.
 	// +required
 	Selector *metav1.LabelSelector `json:"selector"`
-	// Legacy, without effect: the class of the template is used.
+	// Legacy field without effect: the class of the template is used.
 	// +optional
 	MachineClass ClassSpec `json:"machineClass,omitempty,omitzero"`
 	// The template of the set's machines.
 	// +required
 	Template MachineTemplateSpec `json:"template"`
-	// For how many seconds a machine must have been ready before it counts as available. Default 0: at once.
+	// For how many seconds a machine must have been ready before the machine counts as available; 0 by default.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
-	// How many failed machines of the set are preserved automatically. Default 0: none.
+	// How many failed machines of the set are preserved automatically; 0 by default.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
@@ -58,16 +58,17 @@ type MachineSetSpec struct {
 
 // MachineSetStatus is the observed state of a set.
 type MachineSetStatus struct {
-	// Number of machines that belong to the set, including those that are being deleted.
+	// Number of machines that belong to the set, including machines that are being deleted.
 	// +optional
 	Replicas int32 `json:"replicas"`
-	// Of these, the number whose labels include all labels of the template.
+	// Number of the set's machines whose labels include all labels of the template.
 	// +optional
 	FullyLabeledReplicas int32 `json:"fullyLabeledReplicas,omitempty"`
 	// Number of machines in phase Running.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
-	// Number of machines that have been ready for minReadySeconds, or are Available without a target cluster.
+	// Number of machines that have been ready for minReadySeconds, or that are in phase Available, without a target
+	// cluster.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 	// Number of Failed machines that are preserved.
@@ -76,21 +77,20 @@ type MachineSetStatus struct {
 	// Number of machines that match the current template.
 	// +optional
 	UpToDateReplicas int32 `json:"upToDateReplicas,omitempty"`
-	// The largest number of wanted machines since the set last had no more machines than wanted.
+	// The largest number of desired machines since the last time at which the set had no more machines than desired.
 	// +optional
 	PeakReplicas int32 `json:"peakReplicas,omitempty"`
-	// How many machines there are beyond peakReplicas: too many were created.
+	// Number of machines beyond peakReplicas, which were created in excess.
 	// +optional
 	Overshoot int32 `json:"overshoot,omitempty"`
-	// Consecutive generations of machines that failed before they had joined. Absent if there is none.
+	// Consecutive generations of machines that failed before they had joined; absent if there is no such generation.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
-	// The number of wanted machines when the set last had no machine to create or to delete. If it differs from
-	// spec.replicas, the set is about to create or delete machines.
+	// The number of desired machines when the set last had no machine to create or to delete. If observedReplicas differs
+	// from spec.replicas, the set is about to create or delete machines.
 	// +optional
 	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
-	// Resource version of the machines that this status counts. A reader whose machines are at least as new sees all of
-	// them.
+	// Resource version of the machines that this status counts. A cache that is at least as new has all counted machines.
 	// +optional
 	ObservedMachines string `json:"observedMachines,omitempty"`
 	// Generation of the spec to which this status belongs.
@@ -99,10 +99,10 @@ type MachineSetStatus struct {
 	// Conditions of the set.
 	// +optional
 	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
-	// Legacy, never written (ADR 0069): the conditions and currentOperation say what the set does.
+	// Legacy field, never written (ADR 0069): the conditions and currentOperation say what the set does.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
-	// Machines whose last operation failed, without preserved ones.
+	// Machines whose last operation failed, except preserved machines.
 	// +optional
 	FailedMachines []MachineSummary `json:"failedMachines,omitempty"`
 	// Number of machines that are preserved because of autoPreserveFailedMachineMax.
@@ -111,17 +111,18 @@ type MachineSetStatus struct {
 	// The selector as text, for kubectl scale, the HorizontalPodAutoscaler and the cluster autoscaler.
 	// +optional
 	Selector string `json:"selector,omitempty"`
-	// The current operation. Absent means calm. It has no step if only a machine below stands still.
+	// The current operation; absent while the set is idle. The operation has no step if only a machine of the set is
+	// blocked.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
 }
 
 // FailedGenerations are consecutive generations of machines of which none joined.
 type FailedGenerations struct {
-	// Their number.
+	// Number of the failed generations.
 	// +required
 	Count int32 `json:"count"`
-	// When the replacement of the last of them began.
+	// When the replacement of the last failed generation began.
 	// +required
 	LastFailedAt metav1.Time `json:"lastFailedAt"`
 }
@@ -129,32 +130,34 @@ type FailedGenerations struct {
 // MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
 	// Type of the condition.
-	// Blocked: the set or one of its machines stands still. It is there only while it is True.
+	// Blocked: something blocks the set or one of its machines. The condition Blocked exists only while its status is
+	// True.
 	// ReplicaFailure: a machine could not be created or deleted.
 	// Frozen: no machine is created, for safety.
-	// Overshoot: there are more machines than were ever wanted.
-	// MachinesCreated: False while machines are missing that could not be created.
+	// Overshoot: the set has more machines than were ever desired.
+	// MachinesCreated: False while machines that could not be created are missing.
 	// MachinesReady: all machines are ready.
 	// MachinesUpToDate: all machines match the template.
 	// ScalingUp: machines are missing, or were never ready.
-	// ScalingDown: there are more machines than wanted.
+	// ScalingDown: the set has more machines than desired.
 	// Remediating: machines are replaced because they failed or are unhealthy.
 	// Deleting: the set is being deleted.
 	// Paused: an operator paused the set.
 	// +required
 	Type MachineSetConditionType `json:"type"`
-	// True, False, or Unknown if it cannot be determined.
+	// True, False, or Unknown if the status cannot be determined.
 	// +required
 	Status ConditionStatus `json:"status"`
 	// When status last changed.
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
-	// Reason for the status, in one word for programs. Of Blocked: what blocks. Of ReplicaFailure: FailedCreate,
-	// FailedDelete, or the error of a machine. Of Frozen: FreezeLabel. Of MachinesCreated: TemplateNotFound,
-	// PreflightCheckFailed, ScaleUpStopped, MachineSetInvalid, MachineCreationFailed. Of MachinesReady: Ready, NotReady,
-	// ReadyUnknown, NoReplicas. Of MachinesUpToDate: UpToDate, NotUpToDate, UpToDateUnknown, NoReplicas. If they are
-	// False: NotScalingUp, NotScalingDown, NotRemediating, NotDeleting, NotPaused. If the machines could not be listed:
-	// InternalError. Otherwise the type.
+	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of ReplicaFailure:
+	// FailedCreate, FailedDelete, or the error of a machine. Reason of Frozen: FreezeLabel. Reasons of MachinesCreated:
+	// TemplateNotFound, PreflightCheckFailed, ScaleUpStopped, MachineSetInvalid, MachineCreationFailed. Reasons of
+	// MachinesReady: Ready, NotReady, ReadyUnknown, NoReplicas. Reasons of MachinesUpToDate: UpToDate, NotUpToDate,
+	// UpToDateUnknown, NoReplicas. Reasons of conditions that are False: NotScalingUp, NotScalingDown, NotRemediating,
+	// NotDeleting, NotPaused. If the machines could not be listed, the reason is InternalError. The reason of any other
+	// condition is its type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.

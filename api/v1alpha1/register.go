@@ -15,7 +15,7 @@ var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha
 var (
 	// SchemeBuilder has the functions that AddToScheme calls.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-	// AddToScheme registers the kinds and their lists in a scheme. It may be called twice.
+	// AddToScheme registers the kinds and their lists in a scheme. A second call of AddToScheme is harmless.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 

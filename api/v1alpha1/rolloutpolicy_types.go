@@ -6,9 +6,9 @@ import (
 )
 
 // RolloutPolicy says how the machines of certain MachineDeployments and MachineSets in its namespace are rolled out,
-// replaced and deleted. It is a kind of its own because clients with MCM's types drop every field of those kinds that
-// MCM does not know. If several policies match an object, the first by name applies. Without a policy the defaults of
-// its fields apply.
+// replaced and deleted. RolloutPolicy is a separate kind, because clients with MCM's types drop every field of
+// MachineDeployments and MachineSets that MCM does not know. If several policies match an object, the policy whose name
+// sorts first applies. Without a policy, the defaults of the policy's fields apply.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -20,56 +20,56 @@ type RolloutPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// The objects to which the policy applies, and what applies to them.
+	// The objects to which the policy applies, and the rules for these objects.
 	// +required
 	Spec RolloutPolicySpec `json:"spec"`
 }
 
-// RolloutPolicySpec is a policy: the objects to which it applies, and what applies to them.
+// RolloutPolicySpec has the objects to which a policy applies, and the rules for these objects.
 type RolloutPolicySpec struct {
-	// The MachineDeployments, and the MachineSets without a MachineDeployment, to which the policy applies: those that one
-	// entry selects. Empty means all of the namespace.
+	// The MachineDeployments, and the MachineSets without a MachineDeployment, to which the policy applies: each object
+	// that at least one entry selects. An empty list selects all objects of the namespace.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Targets []RolloutPolicyTarget `json:"targets,omitempty"`
-	// The steps of a rollout, in order; after the last one all machines are updated. Left out means all at once. Used with
-	// the strategies RollingUpdate and InPlaceUpdate Auto.
+	// The steps of a rollout, in order. After the last step, all remaining machines are updated; without steps, a rollout
+	// does not pause. Steps have an effect with the strategies RollingUpdate and InPlaceUpdate Auto.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Steps []RolloutStep `json:"steps,omitempty"`
-	// When a rollout is given up automatically and the former template is restored. Left out means never.
+	// When a rollout is rolled back automatically to the former template; never if left out.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
-	// When the place of a machine that is being deleted becomes free: TerminationComplete, when its instance is gone, so
-	// that a rollout never has more instances than replicas plus maxSurge; or TerminationStarted, when its deletion
-	// begins. Default TerminationComplete. Substitutes of machines that failed or were deleted by others are not limited
-	// by this, and outside of a rollout a larger number of replicas is followed at once.
+	// When the place of a machine that is being deleted becomes free. TerminationComplete, the default: when the instance
+	// is gone, so that a rollout never has more instances than replicas plus maxSurge. TerminationStarted: when the
+	// deletion begins. The policy does not limit substitutes for machines that failed or that others deleted. Outside of a
+	// rollout, a larger number of replicas takes effect at once.
 	// +optional
 	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
 	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
 	// How many failed machines of one failure domain may be replaced at a time: a number, or a percentage of the domain's
-	// machines, rounded up. Default 1; 0 means that none is replaced.
+	// machines, rounded up; 1 by default, and 0 means that no machine is replaced.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
 	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
-	// Which of several machines with equal rank are deleted first when there are too many: Newest, Oldest, or Random,
-	// which depends only on the names and always gives the same result. Default Newest.
+	// Which of several machines with equal rank are deleted first if there are too many: Newest (the default), Oldest, or
+	// Random. The order Random depends only on the names of the machines, so that each computation has the same result.
 	// +optional
 	// +kubebuilder:validation:Enum=Newest;Oldest;Random
 	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`
-	// How machines are replaced that are Failed or marked unhealthy.
+	// How Failed machines, and machines that are marked unhealthy, are replaced.
 	// +optional
 	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
 }
 
-// RolloutPolicyTarget selects MachineDeployments and MachineSets: those for which both fields hold.
+// RolloutPolicyTarget selects the MachineDeployments and MachineSets that match both fields.
 type RolloutPolicyTarget struct {
-	// Name of the object. Left out or empty means any name.
+	// Name of the object; left out or empty matches any name.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Selects by the labels of the object. Left out or empty means all.
+	// Selector for the labels of the object; left out or empty matches any labels.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
@@ -80,14 +80,14 @@ type RolloutPolicyTarget struct {
 type RolloutPolicyList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	// The policies.
+	// The rollout policies of the list.
 	Items []RolloutPolicy `json:"items"`
 }
 
-// MachineReplacementPolicy is when the place of a machine that is being deleted becomes free.
+// MachineReplacementPolicy says when the place of a machine that is being deleted becomes free.
 type MachineReplacementPolicy string
 
-// The policies. Empty means MachineTerminationComplete.
+// Values of MachineReplacementPolicy; the empty value means MachineTerminationComplete.
 const (
 	MachineTerminationComplete MachineReplacementPolicy = "TerminationComplete"
 	MachineTerminationStarted  MachineReplacementPolicy = "TerminationStarted"
@@ -101,20 +101,21 @@ type RolloutStep struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : self.endsWith('%')`,message=`allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"`
 	Replicas intstr.IntOrString `json:"replicas"`
-	// How long the step lasts once its machines are available.
+	// How long the step lasts after its machines are available.
 	// +optional
 	Wait *metav1.Duration `json:"wait,omitempty"`
-	// True: it lasts until a person approves it.
+	// If true, the step lasts until a person approves the step.
 	// +optional
 	Approve bool `json:"approve,omitempty"`
 }
 
-// AutomaticRollback is when a rollout is given up automatically.
+// AutomaticRollback says when a rollout is rolled back automatically.
 type AutomaticRollback struct {
-	// True: when progressDeadlineSeconds passes without progress.
+	// If true, a rollout is rolled back when progressDeadlineSeconds passes without progress.
 	// +optional
 	OnProgressDeadline bool `json:"onProgressDeadline,omitempty"`
-	// When more new machines than this have failed. Left out means that they are not counted; 0 means that none may fail.
+	// A rollout is rolled back when more new machines than this number have failed. If the number is left out, failed
+	// machines are not counted; 0 means that no machine may fail.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -124,25 +125,25 @@ type AutomaticRollback struct {
 // DeletionOrder is the order of age in which machines with equal rank are deleted.
 type DeletionOrder string
 
-// The orders. Empty means Newest.
+// Values of DeletionOrder; the empty value means Newest.
 const (
 	DeletionOrderNewest DeletionOrder = "Newest"
 	DeletionOrderOldest DeletionOrder = "Oldest"
 	DeletionOrderRandom DeletionOrder = "Random"
 )
 
-// MachineSetRemediation says how machines are replaced that are Failed or marked unhealthy.
+// MachineSetRemediation says how Failed machines, and machines that are marked unhealthy, are replaced.
 type MachineSetRemediation struct {
-	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up. Absent: all of
-	// them.
+	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up; all marked
+	// machines if left out.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxInFlight is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The least time between the replacements of two consecutive generations of machines that failed before they had
-	// joined; it doubles with each further one. Default 1m; 0 means no pause.
+	// The minimum time between the replacements of two consecutive generations of machines that failed before they had
+	// joined; 1m by default, and 0 means no pause. The time doubles with each further generation.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
-	// The longest such time. Default 1h.
+	// The maximum back-off between two generations; 1h by default.
 	// +optional
 	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
 }

@@ -10,10 +10,11 @@ import (
 
 // ClassSpec names the MachineClass of a machine. The class is in the machine's namespace.
 type ClassSpec struct {
-	// APIGroup of the class. Kept for compatibility; empty means machine.sapcloud.io.
+	// API group of the class, kept for compatibility; empty means machine.sapcloud.io.
 	// +optional
 	APIGroup string `json:"apiGroup,omitempty"`
-	// Kind of the class: MachineClass. Kept for compatibility: whatever it says, the MachineClass of this name is used.
+	// Kind of the class: MachineClass. The field is kept for compatibility: for any kind, the MachineClass with the given
+	// name is used.
 	// +optional
 	Kind string `json:"kind,omitempty"`
 	// Name of the class.
@@ -23,7 +24,7 @@ type ClassSpec struct {
 
 // MachineTemplateSpec is the template of the machines of a set.
 type MachineTemplateSpec struct {
-	// Labels, annotations and finalizers for the machines. Other fields are accepted and ignored.
+	// Labels, annotations and finalizers for the machines. Other fields of the metadata are accepted and ignored.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
@@ -33,105 +34,112 @@ type MachineTemplateSpec struct {
 }
 
 // NodeTemplateSpec has the labels, annotations and taints of the machine's node. Keys that were applied earlier and are
-// no longer in the template are removed from the node; keys of others stay. A change here never replaces a machine.
+// no longer in the template are removed from the node; keys of other writers stay. A change of the node template never
+// replaces a machine.
 type NodeTemplateSpec struct {
-	// Labels and annotations for the node. Other fields are accepted and ignored.
+	// Labels and annotations for the node. Other fields of the metadata are accepted and ignored.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	metav1.ObjectMeta `json:"metadata,omitempty,omitzero"`
-	// Spec for the node; only its taints are used.
+	// Spec for the node; only the taints are used.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Spec corev1.NodeSpec `json:"spec,omitempty,omitzero"`
 }
 
 // MachineConfiguration has the timeouts of a machine. Fields that are left out have the defaults in defaults.go. A
-// change here never replaces a machine.
+// change of these timeouts never replaces a machine.
 type MachineConfiguration struct {
-	// How long a drain may take before pods are deleted by force, as a Go duration. Default 2h; zero means at once.
+	// How long a drain may take before pods are deleted by force, as a Go duration; 2h by default, and zero means at once.
 	// +optional
 	// +nullable
 	MachineDrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// How long a node may be unhealthy before its machine becomes Failed and is replaced. Default 10m; zero means at once.
+	// How long a node may be unhealthy before its machine becomes Failed and is replaced; 10m by default, and zero means
+	// at once.
 	// +optional
 	// +nullable
 	MachineHealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
-	// How long a machine may take from its creation until its node has joined before it becomes Failed. Default 20m; zero
-	// means at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides it.
+	// How long a machine may take from its creation until its node has joined before the machine becomes Failed; 20m by
+	// default, and zero means at once. The annotation node.machine.sapcloud.io/effective-creation-timeout overrides
+	// creationTimeout.
 	// +optional
 	// +nullable
 	MachineCreationTimeout *metav1.Duration `json:"creationTimeout,omitempty"`
-	// How long an in-place update of a node may take before it counts as failed. Default 20m; zero means at once.
+	// How long an in-place update of a node may take before the update counts as failed; 20m by default, and zero means at
+	// once.
 	// +optional
 	// +nullable
 	MachineInPlaceUpdateTimeout *metav1.Duration `json:"inPlaceUpdateTimeout,omitempty"`
-	// How long a preserved machine is kept. Default 96h; zero means that it is not kept.
+	// How long a preserved machine is kept; 96h by default, and zero means that the machine is not kept.
 	// +optional
 	// +nullable
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
-	// True: an unhealthy machine, or one whose in-place update failed, never becomes Failed because of a timeout.
+	// If true, an unhealthy machine, or a machine whose in-place update failed, never becomes Failed because of a timeout.
 	// +optional
 	DisableHealthTimeout *bool `json:"disableHealthTimeout,omitempty"`
-	// How often the eviction of a pod may be refused, at intervals of 20 seconds, before the pod is deleted: a deadline in
-	// addition to drainTimeout. Default none; zero means at once.
+	// How often the eviction of a pod may be refused, at intervals of 20 seconds, before the pod is deleted; no limit by
+	// default, and zero means at once. This limit is a deadline in addition to drainTimeout.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxEvictRetries *int32 `json:"maxEvictRetries,omitempty"`
 	// Types of node conditions that make a machine unhealthy when True: a comma-separated list, case-sensitive, without
-	// spaces. Default KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable.
+	// spaces. The default is KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable.
 	// +optional
 	NodeConditions *string `json:"nodeConditions,omitempty"`
 }
 
-// LastOperation is the last attempted operation of the object and its state. It is a report. Its type is
-// read back on a machine without status.creationIntent: another controller may have made a create call for it.
+// LastOperation reports the last attempted operation of the object and the operation's state. Millwright reads the type
+// only on a machine without status.creationIntent, because another controller may have made a create call for the
+// machine.
 type LastOperation struct {
-	// What happened, as a sentence.
+	// Description of the operation, as a sentence.
 	// +optional
 	Description string `json:"description,omitempty"`
 	// Name of the provider's code when the operation failed, such as ResourceExhausted.
 	// +optional
 	ErrorCode string `json:"errorCode,omitempty"`
-	// When this report last changed.
+	// When this report of the operation last changed.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// Processing: it goes on. Failed: the description says why. Successful: it has ended.
+	// Processing: the operation continues. Failed: the description says why the operation failed. Successful: the
+	// operation has ended.
 	// +optional
 	State MachineState `json:"state,omitempty"`
-	// Create: of the instance. InPlaceUpdate: of the node. HealthCheck: of the node. Delete: of the machine. Update and
-	// DrainNode: never written.
+	// Create: creation of the instance. InPlaceUpdate: in-place update of the node. HealthCheck: health check of the node.
+	// Delete: deletion of the machine. Update and DrainNode are never written.
 	// +optional
 	Type MachineOperationType `json:"type,omitempty"`
 }
 
-// Operation is the current operation of an object. Absent means calm.
+// Operation is the current operation of an object; absent while the object is idle.
 type Operation struct {
 	// ID of the Temporal workflow that runs the step.
 	// +optional
 	WorkflowID string `json:"workflowID,omitempty"`
-	// UID of the deployment if the workflow is its rollout. Absent for other workflows.
+	// UID of the deployment if the workflow is a rollout; absent for other workflows.
 	// +optional
 	RolloutOf types.UID `json:"rolloutOf,omitempty"`
-	// Name of the step. Of a machine: create-instance, initialise-instance, instance-status, await-node, await-recovery,
-	// await-update, await-replacement, sync-node, update-in-place, preserve or preserved. Of its deletion or of the drain
-	// of its node: announce, queued, drain, evict-pods, delete-in-order, delete-pods, kill-pods, drained, forced,
-	// await-hooks, await-detach, delete-instance, delete-node or held. Of a set: create-machines, delete-machines,
-	// change-machines, request-preservation or await-machines. Of a deployment or its rollout: create-set, resize-set,
-	// rollout, roll, await-sets, await-replacements, await-approval, await-step, paused, invalid, or one of a set. Of a
-	// class: guard-secrets or release-secrets. Of all: refused, while the API server refuses a write.
+	// Name of the step. Steps of a machine: create-instance, initialise-instance, instance-status, await-node,
+	// await-recovery, await-update, await-replacement, sync-node, update-in-place, preserve or preserved. Steps of a
+	// machine's deletion or of the drain of its node: announce, queued, drain, evict-pods, delete-in-order, delete-pods,
+	// kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or held. Steps of a set:
+	// create-machines, delete-machines, change-machines, request-preservation or await-machines. Steps of a deployment or
+	// its rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval, await-step,
+	// paused, invalid, or a step of a set. Steps of a class: guard-secrets or release-secrets. Every object has the step
+	// refused while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
-	// When this step began.
+	// When the current step began.
 	// +optional
 	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// When the step is given up, or the next, harder one begins. Absent means never.
+	// When the step times out, or the next, more forceful step begins; absent if the step has no deadline.
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
-	// What blocks the step: the first five things; empty if nothing does. Each entry is a reason of a condition, the code
-	// of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy, NodeRefused,
-	// NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A drain is
-	// blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error, mostly followed
-	// by the name of the object.
+	// The first five blockers of the step; empty if nothing blocks the step. Each entry is a reason of a condition, the
+	// code of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy,
+	// NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A
+	// drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error,
+	// mostly followed by the name of the object.
 	// +optional
 	// +listType=atomic
 	BlockedBy []string `json:"blockedBy,omitempty"`
@@ -139,7 +147,7 @@ type Operation struct {
 	// +optional
 	Cause string `json:"cause,omitempty"`
 	// What the object waits for, since when, what happens without a person and when, and the command that changes it, in
-	// one sentence. The condition Blocked has the same sentence while the object stands still.
+	// one sentence. While the object is blocked, the message of the condition Blocked is this sentence.
 	// +optional
 	WaitsFor string `json:"waitsFor,omitempty"`
 }
@@ -149,13 +157,13 @@ type MachineSummary struct {
 	// Name of the machine.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Provider ID of its instance. Empty if there is none.
+	// Provider ID of the machine's instance; empty if there is no instance.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 	// The operation that failed.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
-	// Name of the machine set that controls it.
+	// Name of the machine set that controls the machine.
 	// +optional
 	OwnerRef string `json:"ownerRef,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Finalizers. Each is set before the thing that it guards is created, and removed when this thing is gone.
+// Finalizers. A finalizer is set before the guarded thing is created, and is removed when the guarded thing is gone.
 const (
 	// FinalizerMachine is on Machine, MachineSet, MachineDeployment and MachineClass.
 	FinalizerMachine = "machine.sapcloud.io/machine-controller-manager"
@@ -21,26 +21,27 @@ const (
 
 // Labels on Machine, MachineSet and MachineDeployment.
 const (
-	// LabelNode holds the name of the machine's node. Written on a Machine when its node is known, if the name is a
-	// valid value of a label. The field status.nodeName holds any name.
+	// LabelNode on a Machine holds the name of the machine's node, if the name is known and is a valid value of a label.
+	// The field status.nodeName holds any name.
 	LabelNode = "node"
-	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes it.
+	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes the label.
 	LabelName = "name"
 	// LabelMachineTemplateHash distinguishes the sets of one deployment: on MachineSet, its selector, and Machine.
 	LabelMachineTemplateHash = "machine-template-hash"
 	// LabelFreeze with value True, on MachineSet or MachineDeployment, stops the creation of machines.
 	LabelFreeze = vocabulary.LabelFreeze
-	// LabelForceDeletion on a Machine, with a value that Go parses as true: delete the machine without waiting for
+	// LabelForceDeletion on a Machine, with a value that Go parses as true: the machine is deleted without waiting for
 	// pods.
 	LabelForceDeletion = vocabulary.LabelForceDeletion
 	// LabelForceDrain with the exact value True, on a Machine: drains for an in-place update or a preservation use
 	// force.
 	LabelForceDrain = "force-drain"
-	// LabelScaleUpDisabled on a MachineSet, by its presence: the set makes no machines. Its usual value is true.
+	// LabelScaleUpDisabled on a MachineSet, by its presence: the set creates no machines. The usual value of the label is
+	// true.
 	LabelScaleUpDisabled = "node.machine.sapcloud.io/scale-up-disabled"
 	// LabelUpdateResult on a Machine, with value successful: the machine was updated in place and moved to the new set,
-	// which must not delete it before the set's replicas include it. On a Node, successful or failed: the updating
-	// agent writes it.
+	// and the new set must not delete the machine before the set's replicas include the machine. On a Node, the updating
+	// agent writes the label with the value successful or failed.
 	LabelUpdateResult = "node.machine.sapcloud.io/update-result"
 )
 
@@ -50,31 +51,32 @@ const (
 	LabelMachineName = vocabulary.LabelMachineName
 	// LabelCandidateForUpdate with value true: the node waits for an in-place update.
 	LabelCandidateForUpdate = "node.machine.sapcloud.io/candidate-for-update"
-	// LabelSelectedForUpdate with value true: the node is updated next. With orchestrationType Manual, a person sets
-	// it.
+	// LabelSelectedForUpdate with value true: the node is updated next. With orchestrationType Manual, a person sets the
+	// label.
 	LabelSelectedForUpdate = "node.machine.sapcloud.io/selected-for-update"
 )
 
 // Values of labels and annotations.
 const (
-	// ValueTrue of LabelFreeze, LabelForceDrain and AnnotationPreferNoSchedule.
+	// ValueTrue is the value of LabelFreeze, LabelForceDrain and AnnotationPreferNoSchedule.
 	ValueTrue = "True"
-	// ValueLowerTrue of LabelScaleUpDisabled, of a Node's labels for in-place updates, and of both annotations for the
-	// cluster autoscaler.
+	// ValueLowerTrue is the value of LabelScaleUpDisabled, of a Node's labels for in-place updates, and of both
+	// annotations for the cluster autoscaler.
 	ValueLowerTrue = vocabulary.ValueLowerTrue
-	// ValueUpdateSuccessful of LabelUpdateResult.
+	// ValueUpdateSuccessful is a value of LabelUpdateResult.
 	ValueUpdateSuccessful = vocabulary.UpdateSuccessful
-	// ValueUpdateFailed of LabelUpdateResult, on a Node only.
+	// ValueUpdateFailed is a value of LabelUpdateResult, on a Node only.
 	ValueUpdateFailed = vocabulary.UpdateFailed
-	// ValueNotManaged of AnnotationNotManaged.
+	// ValueNotManaged is the value of AnnotationNotManaged.
 	ValueNotManaged = "1"
-	// ValuePreserveNow of AnnotationPreserve: keep the machine from now on.
+	// ValuePreserveNow is a value of AnnotationPreserve: the machine is kept from now on.
 	ValuePreserveNow = vocabulary.PreserveNow
-	// ValuePreserveWhenFailed of AnnotationPreserve: keep the machine when it fails.
+	// ValuePreserveWhenFailed is a value of AnnotationPreserve: the machine is kept when it fails.
 	ValuePreserveWhenFailed = vocabulary.PreserveWhenFailed
-	// ValuePreserveAuto of AnnotationPreserve: the machine's set keeps it because of autoPreserveFailedMachineMax.
+	// ValuePreserveAuto is a value of AnnotationPreserve: the machine's set keeps the machine because of
+	// autoPreserveFailedMachineMax.
 	ValuePreserveAuto = vocabulary.PreserveAuto
-	// ValuePreserveFalse of AnnotationPreserve: do not keep the machine.
+	// ValuePreserveFalse is a value of AnnotationPreserve: the machine is not kept.
 	ValuePreserveFalse = vocabulary.PreserveFalse
 )
 
@@ -84,40 +86,41 @@ const (
 	AnnotationRevision = "deployment.kubernetes.io/revision"
 	// AnnotationRevisionHistory on a MachineSet lists its former revisions, separated by commas.
 	AnnotationRevisionHistory = "deployment.kubernetes.io/revision-history"
-	// AnnotationDesiredReplicas on a MachineSet holds the deployment's replicas when it was last scaled.
+	// AnnotationDesiredReplicas on a MachineSet holds the deployment's replicas at the last scaling of the set.
 	AnnotationDesiredReplicas = "deployment.kubernetes.io/desired-replicas"
-	// AnnotationMaxReplicas on a MachineSet holds replicas plus surge when it was last scaled.
+	// AnnotationMaxReplicas on a MachineSet holds the deployment's replicas plus surge at the last scaling of the set.
 	AnnotationMaxReplicas = "deployment.kubernetes.io/max-replicas"
-	// AnnotationPreferNoSchedule on a MachineSet, with value True: its nodes carry the taint of the same name.
+	// AnnotationPreferNoSchedule on a MachineSet, with value True: the set's nodes carry the taint
+	// deployment.machine.sapcloud.io/prefer-no-schedule.
 	AnnotationPreferNoSchedule = "deployment.machine.sapcloud.io/prefer-no-schedule"
 	// AnnotationUnfreeze on MachineDeployment or MachineSet, by its presence: the freeze ends.
 	AnnotationUnfreeze = "safety.machine.sapcloud.io/unfreeze"
 	// AnnotationMachinePriority on a Machine holds its priority, an integer: machines with a lower priority are deleted
-	// first. Default 3. The machines that the cluster autoscaler chooses get 1.
+	// first. The default priority is 3; machines that the cluster autoscaler chooses get priority 1.
 	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
 	// AnnotationTriggerDeletion on a MachineDeployment names the machines to delete first at a scale-down, as
-	// name~time,name~time with RFC 3339 times, or in the old form name,name. The cluster autoscaler writes it.
+	// name~time,name~time with RFC 3339 times, or in the old form name,name. The cluster autoscaler writes the annotation.
 	AnnotationTriggerDeletion = "node.machine.sapcloud.io/trigger-deletion-by-mcm"
 	// AnnotationMarkedForDeletionTime on a Machine holds the time from AnnotationTriggerDeletion.
 	AnnotationMarkedForDeletionTime = "machine.sapcloud.io/marked-for-deletion-time"
 	// AnnotationLastScalerChange on a MachineDeployment, copied to its MachineSet, holds the RFC 3339 time at which the
 	// cluster autoscaler last changed the replicas.
 	AnnotationLastScalerChange = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
-	// AnnotationPreserve on Machine or Node requests preservation. Its values are in the table above.
+	// AnnotationPreserve on Machine or Node requests preservation, with a value such as ValuePreserveNow.
 	AnnotationPreserve = vocabulary.AnnotationPreserve
 	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
 	AnnotationLastAppliedPreserve = vocabulary.AnnotationLastAppliedPreserve
-	// AnnotationAutoPreserved on a Machine holds the RFC 3339 time at which its set requested the machine's
-	// preservation. The set does not request it again after the preservation was refused or has ended.
+	// AnnotationAutoPreserved on a Machine holds the RFC 3339 time at which its set requested the machine's preservation.
+	// The set does not request the preservation again after it was refused or has ended.
 	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
-	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout by a
-	// Go duration. The dependency-watchdog writes it.
+	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout by a Go
+	// duration. The dependency-watchdog writes the annotation.
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"
-	// AnnotationMachineJoinDuration on a Machine says that its node has joined, and how long that took: a Go duration.
-	// Millwright only reads it, and records the join in status.joinedAt.
+	// AnnotationMachineJoinDuration on a Machine is the time that the machine's node took to join, as a Go duration.
+	// Millwright only reads the annotation, and records the join in status.joinedAt.
 	AnnotationMachineJoinDuration = "node.machine.sapcloud.io/machine-join-duration"
-	// AnnotationReplacementGranted on a Machine holds the RFC 3339 time at which its deployment has granted the
-	// machine's replacement within the replacement budget. If a person sets it, the machine is replaced outside the
+	// AnnotationReplacementGranted on a Machine holds the RFC 3339 time at which the machine's deployment granted the
+	// replacement within the replacement budget. If a person sets the annotation, the machine is replaced outside the
 	// budget.
 	AnnotationReplacementGranted = "machine.sapcloud.io/replacement-granted"
 )
@@ -129,12 +132,12 @@ const (
 	// AnnotationInstallation names the installation whose workers renew the Lease LeaseWorkers.
 	AnnotationInstallation = "machine.sapcloud.io/installation"
 	// AnnotationScope says on which namespaces the installation acts: JSON with the lists "namespaces" and
-	// "exceptNamespaces" and the text "namespaceSelector". A missing field limits nothing.
+	// "exceptNamespaces" and the text "namespaceSelector". A missing field of the JSON limits nothing.
 	AnnotationScope = "machine.sapcloud.io/namespaces"
 	// AnnotationAbsences holds the times in which no worker was at work: JSON, a list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
-	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence began. It is removed when the absence is
-	// recorded.
+	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is
+	// removed when the absence is recorded.
 	AnnotationAbsentSince = "machine.sapcloud.io/absent-since"
 )
 
@@ -147,16 +150,16 @@ const (
 	// AnnotationRolloutApprove approves a number of steps of one revision, from the first on: "7/2 ann: looks well"
 	// approves two steps of revision 7.
 	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
-	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". It is removed when the
-	// deployment is resumed, and has no effect of its own: the field spec.paused pauses.
+	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". The annotation is removed when the
+	// deployment is resumed, and has no effect of its own: the field spec.paused pauses the deployment.
 	AnnotationRolloutPausedBy = "rollout.machine.sapcloud.io/paused-by"
-	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z
-	// ann requested pause: lunch". Some commands leave no other record. A request that is carried out twice is
-	// recognised by it.
+	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z ann
+	// requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a request
+	// that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
-	// AnnotationAutomaticRollbackTo on a MachineDeployment is the UID of the set whose template an automatic rollback
-	// has restored. While this is the current set, there is no other automatic rollback. It is written together with
-	// the template, and removed when another set becomes the current set or a person requests a rollback.
+	// AnnotationAutomaticRollbackTo on a MachineDeployment is the UID of the set whose template an automatic rollback has
+	// restored. While this set is the current set, there is no other automatic rollback. The annotation is written
+	// together with the template, and removed when another set becomes the current set or a person requests a rollback.
 	AnnotationAutomaticRollbackTo = "rollout.machine.sapcloud.io/automatic-rollback-to"
 	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any
 	// other change: an RFC 3339 time.
@@ -167,21 +170,21 @@ const (
 
 // Annotations on a MachineDeployment of Cluster API, whose schema has no fields for them.
 const (
-	// AnnotationRollbackTo requests the template of a former revision: its number, or 0 for the previous revision. It
-	// is removed when the deployment has the template, or cannot get it.
+	// AnnotationRollbackTo requests the template of a former revision: its number, or 0 for the previous revision. The
+	// annotation is removed when the deployment has the template, or cannot get the template.
 	AnnotationRollbackTo = "rollout.machine.sapcloud.io/rollback-to"
-	// AnnotationRevisionHistoryLimit is how many former MachineSets without machines are kept for rollbacks. Default
-	// 10; 0: none, as in Cluster API.
+	// AnnotationRevisionHistoryLimit is how many former MachineSets without machines are kept for rollbacks. The default
+	// is 10; 0 keeps no such set, as in Cluster API.
 	AnnotationRevisionHistoryLimit = "rollout.machine.sapcloud.io/revision-history-limit"
 	// AnnotationProgressDeadline is how many seconds a rollout may make no progress before the condition Progressing
-	// becomes False and an automatic rollback may begin. Default 600; 0: no limit.
+	// becomes False and an automatic rollback may begin. The default is 600; 0 means no limit.
 	AnnotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadline-seconds"
 	// AnnotationRolloutProgress holds as JSON what status.rollout holds on a MachineDeployment of machine.sapcloud.io:
 	// the revision, the step in force, all steps (at most 20), and the names of the new machines that failed (at most
 	// one more than maxFailedMachines of the policy).
 	AnnotationRolloutProgress = "rollout.machine.sapcloud.io/progress"
-	// AnnotationOperation holds as JSON what status.currentOperation holds on a MachineDeployment of
-	// machine.sapcloud.io: the workflow, its step, and what blocks it. It is absent while the deployment is calm.
+	// AnnotationOperation holds as JSON what status.currentOperation holds on a MachineDeployment of machine.sapcloud.io:
+	// the workflow, its step, and what blocks it. The annotation is absent while the deployment is idle.
 	AnnotationOperation = "rollout.machine.sapcloud.io/operation"
 	// AnnotationFormerReplicas on a MachineSet of Cluster API is the last size that the set has acted on before its
 	// size was changed. The set may still create or delete machines for this size until its status has observed the new
@@ -191,48 +194,52 @@ const (
 	// the set was created. The set counts as created after this time, even if the clock of the API server is slow.
 	AnnotationCreatedFor = "rollout.machine.sapcloud.io/created-for"
 	// AnnotationReplacedByRevision in the template of a former MachineSet of Cluster API, and on its machines, is the
-	// revision that replaces the machines. When it changes, Cluster API's core compares each machine with the
+	// revision that replaces the machines. When this revision changes, Cluster API's core compares each machine with the
 	// deployment's template again.
 	AnnotationReplacedByRevision = "rollout.machine.sapcloud.io/replaced-by-revision"
-	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout updates a
-	// machine in place if a runtime extension can do so, and replaces the other machines. With any other value, or
-	// without the annotation, it replaces all machines.
+	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout updates a machine
+	// in place if a runtime extension can do so, and replaces the other machines. With any other value, or without the
+	// annotation, a rollout replaces all machines.
 	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
-	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension
-	// for the set's machines: the set of the new template, whether the extension can update the machines to it in
-	// place, if not, why, and the time of the answer. If the annotation is removed, the next decision asks again.
+	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension for
+	// the set's machines: the set of the new template, whether the extension can update the machines to this set in place,
+	// the reason if it cannot, and the time of the answer. If the annotation is removed, the next decision asks the
+	// extension again.
 	AnnotationInPlaceAnswer = "rollout.machine.sapcloud.io/in-place-answer"
 )
 
-// Annotations that control sets and their machines, as in Cluster API. Their presence counts, not their value.
+// Annotations that control sets and their machines, as in Cluster API. Except for AnnotationSkipPreflightChecks, only
+// the presence of the annotation counts, not the value.
 const (
 	// AnnotationPaused on a MachineSet, or on its MachineDeployment: the set creates and deletes no machines.
 	AnnotationPaused = vocabulary.AnnotationPaused
-	// AnnotationSkipPreflightChecks on a MachineSet names the preflight checks that it skips, separated by commas; All
-	// skips all.
+	// AnnotationSkipPreflightChecks on a MachineSet names the preflight checks that the set skips, separated by commas;
+	// the value All skips all checks.
 	AnnotationSkipPreflightChecks = vocabulary.AnnotationSkipPreflightChecks
-	// AnnotationDeleteMachine on a Machine: it is deleted first when its set has too many machines.
+	// AnnotationDeleteMachine on a Machine: the machine is deleted first if its set has too many machines.
 	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
-	// AnnotationRemediateMachine on a Machine: its set replaces it.
+	// AnnotationRemediateMachine on a Machine: the machine's set replaces the machine.
 	AnnotationRemediateMachine = "cluster.x-k8s.io/remediate-machine"
 )
 
 // Annotations in the template of a set that preflight checks read.
 const (
-	// AnnotationKubernetesVersion holds the version of Kubernetes on the machines, such as v1.31.2. Without it, no
-	// versions are compared.
+	// AnnotationKubernetesVersion holds the version of Kubernetes on the machines, such as v1.31.2. Without the
+	// annotation, no versions are compared.
 	AnnotationKubernetesVersion = "machine.sapcloud.io/kubernetes-version"
-	// AnnotationJoinsBy with the value kubeadm: the machines join by kubeadm, so its version must be compatible, too.
+	// AnnotationJoinsBy with the value kubeadm: the machines join by kubeadm, so the version of kubeadm must be
+	// compatible, too.
 	AnnotationJoinsBy = "machine.sapcloud.io/joins-by"
-	// ValueKubeadm of AnnotationJoinsBy.
+	// ValueKubeadm is the value of AnnotationJoinsBy.
 	ValueKubeadm = "kubeadm"
 )
 
-// AnnotationReleasedBy on a Machine holds the UID of the set that controlled it until its labels no longer matched.
+// AnnotationReleasedBy on a Machine holds the UID of the set that controlled the machine until the machine's labels no
+// longer matched.
 const AnnotationReleasedBy = "machine.sapcloud.io/released-by"
 
 // Annotations on Machine that control its deletion, as in Cluster API. The key of a hook is the prefix, or the prefix
-// with a slash and a name; its value does not count. Whoever wrote a hook removes it.
+// with a slash and a name; the value of a hook does not count. The writer of a hook removes the hook.
 const (
 	// AnnotationPreDrainHook begins the keys of hooks that must be removed before the node is drained.
 	AnnotationPreDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io"
@@ -245,20 +252,21 @@ const (
 )
 
 // Annotations of operator requests for the deletion of a Machine. A request lasts until its annotation is removed. The
-// value says who made the request, and why; messages about its effect repeat it. The value may be empty.
+// value says who made the request, and why; messages about the request's effect repeat the value. The value of a
+// request may be empty.
 const (
-	// AnnotationForce: pods are deleted without a grace period, now. It has the effect of LabelForceDeletion, and a
-	// reason.
+	// AnnotationForce: pods are deleted without a grace period, now. The annotation has the effect of LabelForceDeletion,
+	// and also names a reason.
 	AnnotationForce = "drain.machine.sapcloud.io/force"
 	// AnnotationSkipDrain: the node is not drained, or its drain ends.
 	AnnotationSkipDrain = "drain.machine.sapcloud.io/skip"
 	// AnnotationHold: the deletion stays in its present stage. A drain stops; the node stays cordoned.
 	AnnotationHold = "drain.machine.sapcloud.io/hold"
-	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after
-	// a space says why. It never makes the time shorter.
+	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after a
+	// space says why. The annotation never makes the time shorter.
 	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
-	// AnnotationRetry: each new value makes the drain try all evictions again at once, and a waiting call of the
-	// provider begin again.
+	// AnnotationRetry: after each new value, the drain tries all evictions again at once, and a waiting call of the
+	// provider begins again.
 	AnnotationRetry = "drain.machine.sapcloud.io/retry"
 	// AnnotationAbandonInstance: the Machine object is removed without a request to the provider to delete the
 	// instance. Whoever sets the annotation must delete the instance.
@@ -276,14 +284,14 @@ const (
 )
 
 // AnnotationCollectOrphans on a MachineClass sets how many of its instances without a Machine one sweep may delete, at
-// most 25, and until when, at most 24 hours ahead: "5 until 2026-11-24T12:00:00Z". Until this time it replaces the
-// limits of the sweep, including the limit that stops all deletions if suspiciously many instances have no Machine.
-// With 0, no instance is deleted, and no time is needed.
+// most 25, and until when, at most 24 hours ahead: "5 until 2026-11-24T12:00:00Z". Until this time, the annotation
+// replaces the limits of the sweep, including the limit that stops all deletions if suspiciously many instances have no
+// Machine. With 0, no instance is deleted, and no time is needed.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
 // AnnotationAllowedClassNamespaces on a Secret lists the other namespaces, separated by commas, whose MachineClasses
-// may use the Secret; * allows all namespaces. Without it, only classes in the Secret's own namespace may use the
-// Secret. The owner of the Secret writes it.
+// may use the Secret; * allows all namespaces. Without the annotation, only classes in the Secret's own namespace may
+// use the Secret. The owner of the Secret writes the annotation.
 const AnnotationAllowedClassNamespaces = vocabulary.AnnotationAllowedClassNamespaces
 
 // Labels and annotations of pods that a drain obeys.
@@ -291,8 +299,9 @@ const (
 	// LabelDrain with value skip: the pod stays; with wait-completed: the drain waits for the end of the pod and does
 	// not evict it. As in Cluster API, the values may have upper case letters.
 	LabelDrain = "cluster.x-k8s.io/drain"
-	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain; with a Go
-	// duration: it is not evicted earlier than so long after the pod's start, or before the deadline. As in Karpenter.
+	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain; with a Go duration:
+	// the pod is not evicted until this time has passed since the pod's start, or until the deadline. The annotation is
+	// Karpenter's.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
@@ -312,14 +321,14 @@ const (
 	AnnotationLastAppliedTemplate = vocabulary.AnnotationLastAppliedTemplate
 	// AnnotationLastAppliedVirtualCapacity holds, as JSON, the virtual capacity last applied from the class.
 	AnnotationLastAppliedVirtualCapacity = vocabulary.AnnotationLastAppliedVirtualCapacity
-	// AnnotationNotManaged with value 1: the node has no machine and is left alone.
+	// AnnotationNotManaged with value 1: the node has no machine, and Millwright does not change the node.
 	AnnotationNotManaged = vocabulary.AnnotationNotManaged
-	// AnnotationUpdateFailedReason says why an in-place update failed. The updating agent writes it.
+	// AnnotationUpdateFailedReason says why an in-place update failed. The updating agent writes the annotation.
 	AnnotationUpdateFailedReason = "node.machine.sapcloud.io/update-failed-reason"
 	// AnnotationScaleDownDisabled with value true: the cluster autoscaler must not remove the node.
 	AnnotationScaleDownDisabled = vocabulary.AnnotationScaleDownDisabled
 	// AnnotationScaleDownDisabledByMCM with value true proves that no user has set AnnotationScaleDownDisabled, so that
-	// the latter may be removed.
+	// Millwright may remove AnnotationScaleDownDisabled.
 	AnnotationScaleDownDisabledByMCM = vocabulary.AnnotationScaleDownDisabledByMCM
 )
 
@@ -333,13 +342,14 @@ const (
 
 // Taints on Node: the key and the effect of each.
 const (
-	// TaintPreferNoSchedule keeps new pods off nodes that a rollout is about to remove. Its value is True.
+	// TaintPreferNoSchedule keeps new pods off nodes that a rollout will remove soon; the value of the taint is True.
 	TaintPreferNoSchedule       = "deployment.machine.sapcloud.io/prefer-no-schedule"
 	TaintPreferNoScheduleEffect = corev1.TaintEffectPreferNoSchedule
-	// TaintPreserved keeps new pods off the node of a failed machine that is preserved. It has a timeAdded.
+	// TaintPreserved keeps new pods off the node of a failed machine that is preserved; the taint has a timeAdded.
 	TaintPreserved       = "node.machine.sapcloud.io/preserved"
 	TaintPreservedEffect = corev1.TaintEffectNoSchedule
-	// TaintCriticalComponentsNotReady keeps pods off a node until its critical components run; others remove it.
+	// TaintCriticalComponentsNotReady keeps pods off a node until the node's critical components run. Other controllers
+	// remove the taint.
 	TaintCriticalComponentsNotReady       = vocabulary.TaintCriticalComponentsNotReady
 	TaintCriticalComponentsNotReadyEffect = corev1.TaintEffectNoSchedule
 
@@ -378,11 +388,11 @@ var ownMetadataKeys = map[string]bool{
 }
 
 // IsOwnMetadataKey reports whether only Millwright or MCM writes labels and annotations with this key, on its objects
-// or on a Node, for its own use. If only such a key has changed, the object's workflow need not be signalled. Other
-// keys are requests: others write them too, or one object writes them for another, such as priority, freeze,
+// or on a Node, for its own use. If only keys of this kind have changed, the object's workflow need not be signalled.
+// Other keys are requests by users, other controllers or other objects of Millwright, such as priority, freeze,
 // scale-up-disabled, preserve, the keys of the autoscaler and the labels of in-place updates. In doubt a key is not in
-// the list: an unnecessary signal is harmless, but a missing signal is not. A reader that selects by labels, as a set
-// selects its machines, must compare all labels.
+// the list: an unnecessary signal is harmless, and a missing signal delays a request. A reader that selects by labels,
+// as a set selects its machines, must compare all labels.
 func IsOwnMetadataKey(key string) bool {
 	return ownMetadataKeys[key]
 }

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The words are written out here, because users, the cluster autoscaler and agents on nodes depend on them.
-func TestWordsAreTheContract(t *testing.T) {
+// The test repeats each string, because users, the cluster autoscaler and agents on nodes depend on the strings.
+func TestStringsAreTheContract(t *testing.T) {
 	for want, got := range map[string]any{
 		"machine.sapcloud.io/machine-controller-manager": FinalizerMachine,
 		"machine.sapcloud.io/machine-controller":         FinalizerSecret,

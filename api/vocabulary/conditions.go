@@ -2,19 +2,20 @@ package vocabulary
 
 // Statuses of a condition.
 const (
-	StatusTrue    = "True"    // it is so
-	StatusFalse   = "False"   // it is not so
-	StatusUnknown = "Unknown" // it is not known whether it is so
+	StatusTrue    = "True"    // the condition holds
+	StatusFalse   = "False"   // the condition does not hold
+	StatusUnknown = "Unknown" // it is not known whether the condition holds
 )
 
-// ConditionBlocked is a condition of a Machine, MachineSet or MachineDeployment: the object, or a machine below it,
-// stands still. The condition exists only while it is True. Its message is the sentence of `millwright explain`.
+// ConditionBlocked is a condition of a Machine, MachineSet or MachineDeployment: something blocks the object or one of
+// its machines. The condition exists only while its status is True. The message is the sentence of `millwright
+// explain`.
 const ConditionBlocked = "Blocked"
 
-// ConditionServed is a condition of a MachineClass: a worker serves its provider.
+// ConditionServed is a condition of a MachineClass: a worker serves the class's provider.
 const ConditionServed = "Served"
 
-// Condition types of a Machine, besides those that are copied from its node.
+// Condition types of a Machine, in addition to the types of its node's conditions.
 const (
 	ConditionClassReady    = "ClassReady"    // the class and its Secrets can be used
 	ConditionInstanceReady = "InstanceReady" // the provider has made the instance
@@ -37,13 +38,13 @@ const (
 	ConditionProgressing      = "Progressing"      // the state of the rollout
 	ConditionReplicaFailure   = "ReplicaFailure"   // a machine could not be created or deleted
 	ConditionFrozen           = "Frozen"           // no machine is created, for safety
-	ConditionOvershoot        = "Overshoot"        // there are more machines than were ever wanted
-	ConditionMachinesCreated  = "MachinesCreated"  // True unless machines are missing that could not be created
+	ConditionOvershoot        = "Overshoot"        // the set has more machines than were ever desired
+	ConditionMachinesCreated  = "MachinesCreated"  // False while machines that could not be created are missing
 	ConditionMachinesReady    = "MachinesReady"    // all machines are ready
 	ConditionMachinesUpToDate = "MachinesUpToDate" // all machines match the current template
 	ConditionRollingOut       = "RollingOut"       // machines do not match the current template
 	ConditionScalingUp        = "ScalingUp"        // machines are missing, or were never ready
-	ConditionScalingDown      = "ScalingDown"      // there are more machines than wanted
+	ConditionScalingDown      = "ScalingDown"      // the set has more machines than desired
 	ConditionRemediating      = "Remediating"      // machines are replaced because they failed or are unhealthy
 	ConditionDeleting         = "Deleting"         // the set is being deleted
 	ConditionPaused           = "Paused"           // an operator paused the set

@@ -6,9 +6,9 @@ const (
 	LabelMachineName = "node.gardener.cloud/machine-name"
 	// annotation of a Node: the UID of its Machine, after the ownership was proven; docs/ownership.md
 	AnnotationMachineUID = "node.machine.sapcloud.io/machine-uid"
-	// annotation of a Node: annotations, labels and taints that were last written from the machine's node template
+	// annotation of a Node: the annotations, labels and taints that Millwright last wrote from the machine's node template
 	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
-	// annotation of a Node: the virtual capacity that was last written from the class
+	// annotation of a Node: the virtual capacity that Millwright last wrote from the class
 	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"
 	// annotation of a Node that no Machine claims
 	AnnotationNotManaged = "node.machine.sapcloud.io/not-managed-by-mcm"
@@ -16,7 +16,7 @@ const (
 	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
 	// label of a Machine that is deleted without waiting for pods
 	LabelForceDeletion = "force-deletion"
-	// annotation of a Machine: the value of its Node's annotation that was applied last
+	// annotation of a Machine: the last applied value of the annotation preserve of its Node
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 	// annotation of a Node: the cluster autoscaler must not remove it
 	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -34,7 +34,7 @@ const (
 	LabelFreeze = "freeze"
 	// annotation of a MachineSet that creates and deletes no machine
 	AnnotationPaused = "cluster.x-k8s.io/paused"
-	// annotation of a MachineSet: the preflight checks that it skips
+	// annotation of a MachineSet: the preflight checks that the set skips
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
 )
 
@@ -47,9 +47,9 @@ const ValueLowerTrue = "true"
 // Values of AnnotationPreserve, on a Machine or its Node.
 const (
 	PreserveNow        = "now"            // preserve the machine from now on
-	PreserveWhenFailed = "when-failed"    // preserve it if it fails
-	PreserveAuto       = "auto-preserved" // its set preserves it because it failed
-	PreserveFalse      = "false"          // do not preserve it, and let no set preserve it
+	PreserveWhenFailed = "when-failed"    // preserve the machine if it fails
+	PreserveAuto       = "auto-preserved" // the set preserves the machine, because the machine failed
+	PreserveFalse      = "false"          // do not preserve the machine, and let no set preserve it
 )
 
 // Priorities of machines: values of the annotation machinepriority.machine.sapcloud.io. Source: MCM.

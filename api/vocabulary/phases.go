@@ -4,7 +4,7 @@ package vocabulary
 
 // Phases of a Machine, in status.currentStatus.phase.
 const (
-	PhasePending     = "Pending"     // the instance exists, its node has not joined
+	PhasePending     = "Pending"     // the instance exists, but its node has not joined
 	PhaseAvailable   = "Available"   // the instance exists, and there is no target cluster
 	PhaseRunning     = "Running"     // the node is healthy
 	PhaseTerminating = "Terminating" // the machine is being deleted
@@ -27,17 +27,17 @@ const (
 
 // States of the last operation of a Machine, in status.lastOperation.state.
 const (
-	StateProcessing = "Processing" // it continues
-	StateFailed     = "Failed"     // it has failed
-	StateSuccessful = "Successful" // it has succeeded
+	StateProcessing = "Processing" // the operation continues
+	StateFailed     = "Failed"     // the operation has failed
+	StateSuccessful = "Successful" // the operation has succeeded
 )
 
 // Stages of a deletion in their order, in status.deletion.stage.
 const (
-	StagePreDrainHooks     = "PreDrainHooks"     // waits until the pre-drain hook annotations are removed
+	StagePreDrainHooks     = "PreDrainHooks"     // the deletion waits until the pre-drain hook annotations are removed
 	StageDrain             = "Drain"             // the node is drained
-	StageDetach            = "Detach"            // waits until the node's volumes are detached
-	StagePreTerminateHooks = "PreTerminateHooks" // waits until the pre-terminate hook annotations are removed
+	StageDetach            = "Detach"            // the deletion waits until the node's volumes are detached
+	StagePreTerminateHooks = "PreTerminateHooks" // the deletion waits until the pre-terminate hook annotations are removed
 	StageInstance          = "Instance"          // the provider deletes the instance
 	StageNode              = "Node"              // the Node object is deleted
 	StageRelease           = "Release"           // the finalizer is removed

@@ -7,16 +7,16 @@ const (
 	ReasonClassInvalid          = "ClassInvalid"          // the class cannot be used
 	ReasonSecretNotFound        = "SecretNotFound"        // a Secret of the class does not exist
 	ReasonSecretInvalid         = "SecretInvalid"         // a Secret of the class cannot be used
-	ReasonSecretNotAllowed      = "SecretNotAllowed"      // a Secret of another namespace does not allow the class to use it
+	ReasonSecretNotAllowed      = "SecretNotAllowed"      // a Secret of another namespace does not allow the class
 	ReasonCreating              = "Creating"              // the instance is being created
 	ReasonInstanceCreated       = "InstanceCreated"       // InstanceReady is True
 	ReasonCreationTimeout       = "CreationTimeout"       // the creation timeout has ended
 	ReasonHealthTimeout         = "HealthTimeout"         // the health timeout has ended
-	ReasonHealthTimeoutExtended = "HealthTimeoutExtended" // the health timeout was made longer
+	ReasonHealthTimeoutExtended = "HealthTimeoutExtended" // the health timeout was extended
 	ReasonInstanceGone          = "InstanceGone"          // the provider has no instance of the machine any more
 	ReasonNodeDeleted           = "NodeDeleted"           // the Node object was deleted
 	ReasonStaleNode             = "StaleNode"             // the name of the node belongs to another instance
-	ReasonRecovered             = "Recovered"             // the node was healthy again in time
+	ReasonRecovered             = "Recovered"             // the node became healthy before the health timeout
 	ReasonReplacementGranted    = "ReplacementGranted"    // the deployment granted the replacement
 	ReasonDraining              = "Draining"              // pods are being evicted
 	ReasonBlocked               = "Blocked"               // something blocks evictions
@@ -32,14 +32,14 @@ const (
 	ReasonRejoined          = "Rejoined"          // the node is healthy again
 	ReasonDeletionHeld      = "DeletionHeld"      // an operator holds the deletion
 	ReasonInstanceAbandoned = "InstanceAbandoned" // an operator kept the instance
-	ReasonInstanceAnothers  = "InstanceAnothers"  // the instance is another Machine's: it was not deleted
+	ReasonInstanceAnothers  = "InstanceAnothers"  // the instance belongs to another Machine and was not deleted
 	ReasonDrainForced       = "DrainForced"       // the drain deletes or kills pods
 	ReasonCannotEvict       = "CannotEvict"       // the drain deletes pods in order, because the cluster cannot evict
 	ReasonDrainBlocked      = "DrainBlocked"      // the blockers of the drain have changed
 	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
 )
 
-// ReasonAnotherController is the reason of the event on an object that Millwright leaves alone, because
+// ReasonAnotherController is the reason of the event on an object that Millwright does not reconcile, because
 // machine-controller-manager is at work in its namespace.
 const ReasonAnotherController = "AnotherController"
 
@@ -61,8 +61,8 @@ const (
 
 // Reasons and messages of the node condition Preserved, as machine-controller-manager writes them.
 const (
-	ReasonPreservedByMCM      = "Preserved by MCM."     // the machine's set requested it
-	ReasonPreservedByUser     = "Preserved by user."    // an operator requested it
+	ReasonPreservedByMCM      = "Preserved by MCM."     // the machine's set requested the preservation
+	ReasonPreservedByUser     = "Preserved by user."    // an operator requested the preservation
 	ReasonPreservationStopped = "Preservation stopped." // the condition is False
 
 	MessagePreservedNodeDrained    = "Preserved node drained successfully." // message: the node is empty
@@ -83,9 +83,9 @@ const (
 	ReasonDeploymentResumed          = "DeploymentResumed"          // an operator resumed the deployment
 	ReasonRolloutHeld                = "RolloutHeld"                // an operator cancelled the rollout
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
-	ReasonInvalid                    = "Invalid"                    // nothing can be done with the deployment as it is
+	ReasonInvalid                    = "Invalid"                    // the deployment is invalid and must be corrected
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
-	ReasonNotAvailable               = "NotAvailable"               // fewer machines are available than necessary
+	ReasonNotAvailable               = "NotAvailable"               // too few machines are available
 	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
 	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet
 	// an object to which the template of a set refers does not exist
@@ -111,14 +111,14 @@ const ReasonDeploymentRollbackTemplateNotFound = "DeploymentRollbackTemplateNotF
 const (
 	ReasonReady        = "Ready"        // MachinesReady is True
 	ReasonNotReady     = "NotReady"     // some machines are not ready
-	ReasonReadyUnknown = "ReadyUnknown" // for some machines it is not known whether they are ready
+	ReasonReadyUnknown = "ReadyUnknown" // it is not known whether some machines are ready
 	ReasonUpToDate     = "UpToDate"     // MachinesUpToDate is True
 	ReasonNotUpToDate  = "NotUpToDate"  // some machines do not match the template
-	// for some machines it is not known whether they match the template
+	// it is not known whether some machines match the template
 	ReasonUpToDateUnknown       = "UpToDateUnknown"
 	ReasonNoReplicas            = "NoReplicas"            // the set has no machines
-	ReasonScaleUpStopped        = "ScaleUpStopped"        // machines are missing, and the set must not create any now
-	ReasonMachineSetInvalid     = "MachineSetInvalid"     // nothing can be done with the set as it is
+	ReasonScaleUpStopped        = "ScaleUpStopped"        // machines are missing, and the set must not create machines now
+	ReasonMachineSetInvalid     = "MachineSetInvalid"     // the set is invalid and must be corrected
 	ReasonMachineCreationFailed = "MachineCreationFailed" // the API server refuses to create a machine
 	ReasonNotScalingUp          = "NotScalingUp"          // ScalingUp is False
 	ReasonNotScalingDown        = "NotScalingDown"        // ScalingDown is False
@@ -137,8 +137,8 @@ const (
 	BlockedRefused           = "Refused"           // the API server refuses a write
 	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses what is written to the node
-	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also the reason of Served
-	BlockedOwnership         = "OwnershipInDoubt"  // it is not certain which Machine's the node is
+	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also a reason of the condition Served
+	BlockedOwnership         = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
 	BlockedPaused            = "Paused"            // an operator paused the object
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
 	BlockedStep              = "Step"              // a step of the rollout lasts for a while
@@ -148,14 +148,14 @@ const (
 // What a Machine of Cluster API waits for, in the condition Blocked of its set. A hook has the key of its annotation.
 const (
 	BlockedNotHandled               = "NotHandled"               // no controller of Cluster API has looked at the machine
-	BlockedBootstrapNotReady        = "BootstrapNotReady"        // its bootstrap data are not there
-	BlockedInfrastructureNotReady   = "InfrastructureNotReady"   // its instance is not there, or is gone
-	BlockedNodeNotJoined            = "NodeNotJoined"            // its node has not joined
-	BlockedInPlaceUpdate            = "InPlaceUpdate"            // a runtime extension has not ended its update in place
-	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains its node
-	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to its node
-	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // its instance is not deleted
-	BlockedBootstrapNotDeleted      = "BootstrapNotDeleted"      // its bootstrap configuration is not deleted
-	BlockedNodeNotDeleted           = "NodeNotDeleted"           // its Node object is not deleted
-	BlockedMachineNotDeleted        = "MachineNotDeleted"        // its deletion does not end for an unknown reason
+	BlockedBootstrapNotReady        = "BootstrapNotReady"        // the machine's bootstrap data do not exist
+	BlockedInfrastructureNotReady   = "InfrastructureNotReady"   // the machine's instance does not exist
+	BlockedNodeNotJoined            = "NodeNotJoined"            // the machine's node has not joined
+	BlockedInPlaceUpdate            = "InPlaceUpdate"            // an extension has not ended the machine's in-place update
+	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains the machine's node
+	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to the machine's node
+	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // the machine's instance is not deleted yet
+	BlockedBootstrapNotDeleted      = "BootstrapNotDeleted"      // the bootstrap configuration is not deleted yet
+	BlockedNodeNotDeleted           = "NodeNotDeleted"           // the machine's Node object is not deleted yet
+	BlockedMachineNotDeleted        = "MachineNotDeleted"        // the deletion does not end, for an unknown reason
 )

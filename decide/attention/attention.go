@@ -1,7 +1,8 @@
-// Package attention decides whether a machine or class has pending work, and which. decide/scale and decide/rollout
-// answer the same question for sets and deployments with the same type. The bridge asks before it signals a workflow,
-// and a workflow asks before its run ends, so both agree on what calm means. A fact that something other than the
-// object's own workflow can change must be part of a fingerprint of the bridge.
+// Package attention decides whether a machine or class has pending work, and which work. decide/scale and
+// decide/rollout return the same type for sets and deployments. The bridge calls this package before it signals a
+// workflow; a workflow calls this package before its run ends. Thus bridge and workflows use the same definition of
+// a calm object. A fact that another party than the object's workflow can change must be part of a fingerprint of
+// the bridge.
 package attention
 
 import (
@@ -11,55 +12,56 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Need names the kind of work that an object has pending.
+// Need names the kind of pending work of an object.
 type Need string
 
-// The needs. Nothing means calm.
+// The needs of an object. Nothing means that the object is calm.
 const (
 	Nothing  Need = ""
-	Instance Need = "Instance" // a machine has no instance yet, or none that is initialised
-	Name     Need = "Name"     // a machine's node is found, and its name is to be recorded
-	Node     Need = "Node"     // a machine's instance exists, and its node has yet to join
-	Health   Need = "Health"   // a machine's status does not match the state of its node
-	Recovery Need = "Recovery" // a machine's node is unhealthy: wait for its recovery or for the end of the health timeout
-	Sync     Need = "Sync"     // a machine's node lacks something of the node template, or has too much
-	Preserve Need = "Preserve" // a machine or its node does not show what was decided about its preservation
+	Instance Need = "Instance" // a machine has no instance, or no initialised instance
+	Name     Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
+	Node     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
+	Health   Need = "Health"   // a machine's status does not match the state of the machine's node
+	Recovery Need = "Recovery" // the node of a machine is unhealthy: wait for recovery or health timeout
+	Sync     Need = "Sync"     // a node differs from the node template of its machine
+	Preserve Need = "Preserve" // a machine or its node does not show the decision about the machine's preservation
 	Kept     Need = "Kept"     // a machine is preserved until a recorded time
-	InPlace  Need = "InPlace"  // a machine's node is updated in place, and the next step is ours
-	Drain    Need = "Drain"    // a machine's node has to be drained although the machine stays
+	InPlace  Need = "InPlace"  // a machine's node is updated in place, and Millwright has the next step
+	Drain    Need = "Drain"    // a machine's node has to be drained although the machine is not being deleted
 	Deletion Need = "Deletion" // the object is being deleted
-	Scale    Need = "Scale"    // the machines, sets or status of a set or deployment are not as wanted
-	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for the sets
+	Scale    Need = "Scale"    // machines, sets or status of a set or deployment differ from the spec
+	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
 	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
 
-// OneStep reports whether the workflow meets this need of a machine with one short step.
+// OneStep reports whether the workflow needs only one short step for this need of a machine.
 func (n Need) OneStep() bool {
 	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
 }
 
-// Decision is the need of an object. Why is one sentence.
+// Decision is the need of an object. Decision.Why is one sentence about the need.
 type Decision struct {
 	Need  Need
-	Why   string // for logs and histories
-	Waits string // for status and pages: what the object waits for; empty: Why says it
+	Why   string // the reason for the need, for logs and histories
+	Waits string // for status and pages: what the object waits for; empty: use Why
 }
 
-// WaitsFor returns what status and pages say that the object waits for.
+// WaitsFor returns what the object waits for, as status and pages show it.
 func (d Decision) WaitsFor() string { return cmp.Or(d.Waits, d.Why) }
 
-// Before returns a need that comes before d, such as a status that must be written. Its WaitsFor is that of d, because the
-// written status shows d. It returns the zero Decision if holds is false.
-func (d Decision) Before(holds bool, need Need, format string, values ...any) Decision {
-	first := If(holds, need, format, values...)
+// PrecededBy returns a Decision with a need that takes precedence over d, such as a status that must be written. The
+// WaitsFor of the result is the WaitsFor of d, because the written status shows d. If holds is false, Before returns
+// the zero Decision.
+func (d Decision) PrecededBy(holds bool, need Need, format string, values ...any) Decision {
+	first := DecisionIf(holds, need, format, values...)
 	if holds {
 		first.Waits = d.WaitsFor()
 	}
 	return first
 }
 
-// If returns the Decision if holds is true, and the zero Decision otherwise.
-func If(holds bool, need Need, format string, values ...any) Decision {
+// DecisionIf returns the Decision if holds is true, and the zero Decision otherwise.
+func DecisionIf(holds bool, need Need, format string, values ...any) Decision {
 	if !holds {
 		return Decision{}
 	}
@@ -69,52 +71,54 @@ func If(holds bool, need Need, format string, values ...any) Decision {
 // Calm reports whether the object has no pending work.
 func (d Decision) Calm() bool { return d.Need == Nothing }
 
-// Finalizers is the need of a MachineClass: our finalizer is missing on it or on a Secret, or is on a Secret that no
-// class needs.
+// Finalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or on one of its
+// Secrets, or is on a Secret that no class needs.
 const Finalizers Need = "Finalizers"
 
-// Serve is the need of a MachineClass whose status does not say whether a worker serves its provider.
+// Serve is the need of a MachineClass whose status does not say whether a worker serves the class's provider.
 const Serve Need = "Serve"
 
-// ClassFacts describe a MachineClass and the Secrets of its namespace.
+// ClassFacts holds the facts about a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
 	Deleting         bool // metadata.deletionTimestamp is set
-	Finalizer        bool // our finalizer is on the class
-	Machines         int  // number of machines that refer to the class, terminating ones included
-	Unguarded        int  // number of Secrets that the class needs and that lack our finalizer
-	Checked          bool // Temporal has said whether a worker serves the provider
-	Unserved         bool // no worker does
-	Reported         bool // the status says whether a worker does
-	ReportedUnserved bool // the status says that no worker does
-	// number of Secrets with our finalizer that no class needs; the Secrets of a deleted class are found at the resync
+	Finalizer        bool // Millwright's finalizer is on the class
+	Machines         int  // number of machines that refer to the class, including machines that are being deleted
+	Unguarded        int  // number of Secrets that the class needs and that lack Millwright's finalizer
+	Checked          bool // Temporal has reported whether a worker serves the provider
+	Unserved         bool // no worker serves the provider
+	Reported         bool // the status says whether a worker serves the provider
+	ReportedUnserved bool // the status says that no worker serves the provider
+	// number of Secrets with Millwright's finalizer that no class needs; the resync finds the Secrets of a deleted
+	// class
 	Unused int
 }
 
-// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, which
-// cannot be deleted without it. Then its Secrets are released, then the class.
+// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines:
+// without the class they cannot be deleted. After the last machine is gone, Millwright's finalizer is removed from
+// the class's Secrets, then from the class.
 func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
-		If(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
-		If(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
-		If(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
-		If(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
-		If(
+		DecisionIf(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
+		DecisionIf(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
+		DecisionIf(f.Unguarded > 0, Finalizers, "%s to guard", phrase.Count(f.Unguarded, "Secret")),
+		DecisionIf(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
+		DecisionIf(
 			f.Unused > 0,
 			Finalizers,
 			"%s to release: no class needs %s",
 			phrase.Count(f.Unused, "Secret"),
 			phrase.OneOf(f.Unused, "it", "them"),
 		),
-		If(
+		DecisionIf(
 			f.Deleting,
 			Deletion,
 			"deletion was asked for; %s %s to it",
 			phrase.Count(f.Machines, "machine"),
 			phrase.OneOf(f.Machines, "refers", "refer"),
 		),
-		If(f.Checked && f.Unserved && !f.ReportedUnserved, Serve, "no worker serves its provider"),
-		If(f.Checked && !f.Unserved && f.ReportedUnserved, Serve, "a worker serves its provider again"),
-		If(f.Checked && !f.Unserved && !f.Reported, Serve, "a worker serves its provider"),
+		DecisionIf(f.Checked && f.Unserved && !f.ReportedUnserved, Serve, "no worker serves its provider"),
+		DecisionIf(f.Checked && !f.Unserved && f.ReportedUnserved, Serve, "a worker serves its provider again"),
+		DecisionIf(f.Checked && !f.Unserved && !f.Reported, Serve, "a worker serves its provider"),
 		Decision{Why: "its finalizers are in place"},
 	)
 }

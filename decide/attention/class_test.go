@@ -8,7 +8,7 @@ import (
 	"millwright/decide/attention"
 )
 
-func TestClass(t *testing.T) {
+func TestNeedOfAClass(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts attention.ClassFacts

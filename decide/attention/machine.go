@@ -14,20 +14,20 @@ import (
 	"millwright/decide/preserve"
 )
 
-// MachineFacts describe a Machine, its Node and its class. PlanMachine computes Healthy, Why, BadSince and Instance of
-// health.Facts.
+// MachineFacts holds the facts about a Machine, its Node and its class. PlanMachine computes Healthy, Why, BadSince
+// and Instance of health.Facts.
 type MachineFacts struct {
 	health.Facts // with a zero Now, timeouts are not evaluated
 
-	Deleting   bool   // metadata.deletionTimestamp is set
-	Emptied    bool   // its deletion is past the drain: the state of the Node no longer matters
-	Finalizer  bool   // our finalizer is on the Machine
-	ProviderID string // spec.providerID
-	Stuck      bool   // its creation waits for an operator, and has no timeout meanwhile
+	Deleting   bool   // the Machine has a metadata.deletionTimestamp
+	Emptied    bool   // the deletion is past the drain: the state of the Node no longer matters
+	Finalizer  bool   // Millwright's finalizer is on the Machine
+	ProviderID string // spec.providerID of the Machine
+	Stuck      bool   // the creation of the instance waits for an operator, without a timeout
 
 	NodeExists bool             // a Node of that name exists; false: all facts of the node are zero
-	Owner      ownership.Answer // whose the Node is that the machine names; zero: there is none
-	NodeFound  string           // name of the Node with the machine's provider ID, while NodeName is another one
+	Owner      ownership.Answer // who owns the Node that the machine names; zero: the machine names no Node
+	NodeFound  string           // name of the Node with the machine's provider ID if NodeName is another name
 	Uncopied   bool             // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
@@ -38,57 +38,58 @@ type MachineFacts struct {
 	Preservation preserve.Facts
 }
 
-// MachinePlan is what is decided about a Machine.
+// MachinePlan is the decision about a Machine.
 type MachinePlan struct {
 	Decision
 
-	Otherwise Need             // with the need Sync: the need if the node cannot be written
-	InDoubt   bool             `json:",omitzero"` // it is not clear whose the node is: nothing is written to it
-	Ask       bool             `json:",omitzero"` // the provider can settle the doubt, by the name of the instance's node
-	InPlace   inplace.Decision // the next step of its node's in-place update; zero: none
-	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine stays
-	// the machine's phase and timeouts; nil for a machine that is calm, deleted or stuck, and without Now
+	Otherwise Need             // with the need Sync: the need if Millwright cannot write to the node
+	InDoubt   bool             `json:",omitzero"` // the owner of the node is in doubt: nothing is written to the node
+	Ask       bool             `json:",omitzero"` // the provider can resolve the doubt by the node's name
+	InPlace   inplace.Decision // next step of the node's in-place update; zero: none
+	Drain     DrainPurpose     `json:",omitzero"` // why the node is drained although the machine is not being deleted
+	// the machine's next phase and timeouts; nil: Now is zero, or the machine is calm, deleted or stuck
 	Health *health.Verdict
-	// when its preservation ends, or would end if it failed now; zero: not preserved, or no Health
+	// end of the preservation, or the end if the machine failed now; zero: not preserved, or Health is nil
 	PreserveUntil time.Time
-	Withdraw      bool // the grant of its replacement is to be withdrawn: the machine has recovered
+	Withdraw      bool // the grant of the machine's replacement has to be withdrawn: the machine has recovered
 }
 
-// DrainPurpose is why a node is drained although its machine stays. It is zero for a machine that is being deleted, and
-// for a node that is not drained.
+// DrainPurpose is why a node is drained although its machine is not being deleted. The zero DrainPurpose means that
+// the machine is being deleted, or that the node is not drained.
 type DrainPurpose struct {
-	For      string    // vocabulary.DrainForUpdate or vocabulary.DrainForPreservation
-	Occasion time.Time // tells two drains of the same purpose apart; zero: not known
+	For      string    // the purpose: vocabulary.DrainForUpdate or vocabulary.DrainForPreservation
+	Occasion time.Time // distinguishes two drains with the same purpose; zero: not known
 }
 
-// PlanMachine plans a Machine: its need, and its next phase. A Failed machine is calm: its set replaces it, and it
-// never becomes Running again, unless it is preserved, because no set replaces it then.
+// PlanMachine returns a Machine's need and its next phase. A Failed machine is calm, because its set replaces the
+// machine. A Failed machine becomes Running again only if it is preserved, because no set replaces a preserved
+// machine.
 func PlanMachine(f MachineFacts) MachinePlan {
-	m := machine{MachineFacts: f}
+	m := plannedMachine{MachineFacts: f}
 	m.Instance = f.ProviderID != ""
-	m.Alone = f.Alone || m.protected() // a preserved machine is not replaced, and needs no grant
+	m.Alone = f.Alone || m.isPreserved() // a preserved machine is not replaced, and needs no grant
 	if f.NodeExists {
-		m.Healthy, m.nodeWhy = health.DecideNode(f.Conditions, f.Bad)
+		m.Healthy, m.nodeReason = health.DecideNode(f.Conditions, f.Bad)
 		m.BadSince = health.BadSince(f.Conditions, f.Bad)
-		m.unsynced = nodesync.Decide(f.Wanted, f.Carries).Why()
+		m.syncReason = nodesync.Decide(f.Wanted, f.Carries).Why()
 	}
 	inDoubt := f.Owner.Is(ownership.InDoubt)
 	if inDoubt {
-		m.unsynced = f.Owner.Why
+		m.syncReason = f.Owner.Why
 	}
 	preservation := preserve.Decide(f.Preservation)
-	m.unpreserved = preservation.Why
+	m.preserveReason = preservation.Why
 	var p MachinePlan
 	if f.NodeExists && !f.Deleting && !inDoubt {
 		p.InPlace = inplace.Decide(f.Update, f.Phase)
-		p.Drain = m.purpose(p.InPlace, preservation)
+		p.Drain = m.drainPurpose(p.InPlace, preservation)
 	}
-	m.drain, m.updateStep = p.Drain.For, p.InPlace.Step
+	m.drainFor, m.updateStep = p.Drain.For, p.InPlace.Step
 	p.InDoubt, p.Ask = inDoubt, inDoubt && f.Owner.Ask
-	p.Decision = m.decide()
+	p.Decision = m.decideNeed()
 	if p.Need == Sync {
-		m.unsynced = ""
-		p.Otherwise = m.decide().Need
+		m.syncReason = ""
+		p.Otherwise = m.decideNeed().Need
 	}
 	if p.Need != Nothing && !f.Deleting && !f.Now.IsZero() && (p.Need != Instance || !f.Stuck) {
 		m.addHealth(&p)
@@ -96,19 +97,20 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	return p
 }
 
-// machine is the facts of a machine with what was decided from them.
-type machine struct {
+// plannedMachine holds the facts of a machine and the decisions from these facts.
+type plannedMachine struct {
 	MachineFacts
 
-	nodeWhy     string // why the node is not healthy
-	unsynced    string // what the Node lacks or has too much; empty: nothing
-	unpreserved string // what does not show yet what was decided about preservation; empty: nothing
-	updateStep  inplace.Step
-	drain       string
+	nodeReason     string // why the node is not healthy
+	syncReason     string // what the Node lacks, or has and should not have; empty: nothing
+	preserveReason string // missing changes of the preservation; empty: none
+	updateStep     inplace.Step
+	drainFor       string
 }
 
-// purpose says why the node of a machine that stays is drained. A preserved node is drained once.
-func (m machine) purpose(update inplace.Decision, preservation preserve.Decision) DrainPurpose {
+// drainPurpose returns why the node of a machine that is not being deleted is drained. The node of a preserved
+// machine is drained once.
+func (m plannedMachine) drainPurpose(update inplace.Decision, preservation preserve.Decision) DrainPurpose {
 	switch kept := m.Preservation; {
 	case update.Step == inplace.Drain:
 		return DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: m.Update.Since}
@@ -119,29 +121,30 @@ func (m machine) purpose(update inplace.Decision, preservation preserve.Decision
 	}
 }
 
-// protected reports whether the machine is preserved, or would be if it failed, by its own annotations alone.
-func (m machine) protected() bool {
+// isPreserved reports whether the machine's own annotations preserve the machine, or would preserve it in phase
+// Failed.
+func (m plannedMachine) isPreserved() bool {
 	own := m.Preservation
 	own.NodeExists, own.Failed, own.Now = false, true, time.Time{}
 	return preserve.Protected(own)
 }
 
-// addHealth adds the machine's next phase, and what happens to its preservation and its grant.
-func (m machine) addHealth(p *MachinePlan) {
+// addHealth adds the machine's next phase, the end of its preservation, and whether its grant is withdrawn.
+func (m plannedMachine) addHealth(p *MachinePlan) {
 	before := m
 	before.Granted, before.Due = false, false
-	m.Why = before.standing().Why // the machine's state apart from its grant and its ReplacementDue
+	m.Why = before.lifecycleNeed().Why // state of the machine without the grant and without ReplacementDue
 	verdict := health.Decide(m.Facts)
 	p.Health, p.PreserveUntil = &verdict, m.Preservation.Expiry
 	switch c := verdict.Change; {
 	case c == nil: // a preserved machine needs a new grant when its preservation ends
 		p.Withdraw = m.Granted && m.Preserved && m.Phase == vocabulary.PhaseFailed
-	// the end of its preservation is written together with the phase, before the set can act
+	// the end of the preservation is written together with the phase, before the set acts
 	case c.Phase == vocabulary.PhaseFailed:
 		failed := m.Preservation
 		failed.Failed = true
 		p.PreserveUntil = preserve.Decide(failed).Expiry
-		if p.PreserveUntil.IsZero() && m.protected() { // the node's annotation is not known, and the machine's own counts
+		if p.PreserveUntil.IsZero() && m.isPreserved() { // only the machine's annotation is known
 			p.PreserveUntil = m.Now.Add(failed.Timeout)
 		}
 	case c.Phase == vocabulary.PhaseRunning:
@@ -149,69 +152,69 @@ func (m machine) addHealth(p *MachinePlan) {
 	}
 }
 
-// decide returns what the machine needs.
-func (m machine) decide() Decision {
-	d := m.standing()
+// decideNeed returns the need of the machine.
+func (m plannedMachine) decideNeed() Decision {
+	d := m.lifecycleNeed()
 	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTarget || d.Need == Instance || d.Need == Health {
 		return d
 	}
-	return m.besides(d)
+	return m.addNodeNeeds(d)
 }
 
-// standing returns the need that follows from how far the machine's life has come.
-func (m machine) standing() Decision {
+// lifecycleNeed returns the need that follows from the machine's phase, instance and node.
+func (m plannedMachine) lifecycleNeed() Decision {
 	switch {
 	case m.Deleting && !m.Finalizer:
 		return Decision{Need: Nothing, Why: "released: the API server removes it"}
 	case m.Deleting:
 		named := m.NodeName != "" && !m.NoTarget && !m.Emptied // a drain depends on the state of the node
 		return cmp.Or(
-			m.found(),
-			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.If(named, "; %s", m.waitsFor())},
+			m.nameNeed(),
+			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.If(named, "; %s", m.nodeState())},
 		)
 	case m.Phase == vocabulary.PhaseFailed:
-		return m.failed()
+		return m.failedNeed()
 	case m.Granted:
 		return Decision{Need: Health, Why: "its replacement was granted"}
 	case !m.Finalizer:
 		return Decision{Need: Instance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return Decision{Need: Instance, Why: "has no initialised instance yet"}
-	case m.NoTarget: // it never becomes a node: an instance is all it needs
+	case m.NoTarget: // without a target cluster no node joins: the machine needs only an instance
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
-		return cmp.Or(If(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
+		return cmp.Or(DecisionIf(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
 	}
-	return m.withNode()
+	return m.nodeNeed()
 }
 
-// besides adds the needs that a machine with an instance can have in every phase.
-func (m machine) besides(d Decision) Decision {
+// addNodeNeeds adds the needs that a machine with an instance can have in every phase.
+func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 	return cmp.Or(
-		If(m.NodeExists && m.Uncopied, Health, "conditions of the node are not copied yet; %s", d.Why),
-		If(m.unsynced != "", Sync, "%s", m.unsynced),
-		If(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
-		If(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
-		If(m.unpreserved != "", Preserve, "%s", m.unpreserved),
-		If(d.Calm() && m.Preserved, Kept, "preserved; %s", d.Why),
+		DecisionIf(m.NodeExists && m.Uncopied, Health, "conditions of the node are not copied yet; %s", d.Why),
+		DecisionIf(m.syncReason != "", Sync, "%s", m.syncReason),
+		DecisionIf(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
+		DecisionIf(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
+		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
+		DecisionIf(d.Calm() && m.Preserved, Kept, "preserved; %s", d.Why),
 		d,
 	)
 }
 
-// failed returns the need of a Failed machine.
-func (m machine) failed() Decision {
+// failedNeed returns the need of a Failed machine.
+func (m plannedMachine) failedNeed() Decision {
 	return cmp.Or(
-		If(m.unpreserved != "", Preserve, "%s", m.unpreserved),
-		If(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
-		If(m.drain == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
-		If(m.Preserved, Kept, "failed, and preserved"),
+		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
+		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
+		DecisionIf(m.drainFor == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
+		DecisionIf(m.Preserved, Kept, "failed, and preserved"),
 		Decision{Need: Nothing, Why: "failed: to be replaced"},
 	)
 }
 
-// found returns the need of a machine whose node was found by its provider ID and whose status does not name that node
-// yet.
-func (m machine) found() Decision {
-	return If(
+// nameNeed returns the need Name if a node was found by the machine's provider ID, and the machine's status does not
+// name that node yet.
+func (m plannedMachine) nameNeed() Decision {
+	return DecisionIf(
 		m.NodeFound != "" && !m.NoTarget && !m.Emptied,
 		Name,
 		"node %s has the provider ID of its instance",
@@ -219,48 +222,48 @@ func (m machine) found() Decision {
 	)
 }
 
-// withNode returns the need of a machine that has its instance.
-func (m machine) withNode() Decision {
-	if found := m.found(); !found.Calm() {
+// nodeNeed returns the need of a machine with an instance, from the state of its node.
+func (m plannedMachine) nodeNeed() Decision {
+	if found := m.nameNeed(); !found.Calm() {
 		return found
 	}
 	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			If(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
-			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.waitsFor())},
+			DecisionIf(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
+			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.nodeState())},
 		)
 	case vocabulary.PhaseRunning:
-		return cmp.Or(If(!well, Health, "%s", m.waitsFor()), Decision{Need: Nothing, Why: "running"})
-	case vocabulary.PhaseUnknown: // unhealthy at the last evaluation
+		return cmp.Or(DecisionIf(!well, Health, "%s", m.nodeState()), Decision{Need: Nothing, Why: "running"})
+	case vocabulary.PhaseUnknown: // the node was unhealthy at the last evaluation
 		return cmp.Or(
-			If(well, Health, "node %s is healthy again", m.NodeName),
-			If(m.Due && m.Alone, Health, "to be replaced: %s", m.waitsFor()),
-			Decision{Need: Recovery, Why: m.waitsFor()},
+			DecisionIf(well, Health, "node %s is healthy again", m.NodeName),
+			DecisionIf(m.Due && m.Alone, Health, "to be replaced: %s", m.nodeState()),
+			Decision{Need: Recovery, Why: m.nodeState()},
 		)
 	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failed update can still succeed
 		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.UpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
-			If(over, Health, "the in-place update has ended: %s", m.UpdateResult),
-			Decision{Need: Recovery, Why: "in-place update: " + m.waitsFor()},
+			DecisionIf(over, Health, "the in-place update has ended: %s", m.UpdateResult),
+			Decision{Need: Recovery, Why: "in-place update: " + m.nodeState()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:
-		return Decision{Need: Health, Why: "updated in place; " + m.waitsFor()}
+		return Decision{Need: Health, Why: "updated in place; " + m.nodeState()}
 	default:
 		return Decision{Need: Nothing, Why: "phase " + m.Phase}
 	}
 }
 
-// waitsFor describes the state of the node.
-func (m machine) waitsFor() string {
+// nodeState returns a phrase about the state of the node.
+func (m plannedMachine) nodeState() string {
 	if m.NodeName == "" {
 		return "no node has its provider ID yet"
 	}
 	return "node " + m.NodeName + cmp.Or(
 		phrase.If(!m.NodeExists, " is not registered"),
 		phrase.If(m.NodeDeleting, " is being deleted"),
-		phrase.If(!m.Healthy, ": %s", m.nodeWhy),
+		phrase.If(!m.Healthy, ": %s", m.nodeReason),
 		phrase.If(m.NodeWaits != "", ": %s", m.NodeWaits),
 		" is healthy",
 	)

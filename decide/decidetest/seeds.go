@@ -1,9 +1,9 @@
-// Package decidetest has what the tests of decisions share.
+// Package decidetest provides helpers that the tests of several decision packages share.
 package decidetest
 
 import "testing"
 
-// Seeds returns how many random worlds a test tries: all, or with -short a twentieth of them, and at least one.
+// Seeds returns the number of random runs of a test: all, or with -short all/20, at least one.
 func Seeds(all int) int {
 	if testing.Short() {
 		return max(1, all/20)

@@ -1,5 +1,5 @@
-// Package deletion decides which stage the deletion of a machine is in, and what that stage does next or waits for. It
-// decides from facts and from the recorded stage alone, never from texts written for people.
+// Package deletion decides the present stage of a machine's deletion, and what that stage does next or waits for.
+// Package deletion uses only facts and the recorded stage, not from messages written for people.
 package deletion
 
 import (
@@ -13,10 +13,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Stage is one stage of a deletion. Its name is recorded in status.deletion.stage.
+// Stage is one stage of a deletion. status.deletion.stage records the name of the stage.
 type Stage string
 
-// The stages, in their order. The empty Stage comes before the first: nothing is recorded yet.
+// The stages of a deletion in their order. The empty Stage comes before PreDrainHooks: no stage is recorded yet.
 const (
 	PreDrainHooks     Stage = vocabulary.StagePreDrainHooks
 	Drain             Stage = vocabulary.StageDrain
@@ -27,79 +27,79 @@ const (
 	Release           Stage = vocabulary.StageRelease
 )
 
-func stages() []Stage {
+func orderedStages() []Stage {
 	return []Stage{PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance, Node, Release}
 }
 
-// Later returns the later of two stages. An unknown stage comes before all others.
+// Later returns the later of two stages. An unknown stage comes before all known stages.
 func Later(a, b Stage) Stage {
-	if slices.Index(stages(), b) > slices.Index(stages(), a) {
+	if slices.Index(orderedStages(), b) > slices.Index(orderedStages(), a) {
 		return b
 	}
 	return a
 }
 
-// After returns the stage that follows s. The last stage follows itself.
-func After(s Stage) Stage {
-	all := stages()
+// NextStage returns the stage that follows s. After(Release) is Release.
+func NextStage(s Stage) Stage {
+	all := orderedStages()
 	return all[min(slices.Index(all, s)+1, len(all)-1)]
 }
 
-// Facts describe a machine that is being deleted.
+// Facts holds the facts about a machine that is being deleted.
 type Facts struct {
-	Recorded Stage  // status.deletion.stage; empty: none is recorded yet
-	Done     Stage  // the last stage that this run completed and the status does not record; empty: none
-	NodeName string // empty: the machine never had a node
-	Node     bool   // the node exists and is proven to be the machine's
-	// Owner says whose the node is that the machine names; zero: there is none.
+	Recorded Stage  // status.deletion.stage; empty: no stage is recorded yet
+	Done     Stage  // last stage that this run completed and the status does not record; empty: none
+	NodeName string // name of the machine's node; empty: the machine never had a node
+	Node     bool   // the node exists, and belongs to the machine
+	// Owner says who owns the node that the machine names; zero: the machine names no node.
 	Owner ownership.Answer
-	// NodeUnknown: the cache has no node, and the API server of the target does not answer.
+	// NodeUnknown means that the cache contains no node, and that the target cluster's API server does not answer.
 	NodeUnknown bool
-	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if it has no pods
-	Skip        string // why the node is not drained; empty: it is
-	Force       string // why its pods are killed at once; empty: they are not
-	Result      string // how the drain ended; empty: it has not
+	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if no pods run on the node
+	Skip        string // why the node is not drained; empty: the node is drained
+	Force       string // why the node's pods are killed at once; empty: no force
+	Result      string // result of the drain; empty: the drain has not ended
 
 	Attached          int      // number of volumes attached to the node
-	Hold              string   // who holds it, and why: "ann: lunch"; empty: no hold
-	Abandon           string   // reason of the operator's abandon-instance; empty: the provider is asked
-	SkipDetach        string   // why the deletion does not wait for volumes; empty: it does
-	PreDrainHooks     []string // in any order
+	Hold              string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
+	Abandon           string   // reason of the operator's abandon-instance; empty: the provider deletes the instance
+	SkipDetach        string   // why the deletion does not wait for volumes; empty: the deletion waits
+	PreDrainHooks     []string // names of the pre-drain hooks, in any order
 	PreTerminateHooks []string
 }
 
-// Step is what the deletion does next.
+// Step is the next step of the deletion.
 type Step struct {
 	Stage     Stage
 	Record    bool     // the status does not record Stage yet
-	Announce  bool     // the node is to get the condition Terminating
-	BlockedBy []string // the first things that the stage waits for; nil: it waits for nothing
+	Announce  bool     // the node needs the condition Terminating
+	BlockedBy []string // the first objects or hooks that the stage waits for; nil: the stage does not wait
 	Why       string
-	Skipped   string // why the node is not drained, if that is decided now; empty: the node is or was drained
-	Abandoned string // why the instance is not deleted, if that is decided now; an operator has to delete it
-	Empty     bool   // this run found no pod to remove, and the status does not record that yet
-	Stays     bool   // an operator asked for abandon-instance: the instance may still run
-	Hurry     bool   // an operator asked to proceed: do not wait for a target cluster that does not answer
-	Force     bool   `json:",omitzero"` // as Hurry, because of the command force: only in the stages before Instance
-	Ask       bool   `json:",omitzero"` // the provider can tell whose the node is
+	Skipped   string // why the node is not drained, if this step decides so; empty: the node is or was drained
+	Abandoned string // reason of abandon-instance, if this step decides that the instance is not deleted
+	Empty     bool   // this run found no pod to remove, and the status does not record this yet
+	Stays     bool   // an operator requested abandon-instance: the instance may still run
+	Hurry     bool   // an operator lets the deletion proceed if the target cluster does not answer
+	Force     bool   `json:",omitzero"` // as Hurry, because of the command force; only in the stages before Instance
+	Ask       bool   `json:",omitzero"` // the provider can tell who owns the node
 }
 
 // Held reports whether an operator's hold keeps the deletion in its stage.
 func (s Step) Held() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
 
-// Decide returns the first stage, from the recorded one on, that has work to do. It never goes back: a completed stage
-// is not entered again, whatever the facts say by then.
+// Decide returns the first stage with work to do, beginning with the recorded stage. A deletion never returns to an
+// earlier stage: a completed stage is not entered again, even if the facts change.
 func Decide(f Facts) Step {
-	at := Later(Later(PreDrainHooks, f.Recorded), After(f.Done))
+	at := Later(Later(PreDrainHooks, f.Recorded), NextStage(f.Done))
 	first := at
 	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
-	for ; ; at = After(at) {
-		if what := f.todo(at); what.Why != "" {
+	for ; ; at = NextStage(at) {
+		if what := f.workOf(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.Recorded, what.Why, what.BlockedBy, what.Ask
 			break
 		}
 	}
-	s.Announce = f.Node && f.announces(s.Stage)
+	s.Announce = f.Node && f.needsAnnouncement(s.Stage)
 	s.Force = f.Force != "" && s.Stage != Instance && Later(s.Stage, Instance) == Instance
 	if f.Abandon != "" && Later(first, Instance) == Instance && Later(s.Stage, Instance) != Instance {
 		s.Abandoned = f.Abandon
@@ -107,35 +107,35 @@ func Decide(f Facts) Step {
 	if f.Hold != "" {
 		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.By(f.Hold)
 	}
-	if f.Result == "" && Later(s.Stage, Drain) != Drain { // past the drain, and no drain recorded its result
+	if f.Result == "" && Later(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
 		if s.Empty = f.Done != "" && Later(f.Done, Drain) == f.Done; !s.Empty {
-			s.Skipped = f.skip()
+			s.Skipped = f.skipReason()
 		}
 	}
 	return s
 }
 
-// announces reports whether the node gets the condition Terminating in this stage: before the wait for hooks, when the
-// drain is on record, and when the node is not drained. The drain of a node without pods is never on record, so it
-// costs no write of the condition, except as in MCM.
-func (f Facts) announces(stage Stage) bool {
+// needsAnnouncement reports whether the node gets the condition Terminating in this stage: before the wait for
+// hooks, in a recorded drain, and if the node is not drained. The drain of a node without pods is not recorded, and
+// costs no write of the condition, except with AsMCM.
+func (f Facts) needsAnnouncement(stage Stage) bool {
 	if stage == Drain {
 		return f.Recorded == Drain || f.AsMCM
 	}
 	return f.Recorded == "" && f.Done == ""
 }
 
-// todo returns what a stage has to do. An empty Why means that the stage has nothing to do.
-func (f Facts) todo(s Stage) Step {
+// workOf returns the work of a stage. An empty Why means that the stage has no work.
+func (f Facts) workOf(s Stage) Step {
 	if s == PreDrainHooks {
-		return hooks(f.Node || f.NodeUnknown || f.Owner.Is(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
+		return hookStep(f.Node || f.NodeUnknown || f.Owner.Is(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
 	}
 	if s == PreTerminateHooks {
-		return hooks(true, "pre-terminate", f.PreTerminateHooks)
+		return hookStep(true, "pre-terminate", f.PreTerminateHooks)
 	}
-	undrained := f.Result == "" && f.skip() == ""
+	undrained := f.Result == "" && f.skipReason() == ""
 	if f.Owner.Is(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
-		return f.doubt()
+		return f.ownershipStep()
 	}
 	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
 	return Step{Why: map[Stage]string{
@@ -147,17 +147,18 @@ func (f Facts) todo(s Stage) Step {
 	}[s]}
 }
 
-// doubt stops a stage, unless a person wants to go on without the node.
-func (f Facts) doubt() Step {
+// ownershipStep stops a stage because the owner of the node is in doubt. With Skip, the deletion continues without
+// the node.
+func (f Facts) ownershipStep() Step {
 	if f.Skip != "" {
 		return Step{}
 	}
 	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnership}, Ask: f.Owner.Ask}
 }
 
-// skip says why there is no drain; empty: there is one. While it is in doubt whose the node is, only a person can end
-// the drain.
-func (f Facts) skip() string {
+// skipReason returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
+// only an operator can skip the drain.
+func (f Facts) skipReason() string {
 	if f.Owner.Is(ownership.InDoubt) {
 		return f.Skip
 	}
@@ -169,9 +170,9 @@ func (f Facts) skip() string {
 	)
 }
 
-// hooks waits until there are no hooks of the kind. It names the first ones and counts the others: any number of
+// hookStep waits until no hook of the kind is left. Why names the first hooks and counts the others: any number of
 // annotations can be hooks.
-func hooks(apply bool, kind string, names []string) Step {
+func hookStep(apply bool, kind string, names []string) Step {
 	if !apply || len(names) == 0 {
 		return Step{}
 	}

@@ -10,9 +10,9 @@ import (
 	"millwright/decide/deletion"
 )
 
-// everything calls a test with all combinations of facts.
-func everything(test func(deletion.Facts)) {
-	stages := append([]deletion.Stage{""}, order...)
+// forAllFacts calls test with all combinations of facts.
+func forAllFacts(test func(deletion.Facts)) {
+	stages := append([]deletion.Stage{""}, stageOrder...)
 	choices := []int{len(stages), len(stages), 4, 2, 4, 2, 2, 2, 2, 2, 2}
 	hooks := [][]string{nil, {"b", "a"}}
 	at := make([]int, len(choices))
@@ -39,17 +39,17 @@ func everything(test func(deletion.Facts)) {
 	}
 }
 
-func index(s deletion.Stage) int { return slices.Index(order, s) }
+func stageIndex(s deletion.Stage) int { return slices.Index(stageOrder, s) }
 
 func TestNoStageIsEnteredAgain(t *testing.T) {
 	reached := map[deletion.Stage]int{}
 	count := 0
-	everything(func(f deletion.Facts) {
+	forAllFacts(func(f deletion.Facts) {
 		s := deletion.Decide(f)
-		require.NotEqual(t, -1, index(s.Stage), "%+v", f)
-		require.GreaterOrEqual(t, index(s.Stage), index(f.Recorded), "%+v", f)
+		require.NotEqual(t, -1, stageIndex(s.Stage), "%+v", f)
+		require.GreaterOrEqual(t, stageIndex(s.Stage), stageIndex(f.Recorded), "%+v", f)
 		if f.Done != "" && f.Done != deletion.Release {
-			require.Greater(t, index(s.Stage), index(f.Done), "%+v", f)
+			require.Greater(t, stageIndex(s.Stage), stageIndex(f.Done), "%+v", f)
 		}
 		if f.Result != "" {
 			require.NotEqual(t, deletion.Drain, s.Stage, "it is drained once: %+v", f)
@@ -57,12 +57,12 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 		reached[s.Stage]++
 		count++
 	})
-	assert.Len(t, reached, len(order))
+	assert.Len(t, reached, len(stageOrder))
 	assert.Equal(t, 8*8*4*2*4*2*2*2*2*2*2, count)
 }
 
-func TestEveryStepIsWhole(t *testing.T) {
-	everything(func(f deletion.Facts) {
+func TestEveryStepIsComplete(t *testing.T) {
+	forAllFacts(func(f deletion.Facts) {
 		s := deletion.Decide(f)
 		require.Equal(t, s, deletion.Decide(f), "the same facts, the same answer")
 		require.NotEmpty(t, s.Why, "%+v", f)
@@ -87,7 +87,7 @@ func TestEveryStepIsWhole(t *testing.T) {
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
 		if s.Skipped != "" || s.Empty {
 			require.Empty(t, f.Result, "%+v", f)
-			require.Greater(t, index(s.Stage), index(deletion.Drain), "%+v", f)
+			require.Greater(t, stageIndex(s.Stage), stageIndex(deletion.Drain), "%+v", f)
 		}
 		if !f.Node && !f.NodeUnknown {
 			require.NotContains(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.Detach}, s.Stage, "%+v", f)
@@ -99,11 +99,11 @@ func TestEveryStepIsWhole(t *testing.T) {
 	})
 }
 
-// Whoever takes each step as it comes arrives, without help: only hooks and people hold a deletion for good.
-func TestEveryDeletionComesToItsEnd(t *testing.T) {
-	everything(func(f deletion.Facts) {
+// A deletion ends if each step is executed. Only hooks and people can hold a deletion without end.
+func TestEveryDeletionEnds(t *testing.T) {
+	forAllFacts(func(f deletion.Facts) {
 		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
-		for range order {
+		for range stageOrder {
 			s := deletion.Decide(f)
 			if s.Stage == deletion.Release {
 				return
@@ -117,10 +117,10 @@ func TestEveryDeletionComesToItsEnd(t *testing.T) {
 	})
 }
 
-// Neither the words of a last operation nor the message of a provider are facts of a deletion, nor is its class.
-// The texts that are facts say why something is so, in anybody's words.
-func TestNoTextDecides(t *testing.T) {
-	everything(func(f deletion.Facts) {
+// Neither the text of lastOperation, nor a provider's message, nor the class is a fact of a deletion. The other
+// texts in Facts are reasons; any other text of a reason gives the same stage.
+func TestTextsDoNotChangeTheStage(t *testing.T) {
+	forAllFacts(func(f deletion.Facts) {
 		was := deletion.Decide(f)
 		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Abandon} {
 			if *text != "" {

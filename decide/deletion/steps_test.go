@@ -20,23 +20,23 @@ func TestHooksHoldADeletion(t *testing.T) {
 		why       string
 	}{
 		"before the drain": {
-			full(), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithAllWork(), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"several, in the order of their names": {
-			full(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks,
+			machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks,
 			[]string{"hook/a", "hook/b"},
 			"waits until these pre-drain hooks are removed: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			full(excluded), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithAllWork(withSkip), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"without a node nothing is drained, and nobody waits": {
-			full(lostNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithAllWork(withoutNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"a machine that never had one is still held before its instance goes": {
-			full(nodeless), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithAllWork(withoutNodeName), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
-		"none is in the way": {busy(), deletion.Drain, nil, "node n is to be drained"},
+		"none is in the way": {machineWithoutHooks(), deletion.Drain, nil, "node n is to be drained"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -54,15 +54,15 @@ func TestHooksHoldADeletion(t *testing.T) {
 	assert.Equal(t, []string{"hook/b", "hook/a"}, two, "the facts stay as they are")
 }
 
-// A status and a search attribute name the first hooks, and the sentence counts the others.
+// Step.BlockedBy names the first hooks. Step.Why counts the other hooks.
 func TestManyHooksAreCounted(t *testing.T) {
 	var forty []string
 	for i := range 40 {
 		forty = append(forty, fmt.Sprintf("pre-drain.delete.hook.machine.cluster.x-k8s.io/%063d", i))
 	}
 	for name, facts := range map[string]deletion.Facts{
-		"pre-drain":     full(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
-		"pre-terminate": full(recorded(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
+		"pre-drain":     machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
+		"pre-terminate": machineWithAllWork(withRecorded(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
 	} {
 		s := deletion.Decide(facts)
 		assert.Equal(t, forty[:5], s.BlockedBy, name)
@@ -74,28 +74,29 @@ func TestManyHooksAreCounted(t *testing.T) {
 	}
 }
 
-func TestWhatEachStageSays(t *testing.T) {
+func TestReasonOfEachStage(t *testing.T) {
 	for _, row := range []struct {
 		facts deletion.Facts
 		want  string
 	}{
-		{busy(), "node n is to be drained"},
-		{busy(ended("Drained")), "waits until the volumes of node n are detached"},
-		{busy(excluded), "the instance is to be deleted"},
-		{busy(done(deletion.Instance)), "the instance is gone; node n is to be deleted"},
-		{busy(done(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
+		{machineWithoutHooks(), "node n is to be drained"},
+		{machineWithoutHooks(withResult("Drained")), "waits until the volumes of node n are detached"},
+		{machineWithoutHooks(withSkip), "the instance is to be deleted"},
+		{machineWithoutHooks(withDone(deletion.Instance)), "the instance is gone; node n is to be deleted"},
+		{machineWithoutHooks(withDone(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
 	} {
 		assert.Equal(t, row.want, deletion.Decide(row.facts).Why)
 	}
 }
 
-// Force waits for no cluster as long as the instance is there, and waits for the removal of the node.
+// Until the instance is deleted, Force does not wait for the target cluster. Afterwards, the deletion waits for the
+// removal of the node.
 func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	for stage, want := range map[deletion.Stage]bool{
 		deletion.PreDrainHooks: true, deletion.Drain: true, deletion.Detach: true, deletion.PreTerminateHooks: true,
 		deletion.Instance: false, deletion.Node: false, deletion.Release: false,
 	} {
-		at := full(recorded(stage), forced)
+		at := machineWithAllWork(withRecorded(stage), withForce)
 		if stage != deletion.PreDrainHooks {
 			at.PreDrainHooks = nil
 		}
@@ -111,21 +112,21 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	}
 }
 
-func TestANodeIsToldAtTheBeginning(t *testing.T) {
+func TestWhenTheNodeGetsTheConditionTerminating(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts
 		told  bool
 	}{
-		"hooks hold it":                          {full(), true},
-		"it is not drained":                      {busy(excluded), true},
-		"its drain is on record":                 {busy(recorded(deletion.Drain)), true},
-		"it may have no pod":                     {busy(), false},
-		"it may have no pod, as in MCM":          {busy(asMCM), true},
-		"it has none":                            {busy(done(deletion.Drain)), false},
-		"its drain is over":                      {busy(recorded(deletion.Drain), ended("Drained")), false},
-		"a later stage is recorded: it was told": {busy(recorded(deletion.Instance)), false},
-		"a machine without a node":               {busy(nodeless), false},
-		"a node that is gone, or another's":      {busy(lostNode), false},
+		"hooks hold it":                          {machineWithAllWork(), true},
+		"it is not drained":                      {machineWithoutHooks(withSkip), true},
+		"its drain is on record":                 {machineWithoutHooks(withRecorded(deletion.Drain)), true},
+		"it may have no pod":                     {machineWithoutHooks(), false},
+		"it may have no pod, as in MCM":          {machineWithoutHooks(withAsMCM), true},
+		"it has none":                            {machineWithoutHooks(withDone(deletion.Drain)), false},
+		"its drain is over":                      {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained")), false},
+		"a later stage is recorded: it was told": {machineWithoutHooks(withRecorded(deletion.Instance)), false},
+		"a machine without a node":               {machineWithoutHooks(withoutNodeName), false},
+		"a node that is gone, or another's":      {machineWithoutHooks(withoutNode), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.told, deletion.Decide(row.facts).Announce)
@@ -138,21 +139,21 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		facts   deletion.Facts
 		skipped string
 	}{
-		"no node name":                                {busy(nodeless), "the machine never had a node"},
-		"the node is gone":                            {busy(lostNode), "there is no node n"},
-		"somebody excludes it":                        {busy(excluded), "somebody excludes it"},
-		"that there is no node is said first":         {busy(nodeless, excluded), "the machine never had a node"},
-		"the node goes while hooks hold the drain":    {busy(lostNode, recorded(deletion.PreDrainHooks)), "there is no node n"},
-		"it is excluded while it is drained":          {busy(excluded, recorded(deletion.Drain)), "somebody excludes it"},
-		"hooks hold the instance":                     {full(excluded, recorded(deletion.Drain)), "somebody excludes it"},
-		"not before it is over: hooks hold the drain": {full(excluded), ""},
-		"it runs":                        {busy(recorded(deletion.Drain)), ""},
-		"it ran":                         {busy(recorded(deletion.Drain), ended("Drained")), ""},
-		"it ran, and then the node went": {busy(lostNode, recorded(deletion.Drain), ended("Forced")), ""},
-		"nothing stood on the node":      {busy(recorded(deletion.Drain), done(deletion.Detach)), ""},
-		"it is said once":                {busy(nodeless, recorded(deletion.Instance), ended("Skipped")), ""},
-		// Nothing stood on it, so that no drain ran; when the instance goes, its node goes with it.
-		"nothing stood on the node, and by now it is gone": {busy(lostNode, recorded(deletion.Instance), done(deletion.Instance)), ""},
+		"no node name":                                {machineWithoutHooks(withoutNodeName), "the machine never had a node"},
+		"the node is gone":                            {machineWithoutHooks(withoutNode), "there is no node n"},
+		"somebody excludes it":                        {machineWithoutHooks(withSkip), "somebody excludes it"},
+		"that there is no node is said first":         {machineWithoutHooks(withoutNodeName, withSkip), "the machine never had a node"},
+		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecorded(deletion.PreDrainHooks)), "there is no node n"},
+		"it is excluded while it is drained":          {machineWithoutHooks(withSkip, withRecorded(deletion.Drain)), "somebody excludes it"},
+		"hooks hold the instance":                     {machineWithAllWork(withSkip, withRecorded(deletion.Drain)), "somebody excludes it"},
+		"not before it is over: hooks hold the drain": {machineWithAllWork(withSkip), ""},
+		"it runs":                        {machineWithoutHooks(withRecorded(deletion.Drain)), ""},
+		"it ran":                         {machineWithoutHooks(withRecorded(deletion.Drain), withResult("Drained")), ""},
+		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecorded(deletion.Drain), withResult("Forced")), ""},
+		"nothing stood on the node":      {machineWithoutHooks(withRecorded(deletion.Drain), withDone(deletion.Detach)), ""},
+		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecorded(deletion.Instance), withResult("Skipped")), ""},
+		// The node had no pods and was not drained. The node disappeared together with the instance.
+		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecorded(deletion.Instance), withDone(deletion.Instance)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.skipped, deletion.Decide(row.facts).Skipped)
@@ -160,18 +161,18 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 	}
 }
 
-func TestANodeOnWhichNothingStoodCountsAsDrained(t *testing.T) {
+func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts
 		empty bool
 	}{
-		"the run has just looked":                {busy(recorded(deletion.Drain), done(deletion.Detach)), true},
-		"and hooks hold the instance":            {full(recorded(deletion.Drain), done(deletion.Detach)), true},
-		"and the node went at that moment":       {busy(lostNode, recorded(deletion.Drain), done(deletion.Detach)), true},
-		"the status says so":                     {busy(recorded(deletion.Instance), done(deletion.Detach), ended("Drained")), false},
-		"the run has done what comes before":     {busy(done(deletion.PreDrainHooks)), false},
-		"the run has done nothing":               {busy(recorded(deletion.Instance)), false},
-		"it was drained, and volumes were freed": {busy(recorded(deletion.Detach), done(deletion.Detach), ended("Drained")), false},
+		"the run has just looked":                {machineWithoutHooks(withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
+		"and hooks hold the instance":            {machineWithAllWork(withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
+		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecorded(deletion.Drain), withDone(deletion.Detach)), true},
+		"the status says so":                     {machineWithoutHooks(withRecorded(deletion.Instance), withDone(deletion.Detach), withResult("Drained")), false},
+		"the run has done what comes before":     {machineWithoutHooks(withDone(deletion.PreDrainHooks)), false},
+		"the run has done nothing":               {machineWithoutHooks(withRecorded(deletion.Instance)), false},
+		"it was drained, and volumes were freed": {machineWithoutHooks(withRecorded(deletion.Detach), withDone(deletion.Detach), withResult("Drained")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -181,35 +182,35 @@ func TestANodeOnWhichNothingStoodCountsAsDrained(t *testing.T) {
 	}
 }
 
-func TestPeopleHoldADeletionWhereItIs(t *testing.T) {
+func TestAHoldKeepsTheDeletionInItsStage(t *testing.T) {
 	held := func(f *deletion.Facts) { f.Hold = "alice: she looks" }
-	for _, stage := range order {
-		f := busy(recorded(stage), held)
+	for _, stage := range stageOrder {
+		f := machineWithoutHooks(withRecorded(stage), held)
 		f.Result = "Drained"
 		s := deletion.Decide(f)
 		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
 		assert.Equal(t, "held by alice (she looks)", s.Why, stage)
 	}
-	s := deletion.Decide(full(held))
+	s := deletion.Decide(machineWithAllWork(held))
 	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")
 	assert.Equal(t, deletion.PreDrainHooks, s.Stage)
 }
 
-func TestPeopleReleaseAMachineWithoutItsProvider(t *testing.T) {
+func TestAbandonInstanceReleasesAMachineWithoutTheProvider(t *testing.T) {
 	release := func(f *deletion.Facts) { f.Abandon = "alice has seen to it" }
 	for name, row := range map[string]struct {
 		facts    deletion.Facts
 		stage    deletion.Stage
 		released string
 	}{
-		"its node is drained all the same":           {busy(release), deletion.Drain, ""},
-		"and hooks are waited for":                   {full(release, recorded(deletion.Drain), ended("Drained"), detached), deletion.PreTerminateHooks, ""},
-		"then the instance is passed over":           {busy(release, recorded(deletion.Drain), ended("Forced")), deletion.Node, "alice has seen to it"},
-		"also one whose deletion is under way":       {busy(release, recorded(deletion.Instance)), deletion.Node, "alice has seen to it"},
-		"one without a node goes at once":            {busy(nodeless, release, recorded(deletion.Instance)), deletion.Release, "alice has seen to it"},
-		"it is said once":                            {busy(release, recorded(deletion.Node)), deletion.Node, ""},
-		"not of an instance that is gone":            {busy(release, recorded(deletion.Instance), done(deletion.Instance)), deletion.Node, ""},
-		"nor when everything is gone but the object": {busy(release, recorded(deletion.Node), done(deletion.Node)), deletion.Release, ""},
+		"its node is drained all the same":           {machineWithoutHooks(release), deletion.Drain, ""},
+		"and hooks are waited for":                   {machineWithAllWork(release, withRecorded(deletion.Drain), withResult("Drained"), withoutVolumes), deletion.PreTerminateHooks, ""},
+		"then the instance is passed over":           {machineWithoutHooks(release, withRecorded(deletion.Drain), withResult("Forced")), deletion.Node, "alice has seen to it"},
+		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecorded(deletion.Instance)), deletion.Node, "alice has seen to it"},
+		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecorded(deletion.Instance)), deletion.Release, "alice has seen to it"},
+		"it is said once":                            {machineWithoutHooks(release, withRecorded(deletion.Node)), deletion.Node, ""},
+		"not of an instance that is gone":            {machineWithoutHooks(release, withRecorded(deletion.Instance), withDone(deletion.Instance)), deletion.Node, ""},
+		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecorded(deletion.Node), withDone(deletion.Node)), deletion.Release, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)

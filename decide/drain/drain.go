@@ -1,146 +1,150 @@
-// Package drain decides how a node is emptied: which pods go, in which order and by which means, and what blocks the
-// others. The activity that evicts pods asks again whenever something changes. The package does no I/O and knows no API
-// type.
+// Package drain decides how a node is drained: which pods are removed, in which order and by which means, and what
+// blocks the other pods. The activity that evicts pods calls Decide after each change. The package does no I/O and
+// imports no API type.
 package drain
 
 import "time"
 
-// Pod is a pod on the node, with the attempts to remove it.
+// Pod is a pod on the node, with the record of the requests to remove the pod.
 type Pod struct {
 	UID, Namespace, Name string
 
-	Priority  int32         // zero: none
-	Grace     time.Duration // its own termination grace period, or that of its deletion
-	DeletedAt time.Time     // metadata.deletionTimestamp, when its grace ends; zero: it is not being deleted
-	Started   time.Time     // status.startTime; zero: not yet
-	Finished  bool          // Succeeded or Failed
-	Pending   bool          // phase Pending: no budget counts it
-	Ready     bool          // condition Ready
+	Priority  int32         // spec.priority of the pod; zero: no priority
+	Grace     time.Duration // the pod's termination grace period, or the grace period of its deletion
+	DeletedAt time.Time     // metadata.deletionTimestamp: end of the grace period; zero: the pod is not being deleted
+	Started   time.Time     // status.startTime; zero: the pod has not started
+	Finished  bool          // the phase is Succeeded or Failed
+	Pending   bool          // the phase is Pending: no budget counts the pod
+	Ready     bool          // the pod's condition Ready is True
 
-	Returned  bool   // it was scheduled to the node after the drain began, because it tolerates the cordon
-	Mirror    bool   // mirror pod of a static pod: the kubelet owns it
-	DaemonSet bool   // its controller is a DaemonSet
-	Label     string // value of the label cluster.x-k8s.io/drain; empty: none
-	Protected string // value of the annotation karpenter.sh/do-not-disrupt; empty: none
-	Rule      *Rule  // the drain rule that matches it; nil: none
+	Returned  bool   // the pod was scheduled to the node after the drain began, because the pod tolerates the cordon
+	Mirror    bool   // the pod is the mirror pod of a static pod: the kubelet owns the pod
+	DaemonSet bool   // the controller of the pod is a DaemonSet
+	Label     string // value of the label cluster.x-k8s.io/drain; empty: no label
+	Protected string // value of the annotation karpenter.sh/do-not-disrupt; empty: no annotation
+	Rule      *Rule  // the drain rule that matches the pod; nil: none
 
-	Budgets     []string // keys of the disruption budgets that select it, sorted
-	StatefulSet string   // namespace/name of its StatefulSet; empty: none
-	Volumes     []string // sorted names of the persistent volumes that it mounts and that a drain waits for
+	Budgets     []string // sorted keys of the PodDisruptionBudgets that select the pod
+	StatefulSet string   // namespace/name of the pod's StatefulSet; empty: none
+	Volumes     []string // sorted names of the pod's persistent volumes that a drain waits for
 
 	Tries Tries
 }
 
-// Rule is the part of a drain rule about the pods that it selects.
+// Rule is the part of a drain rule about the pods that the rule selects.
 type Rule struct {
 	Name     string
 	Behavior string // Drain, Skip or WaitCompleted
-	Order    int32  // with Drain: pods of a lower order go first; default zero
+	Order    int32  // with Drain: pods of a lower order are removed first; default zero
 }
 
-// Tries are the attempts to remove a pod.
+// Tries is the record of the requests to remove a pod.
 type Tries struct {
-	Attempts int       // number of requests sent
-	Failures int       // number of failed requests in a row, up to the last one, with the same means
-	Last     time.Time // when the last request was sent; zero: none
-	Means    Means     // means of the last request
-	Accepted bool      // the API server accepted a request: the pod is never evicted again
-	Result   Result    // result of the last request
-	Message  string    // message of the API server
+	Attempts int       // number of requests that were sent for the pod
+	Failures int       // number of failed requests in a row with the same means, up to the last request
+	Last     time.Time // time of the last request; zero: no request was sent
+	Means    Means     // means of the last request for the pod
+	Accepted bool      // the API server accepted a request: the pod is not evicted again
+	Result   Result    // the API server's answer to the last request
+	Message  string    // the API server's message in the last answer
 	Next     time.Time // earliest time of the next request with the same means; zero: at once
 }
 
-// Result is the answer of the API server.
+// Result is the API server's answer to a request.
 type Result string
 
-// The results.
+// The results of a request to remove a pod.
 const (
 	NotTried  Result = ""
 	Accepted  Result = "Accepted"  // the pod is being deleted
-	Gone      Result = "Gone"      // the pod is gone, or another one has its name
-	Refused   Result = "Refused"   // a disruption budget does not allow it
-	Several   Result = "Several"   // several budgets select the pod, so the API server rejects the eviction
+	Gone      Result = "Gone"      // the pod does not exist, or another pod has its name
+	Refused   Result = "Refused"   // a PodDisruptionBudget does not allow the eviction
+	Several   Result = "Several"   // several budgets select the pod: the API server rejects the eviction
 	Throttled Result = "Throttled" // the API server is busy
-	Going     Result = "Going"     // its namespace is being deleted, and the pod with it
-	Failed    Result = "Failed"    // anything else
+	Going     Result = "Going"     // the pod's namespace is being deleted, and the pod with its namespace
+	Failed    Result = "Failed"    // any other error
 )
 
 // Budget is one PodDisruptionBudget.
 type Budget struct {
-	Key       string // namespace/name
-	Allowed   int    // status.disruptionsAllowed
-	Healthy   int    // status.currentHealthy
-	Desired   int    // status.desiredHealthy
-	Expected  int    // status.expectedPods
-	Disrupted int    // entries of status.disruptedPods: accepted evictions that are not counted yet
-	Current   bool   // the status belongs to the present spec
-	Unhealthy bool   // unhealthyPodEvictionPolicy AlwaysAllow
+	Key       string // namespace/name of the PodDisruptionBudget
+	Allowed   int    // status.disruptionsAllowed of the budget
+	Healthy   int    // status.currentHealthy of the budget
+	Desired   int    // status.desiredHealthy of the budget
+	Expected  int    // status.expectedPods of the budget
+	Disrupted int    // number of entries of status.disruptedPods: accepted evictions that the status does not count yet
+	Current   bool   // the budget's status.observedGeneration is its present generation
+	Unhealthy bool   // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
 
-	Used int       // evictions of its pods sent since its status last changed
-	Next time.Time // earliest time of a probe; zero: at once. See AfterProbe
+	Used int       // number of evictions of the budget's pods sent since the status last changed
+	Next time.Time // earliest time of the next probe; zero: at once. See AfterProbe
 }
 
-// Departed is a pod with volumes that left the node in this drain. Its lane waits for its volumes.
+// Departed is a pod with volumes that left the node in this drain. The pod's lane waits for the volumes of the
+// departed pod.
 type Departed struct {
 	Pod  Pod
-	At   time.Time // when the pod left
-	Free time.Time // when the last of its volumes was detached from the node; zero: not yet
+	At   time.Time // when the pod left the node
+	Free time.Time // when the last volume of the pod was detached from the node; zero: not yet
 }
 
-// Volume is where a persistent volume is attached.
+// Volume says where a persistent volume is attached.
 type Volume struct {
-	Here      bool // to this node, also while it is being detached
-	Elsewhere bool // to another node, and ready there
+	Here      bool // the volume is attached to this node, or is being detached from this node
+	Elsewhere bool // the volume is attached to another node, and ready there
 }
 
-// Means is how pods are removed. A drain climbs to the next means when the time of the present one ends, or at once to
-// Kill (Ladder.Forced). It never climbs back.
+// Means is a way to remove pods. A drain changes to the next means when the time of the present means ends, or
+// changes to Kill at once (Ladder.Forced). A drain never returns to an earlier means.
 type Means string
 
 // The means, in the order in which a drain uses them.
 const (
 	Evict Means = "Evict" // the Eviction API, which respects disruption budgets
-	// instead of Evict, if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
+	// replaces Evict if the cluster cannot evict: deletion with the pod's own grace period, in the order of Evict
 	DeleteInOrder Means = "DeleteInOrder"
-	Delete        Means = "Delete" // deletion with the pod's own grace period, all pods at once
-	Kill          Means = "Kill"   // deletion with a grace period of zero, all pods at once
+	Delete        Means = "Delete" // deletion of all pods at once, with the pod's own grace period
+	Kill          Means = "Kill"   // deletion of all pods at once, with a grace period of zero
 )
 
-// Ordered reports whether pods go in their order and only as do-not-disrupt allows. Both end with the drain's deadline.
+// Ordered reports whether a means removes pods in order and respects do-not-disrupt. The order and do-not-disrupt
+// end at the drain's deadline.
 func (m Means) Ordered() bool { return m == Evict || m == DeleteInOrder }
 
-// Observed is what is known of a node's pods at one moment.
+// Observed holds the facts about a node's pods at one moment.
 type Observed struct {
-	Pods     []Pod // in any order
+	Pods     []Pod // pods on the node, in any order
 	Budgets  []Budget
-	Volumes  map[string]Volume // by name of the persistent volume; a missing entry is attached nowhere
-	Departed []Departed        // in any order; see Leave
-	Gone     int               // number of pods that left the node in this drain, for the picture
-	Means    Means             // empty means Evict
+	Volumes  map[string]Volume // by name of the persistent volume; missing entry: attached to no node
+	Departed []Departed        // departed pods, in any order; see Leave
+	Gone     int               // number of pods that left the node in this drain; only for Picture
+	Means    Means             // present means of the drain; empty: Evict
 	Settings Settings
 	Now      time.Time
 }
 
-// Settings are options of the operator.
+// Settings are options that the operator sets.
 type Settings struct {
-	// Parallel lets pods with volumes go at the same time if they share no StatefulSet, budget or volume. Otherwise they
-	// go one after the other.
+	// Parallel lets pods with volumes be removed at the same time if they share no StatefulSet, budget or volume.
+	// Without Parallel, pods with volumes are removed one after the other.
 	Parallel bool
-	// Attach is how long a lane waits for a pod's volumes to be attached to another node. Zero: no wait.
+	// Attach is how long a lane waits until a pod's volumes are attached to another node. Zero means no wait for the
+	// attachment.
 	Attach time.Duration
-	// Detach is how long a lane waits, after a pod left, for its volumes to be detached. Zero: no wait; and while a volume
-	// is still attached to the node, no wait for another node (Attach) either.
+	// Detach is how long a lane waits, after a pod left, until the pod's volumes are detached. Zero means no wait
+	// for the detachment. While a volume is still attached to the node, a Detach of zero also ends the wait for
+	// Attach.
 	Detach time.Duration
 }
 
-// Decision is what to do now, and what to show.
+// Decision holds the requests to send now, and the facts to display.
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
-	// departed pods that a lane still waits for, the earliest first, at most maxDeparted bytes: pass them as Departed of
-	// the next Observed
+	// departed pods that a lane still waits for, sorted by time of departure, at most maxDeparted bytes of JSON: the
+	// caller passes them as Departed of the next Observed
 	Departed []Departed
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
-	Look     time.Time // when to decide again if nothing changes before; zero: never
+	Look     time.Time // when to call Decide again if nothing changes before; zero: never
 	Blockers []Blocker // at most MaxBlockers, sorted by kind and name
 	Picture  Picture
 }
@@ -149,68 +153,70 @@ type Decision struct {
 type Action struct {
 	UID   string // UID of the pod: precondition of the request
 	Means Means
-	Probe []string // keys of the budgets whose status does not allow this eviction, if it is a probe; nil: it is none
+	Probe []string // with a probe: keys of the budgets whose status does not allow this eviction; nil: no probe
 }
 
-// Blocker is a reason why pods stay.
+// Blocker is a reason why pods stay on the node.
 type Blocker struct {
-	Kind string // one of the kinds below
-	Name string // namespace/name of the budgets, name of the volume, else empty
-	Pods int    // number of pods that it blocks; zero: no pod is left, and the drain itself waits for a volume
-	Why  string // one sentence
-	Bad  bool   // somebody has to change something
+	Kind string // kind of the blocker: one of the constants BlockedBy...
+	Name string // namespace/name of the budgets, or name of the volume; empty for the other kinds
+	Pods int    // number of pods that the blocker holds; zero: no pod is left, and the drain waits for a volume
+	Why  string // one sentence that explains the blocker
+	Bad  bool   // a person has to change something
 
-	Until time.Time // end of the wait for a volume; zero for all other kinds
+	Until time.Time // end of the wait for a volume; zero for the other kinds
 }
 
-// The kinds of blockers.
+// The kinds of blockers of a drain.
 const (
 	BlockedByBudget     = "PodDisruptionBudget"
 	BlockedByProtection = "DoNotDisrupt"
-	BlockedByWork       = "WaitCompleted" // the drain waits for the pod to complete
-	BlockedByVolume     = "Volume"        // a volume of a pod that left before
-	BlockedByEnding     = "Terminating"   // the pod should have ended long ago
-	BlockedByNamespace  = "Namespace"     // the namespace is being deleted, and the pod with it
+	BlockedByWork       = "WaitCompleted" // the drain waits until the pod completes
+	BlockedByVolume     = "Volume"        // a volume of a departed pod is still here, or not attached elsewhere yet
+	BlockedByEnding     = "Terminating"   // the pod's grace period ended more than a minute ago
+	BlockedByNamespace  = "Namespace"     // the pod's namespace is being deleted, and the pod with its namespace
 	BlockedByError      = "Error"         // the request failed
 )
 
-// Picture is the display of a drain: counts of all pods, and at most MaxRows pods, first those that may need somebody.
+// Picture is the display of a drain: counts of all pods, and at most MaxRows rows, sorted by state and deletion
+// time.
 type Picture struct {
 	Counts Counts
 	Rows   []Row
 	Why    string // what the drain waits for, in one sentence
 }
 
-// MaxRows is the largest number of pods in a picture. Source: ADR 0013.
+// MaxRows is the largest number of rows in a picture (source: ADR 0013).
 const MaxRows = 20
 
-// Counts are the numbers of pods on the node by state, each pod counted once, and of those that left it in this drain.
+// Counts holds the number of pods that left the node, and the numbers of pods on the node by state. Counts contains
+// each pod once.
 type Counts struct {
-	Gone        int // left the node in this drain
-	Terminating int // being deleted, or the request was sent
-	Blocked     int
-	Waiting     int // waiting for pods of a lower order, or for a pod of their lane
+	Gone        int // pods that left the node in this drain
+	Terminating int // pods that are being deleted, or for which a request was sent
+	Blocked     int // pods that are held by a Blocker
+	Waiting     int // pods that wait for pods of a lower order, or for another pod of the same lane
 	Skipped     int // pods that stay: mirror pods, pods of DaemonSets, pods that opted out
 }
 
 // Row is one pod of a picture.
 type Row struct {
-	Pod       string    // namespace/name
-	State     string    // one of the states below
-	Since     time.Time // zero: not known
+	Pod       string    // namespace/name of the pod
+	State     string    // state of the pod: one of the constants below
+	Since     time.Time // since when the pod has this state; zero: not known
 	Attempts  int
-	BlockedBy string    // name of the blocker, or its kind if it has no name; empty: none
+	BlockedBy string    // name of the blocker, or the blocker's kind if the blocker has no name; empty: no blocker
 	Budgets   []string  // sorted keys of the disruption budgets that block the pod
-	Bad       bool      // somebody has to change what blocks the pod
-	Next      time.Time // time of the next attempt, or end of the wait; zero: something else has to change first
+	Bad       bool      // a person has to change what blocks the pod
+	Next      time.Time // time of the next attempt, or end of the wait; zero: not determined by time
 }
 
-// The states of a row.
+// The states of a row in a picture.
 const (
 	Blocked     = "Blocked"
 	Terminating = "Terminating"
-	Evicting    = "Evicting"  // the request was sent, and the pod does not terminate yet
-	Detaching   = "Detaching" // the pod left, and its volumes are still attached to the node
-	Attaching   = "Attaching" // the pod left, and its volumes are not attached to another node yet
+	Evicting    = "Evicting"  // a request was sent, and the pod has no deletion timestamp yet
+	Detaching   = "Detaching" // the pod left the node, and its volumes are still attached to the node
+	Attaching   = "Attaching" // the pod left the node, and its volumes are not attached to another node yet
 	Waiting     = "Waiting"
 )

@@ -9,23 +9,23 @@ import (
 	"millwright/decide/drain"
 )
 
-// kept returns a node with one pod for each reason that keeps a pod from being evicted, and pods that stay.
-func kept() drain.Observed {
-	return knowing(seen(
-		pod("budget", budgets("shop/web")),
-		pod("high", ruled("Drain", 9), volumes("pv-3")),
-		pod("protected", protected("true"), volumes("pv-1")),
-		pod("several", budgets("shop/db", "shop/web")),
-		pod("volume", volumes("pv-2")),
-		pod("work", labelled("wait-completed")),
-		pod("agent", daemonSet), pod("static", mirror), pod("stays", labelled("skip")),
-	), tried(web(0, 2, 2, 3)))
+// nodeWithBlockedPods returns a node with one pod for each reason that prevents an eviction, and with skipped pods.
+func nodeWithBlockedPods() drain.Observed {
+	return withKnownBudgets(observedPods(
+		newPod("budget", withBudgets("shop/web")),
+		newPod("high", withRule("Drain", 9), withVolumes("pv-3")),
+		newPod("protected", withProtection("true"), withVolumes("pv-1")),
+		newPod("several", withBudgets("shop/db", "shop/web")),
+		newPod("volume", withVolumes("pv-2")),
+		newPod("work", withLabel("wait-completed")),
+		newPod("agent", asDaemonSetPod), newPod("static", asMirrorPod), newPod("stays", withLabel("skip")),
+	), probedBudget(webBudget(0, 2, 2, 3)))
 }
 
-var keptNames = []string{"budget", "protected", "several", "volume", "work", "high"}
+var blockedPodNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
 func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
-	d := drain.Decide(by(drain.DeleteInOrder, seen(pod("a"), pod("b"))))
+	d := drain.Decide(withMeans(drain.DeleteInOrder, observedPods(newPod("a"), newPod("b"))))
 	assert.Equal(
 		t,
 		[]drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}},
@@ -33,12 +33,12 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 	)
 }
 
-// With DeleteInOrder, volumes, protection, WaitCompleted and the order of rules hold as they do for evictions. No
-// budget does, not even several of one pod: the API server asks no budget about a deletion.
-func TestWithoutEvictionPodsGoInOrder(t *testing.T) {
-	o := by(drain.DeleteInOrder, kept())
+// With DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules apply as with Evict. No budget
+// applies, even if several budgets select one pod: the API server checks no budget for a deletion.
+func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
+	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"budget", "several", "volume"}, sent(d), "volume is the first of its lane")
+	assert.Equal(t, []string{"budget", "several", "volume"}, sentPods(d), "volume is the first of its lane")
 	assert.Equal(t, map[string]string{
 		"budget":    "Evicting",
 		"several":   "Evicting",
@@ -46,29 +46,29 @@ func TestWithoutEvictionPodsGoInOrder(t *testing.T) {
 		"protected": "Blocked",
 		"work":      "Blocked",
 		"high":      "Waiting",
-	}, states(d))
+	}, rowStates(d))
 
-	left := drain.Leave(pod("left", volumes("pv-9")), epoch)
-	o = by(drain.DeleteInOrder, seen(pod("volume", volumes("pv-2")), pod("web")))
+	left := drain.RecordDeparture(newPod("left", withVolumes("pv-9")), epoch)
+	o = withMeans(drain.DeleteInOrder, observedPods(newPod("volume", withVolumes("pv-2")), newPod("web")))
 	o.Departed, o.Volumes = []drain.Departed{left}, map[string]drain.Volume{"pv-9": {Here: true}}
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"web"}, sent(d), "the lane waits for the volume of the pod before")
+	assert.Equal(t, []string{"web"}, sentPods(d), "the lane waits for the volume of the pod before")
 	assert.False(t, d.Done)
 }
 
-func TestByForceEverythingGoesAtOnce(t *testing.T) {
-	left := drain.Leave(pod("left", volumes("pv-1")), epoch)
+func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
+	left := drain.RecordDeparture(newPod("left", withVolumes("pv-1")), epoch)
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
-		o := by(means, kept())
+		o := withMeans(means, nodeWithBlockedPods())
 		o.Departed = []drain.Departed{left}
 		o.Volumes = map[string]drain.Volume{"pv-1": {Here: true}}
 		d := drain.Decide(o)
-		assert.Equal(t, keptNames, sent(d), means)
+		assert.Equal(t, blockedPodNames, sentPods(d), means)
 		assert.Empty(t, d.Blockers)
 		for i := range o.Pods {
 			for _, a := range d.Act {
 				if a.UID == o.Pods[i].UID {
-					o.Pods[i] = with(o.Pods[i], answered(drain.Answer{Means: means, Result: drain.Accepted}, 0))
+					o.Pods[i] = changedPod(o.Pods[i], withAnswer(drain.Answer{Means: means, Result: drain.Accepted}, 0))
 				}
 			}
 		}
@@ -85,67 +85,77 @@ func TestByForceEverythingGoesAtOnce(t *testing.T) {
 }
 
 func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
-	o := by(drain.Delete, seen(
-		pod("evicted", answered(drain.Answer{Result: drain.Accepted}, time.Minute)),
-		pod("gone", answered(drain.Answer{Result: drain.Gone}, time.Minute)),
-		pod(
+	o := withMeans(drain.Delete, observedPods(
+		newPod("evicted", withAnswer(drain.Answer{Result: drain.Accepted}, time.Minute)),
+		newPod("gone", withAnswer(drain.Answer{Result: drain.Gone}, time.Minute)),
+		newPod(
 			"terminating",
-			terminating(at(time.Minute)),
-			answered(drain.Answer{Means: drain.Delete, Result: drain.Failed}, 0),
+			withDeletionTime(timeAt(time.Minute)),
+			withAnswer(drain.Answer{Means: drain.Delete, Result: drain.Failed}, 0),
 		),
 	))
 	d := drain.Decide(o)
 	assert.Empty(t, d.Act)
 	assert.Empty(t, d.Blockers)
-	assert.Equal(t, map[string]string{"evicted": "Evicting", "gone": "Evicting", "terminating": "Terminating"}, states(d))
+	assert.Equal(
+		t,
+		map[string]string{"evicted": "Evicting", "gone": "Evicting", "terminating": "Terminating"},
+		rowStates(d),
+	)
 }
 
-func TestKillAlsoTakesPodsThatTerminate(t *testing.T) {
-	long := pod(
+func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
+	long := newPod(
 		"long",
-		terminating(at(time.Hour)),
+		withDeletionTime(timeAt(time.Hour)),
 		func(p *drain.Pod) { p.Grace = time.Hour },
-		answered(drain.Answer{Result: drain.Accepted}, time.Minute),
+		withAnswer(drain.Answer{Result: drain.Accepted}, time.Minute),
 	)
-	assert.Empty(t, drain.Decide(seen(long)).Act)
-	assert.Empty(t, drain.Decide(by(drain.Delete, seen(long))).Act)
-	o := by(drain.Kill, seen(long, pod("deleted", answered(drain.Answer{Means: drain.Delete, Result: drain.Accepted}, 0))))
+	assert.Empty(t, drain.Decide(observedPods(long)).Act)
+	assert.Empty(t, drain.Decide(withMeans(drain.Delete, observedPods(long))).Act)
+	o := withMeans(
+		drain.Kill,
+		observedPods(long, newPod("deleted", withAnswer(drain.Answer{Means: drain.Delete, Result: drain.Accepted}, 0))),
+	)
 	assert.Equal(
 		t,
 		[]drain.Action{{UID: "uid-deleted", Means: drain.Kill}, {UID: "uid-long", Means: drain.Kill}},
 		drain.Decide(o).Act,
 	)
 
-	o.Pods[0] = with(o.Pods[0], answered(drain.Answer{Means: drain.Kill, Result: drain.Accepted}, 0))
-	o.Pods[1] = with(o.Pods[1], answered(drain.Answer{Means: drain.Kill, Result: drain.Gone}, 0))
+	o.Pods[0] = changedPod(o.Pods[0], withAnswer(drain.Answer{Means: drain.Kill, Result: drain.Accepted}, 0))
+	o.Pods[1] = changedPod(o.Pods[1], withAnswer(drain.Answer{Means: drain.Kill, Result: drain.Gone}, 0))
 	assert.Empty(t, drain.Decide(o).Act)
 }
 
 func TestAFailedRequestIsSentAgain(t *testing.T) {
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
-		failed := pod(
+		failed := newPod(
 			"a",
-			answered(drain.Answer{Result: drain.Several}, 0),
-			answered(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0),
+			withAnswer(drain.Answer{Result: drain.Several}, 0),
+			withAnswer(drain.Answer{Means: means, Result: drain.Failed, Message: "no"}, 0),
 		)
-		o := by(
+		o := withMeans(
 			means,
-			seen(failed, pod("b", answered(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0))),
+			observedPods(
+				failed,
+				newPod("b", withAnswer(drain.Answer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0)),
+			),
 		)
 		d := drain.Decide(o)
 		assert.Empty(t, d.Act)
-		assert.Equal(t, at(5*time.Second), d.Look)
+		assert.Equal(t, timeAt(5*time.Second), d.Look)
 		assert.Equal(t, []drain.Blocker{{Kind: "Error", Pods: 1, Why: "request for shop/a failed: no"}}, d.Blockers)
-		assert.Equal(t, map[string]string{"a": "Blocked", "b": "Waiting"}, states(d))
+		assert.Equal(t, map[string]string{"a": "Blocked", "b": "Waiting"}, rowStates(d))
 		o.Now = d.Look
-		assert.Equal(t, []string{"a"}, sent(drain.Decide(o)))
+		assert.Equal(t, []string{"a"}, sentPods(drain.Decide(o)))
 	}
 }
 
-func TestWhatEvictionAnsweredHoldsBackNoDeletion(t *testing.T) {
+func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
 	for _, r := range []drain.Result{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
-		d := drain.Decide(by(drain.Delete, seen(pod("a", answered(drain.Answer{Result: r}, 0)))))
-		assert.Equal(t, []string{"a"}, sent(d), r)
+		d := drain.Decide(withMeans(drain.Delete, observedPods(newPod("a", withAnswer(drain.Answer{Result: r}, 0)))))
+		assert.Equal(t, []string{"a"}, sentPods(d), r)
 		assert.Empty(t, d.Blockers, r)
 	}
 }

@@ -2,39 +2,40 @@ package drain
 
 import "cmp"
 
-// Hook describes the pre-drain hook with which Millwright drains the node of a machine that another controller deletes.
+// Hook holds the facts about the pre-drain hook by which Millwright drains the node of a machine that Cluster API
+// deletes.
 type Hook struct {
 	Hooked   bool // the machine carries the hook
 	Deleting bool
-	Waiting  bool // the other controller has come to the hook, and waits until it is removed
+	Waiting  bool // Cluster API waits until the hook is removed
 
-	Paused   string // why nothing is done to the machine for now; empty: it is not paused
-	NodeName string // empty: the machine has no node
+	Paused   string // why Millwright does nothing to the machine now; empty: the machine is not paused
+	NodeName string // name of the machine's node; empty: the machine has no node
 	NodeGone bool   // the node does not exist any more
-	Result   string // how the drain ended, as recorded; empty: it has not
-	Skip     string // why an operator wants no drain; empty: none does
-	// Needless is why the other controller does not drain either; empty: it would. See Needless.
+	Result   string // recorded result of the drain; empty: the drain has not ended
+	Skip     string // why an operator skips the drain; empty: the drain is not skipped
+	// Needless is why Cluster API would not drain the node (see Related.Needless); empty: Cluster API would drain.
 	Needless string
-	// Unknown is why the node could not be read; empty: it was.
+	// Unknown is why the node could not be read; empty: the node was read.
 	Unknown string
 }
 
-// HookStep is what follows for the hook of a machine.
+// HookStep is the next step for the hook of a machine.
 type HookStep string
 
-// The steps of a hook.
+// The next steps for the hook of a machine.
 const (
 	HookNothing HookStep = "Nothing" // the machine is not being deleted, or does not carry the hook
-	HookPaused  HookStep = "Paused"  // nothing is done to the machine for now
-	HookAwait   HookStep = "Await"   // the other controller has not come to the hook yet
-	HookUnknown HookStep = "Unknown" // the cluster of the node does not answer
+	HookPaused  HookStep = "Paused"  // the machine is paused
+	HookAwait   HookStep = "Await"   // Cluster API does not wait for the hook yet
+	HookUnknown HookStep = "Unknown" // the node could not be read: its cluster does not answer
 	HookDrain   HookStep = "Drain"
-	// the drain has ended, and the hook is removed; the other controller does not drain again
+	// the drain has ended: Millwright removes the hook, and Cluster API does not drain again
 	HookOver   HookStep = "Over"
-	HookReturn HookStep = "Return" // Millwright does not drain: the other controller does as it would without the hook
+	HookReturn HookStep = "Return" // Millwright removes the hook: Cluster API behaves as if there were no hook
 )
 
-// Decide returns what follows for the hook, and why. With HookOver, why is empty if the drain itself says it.
+// Decide returns the next step for the hook, and why. With HookDrain, why is empty.
 func (h Hook) Decide() (step HookStep, why string) {
 	switch {
 	case !h.Hooked:
@@ -62,18 +63,18 @@ func (h Hook) Decide() (step HookStep, why string) {
 	}
 }
 
-// Related describes the objects around a machine by which the other controller decides whether it drains the node.
+// Related holds facts about the objects around a machine. Cluster API decides by them whether to drain the node.
 type Related struct {
-	Cluster      string // name of the Cluster
-	ClusterGone  bool   // being deleted, or gone
-	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none is
-	// Infrastructure is kind and name of the infrastructure machine if it is being deleted or gone; empty: it exists and
-	// is not being deleted, or this is not known.
+	Cluster      string // name of the machine's Cluster
+	ClusterGone  bool   // the Cluster is being deleted, or does not exist
+	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none
+	// Infrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty:
+	// neither, or not known.
 	Infrastructure string
 	Passed         bool // the deletion has reached the pre-terminate hooks
 }
 
-// Needless returns why the other controller would not drain; empty if it would.
+// Needless returns why Cluster API would not drain the node; empty: Cluster API would drain.
 func (a Related) Needless() string {
 	is := func(what, why string) string {
 		if what == "" {

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestWhatFollowsForAHook(t *testing.T) {
+func TestNextStepOfAHook(t *testing.T) {
 	at := func(change func(*drain.Hook)) drain.Hook {
 		h := drain.Hook{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
 		change(&h)
@@ -57,8 +57,8 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 	}
 }
 
-// A drain without an end evicts for as long as it takes. Nothing but force, an unusable node or a record climbs its
-// ladder.
+// An endless drain evicts without a deadline. Only force, an unusable node or a recorded means changes the means of
+// an endless drain.
 func TestADrainWithoutAnEnd(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	endless := func(change func(*drain.Ladder)) drain.Ladder {

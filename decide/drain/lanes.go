@@ -11,66 +11,66 @@ import (
 	"millwright/decide/phrase"
 )
 
-// lane is a group of pods with volumes that go one after the other: the next pod goes when the volumes of the one
-// before are attached elsewhere. Source: MCM evicts pods with volumes serially, so that a node with dozens of volumes
-// does not exceed what its cloud detaches and attaches in time.
+// lane is a group of pods with volumes that are removed one after the other. The next pod is removed when the
+// volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes
+// serially, so that a node with dozens of volumes does not exceed the attach and detach rate of its cloud.
 type lane struct {
-	busy  bool
-	cause cause // the volume that it has waited for longest; zero: none
+	isBusy bool
+	cause  cause // the volume for which the lane has waited longest; zero: none
 }
 
-// lanes finds the lane of a pod. Without parallel lanes, all pods with volumes share one lane. With parallel lanes,
-// pods share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
+// lanes assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
+// share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
 type lanes struct {
-	parallel bool
-	parents  map[string]string // a forest of what pods share: each tree is one lane
-	byRoot   map[string]*lane
+	isParallel bool
+	parentKeys map[string]string // union-find forest of the sharing keys: each tree is one lane
+	laneByRoot map[string]*lane
 }
 
-func newLanes(views []*view, departed []awaited, parallel bool) *lanes {
-	l := &lanes{parallel: parallel, parents: map[string]string{}, byRoot: map[string]*lane{}}
+func newLanes(views []*podState, departed []awaitedVolume, parallel bool) *lanes {
+	l := &lanes{isParallel: parallel, parentKeys: map[string]string{}, laneByRoot: map[string]*lane{}}
 	for _, v := range views {
-		l.join(v.pod)
+		l.joinKeys(v.pod)
 	}
 	for _, d := range departed {
-		l.join(d.Pod)
+		l.joinKeys(d.Pod)
 	}
 	for _, v := range views {
-		if v.pod.leaving() {
-			l.of(v.pod).busy = true
+		if v.pod.isLeaving() {
+			l.laneOf(v.pod).isBusy = true
 		}
 	}
 	for _, d := range departed {
-		own := l.lane(d.Pod)
-		own.busy = true
+		own := l.sharedLane(d.Pod)
+		own.isBusy = true
 		if c := d.cause(); own.cause.name == "" ||
-			cmp.Or(c.from.Compare(own.cause.from), cmp.Compare(c.name, own.cause.name)) < 0 {
+			cmp.Or(c.blockerFrom.Compare(own.cause.blockerFrom), cmp.Compare(c.name, own.cause.name)) < 0 {
 			own.cause = c
 		}
 	}
 	return l
 }
 
-// of returns the lane of a pod. A pod has an empty lane of its own if it has no volumes, or if it finished and is not
-// being deleted.
-func (l *lanes) of(p Pod) *lane {
-	if len(p.Volumes) == 0 || p.Finished && !p.leaving() {
+// laneOf returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished and
+// is not being deleted.
+func (l *lanes) laneOf(p Pod) *lane {
+	if len(p.Volumes) == 0 || p.Finished && !p.isLeaving() {
 		return &lane{}
 	}
-	return l.lane(p)
+	return l.sharedLane(p)
 }
 
-func (l *lanes) lane(p Pod) *lane {
-	root := l.root(l.shares(p)[0])
-	if l.byRoot[root] == nil {
-		l.byRoot[root] = &lane{}
+func (l *lanes) sharedLane(p Pod) *lane {
+	root := l.rootKey(l.sharingKeys(p)[0])
+	if l.laneByRoot[root] == nil {
+		l.laneByRoot[root] = &lane{}
 	}
-	return l.byRoot[root]
+	return l.laneByRoot[root]
 }
 
-// shares returns what puts a pod with volumes into one lane with others: volumes, budgets and StatefulSet.
-func (l *lanes) shares(p Pod) []string {
-	if !l.parallel {
+// sharingKeys returns the keys by which a pod with volumes shares a lane: the pod's volumes, budgets and StatefulSet.
+func (l *lanes) sharingKeys(p Pod) []string {
+	if !l.isParallel {
 		return []string{""}
 	}
 	volumes := list.Map(p.Volumes, func(name string) string { return "volume " + name })
@@ -78,50 +78,50 @@ func (l *lanes) shares(p Pod) []string {
 	return slices.Concat(volumes, budgets, phrase.Parts(phrase.If(p.StatefulSet != "", "set %s", p.StatefulSet)))
 }
 
-// join makes one lane of everything that a pod shares.
-func (l *lanes) join(p Pod) {
+// joinKeys puts all sharing keys of a pod into one lane.
+func (l *lanes) joinKeys(p Pod) {
 	if len(p.Volumes) == 0 {
 		return
 	}
-	keys := l.shares(p)
+	keys := l.sharingKeys(p)
 	for _, key := range keys[1:] {
-		if a, b := l.root(keys[0]), l.root(key); a != b {
-			l.parents[b] = a
+		if a, b := l.rootKey(keys[0]), l.rootKey(key); a != b {
+			l.parentKeys[b] = a
 		}
 	}
 }
 
-// root returns the root of the tree of a key. It shortens the path from the key to the root, so that thousands of pods
-// with one budget do not make a chain of thousands.
-func (l *lanes) root(key string) string {
+// rootKey returns the root of a key's tree. Path compression: thousands of pods with one budget do not make a chain of
+// thousands of keys.
+func (l *lanes) rootKey(key string) string {
 	root := key
-	for parent, ok := l.parents[root]; ok; parent, ok = l.parents[root] {
+	for parent, ok := l.parentKeys[root]; ok; parent, ok = l.parentKeys[root] {
 		root = parent
 	}
 	for key != root {
-		l.parents[key], key = root, l.parents[key]
+		l.parentKeys[key], key = root, l.parentKeys[key]
 	}
 	return root
 }
 
-// Leave returns the Departed of a pod that is gone, as it was last seen. Call it for each pod that left, with or
-// without volumes: Decide drops those that no lane waits for.
-func Leave(p Pod, now time.Time) Departed {
-	p.Tries.Message = "" // of any length, and about an eviction that is over
+// RecordDeparture returns the Departed record of a pod that is gone, as the pod was last observed. Callers call Leave for each
+// pod that left, with or without volumes: Decide drops the pods that no lane waits for.
+func RecordDeparture(p Pod, now time.Time) Departed {
+	p.Tries.Message = "" // has no length limit, and describes an eviction that has ended
 	return Departed{Pod: p, At: now}
 }
 
-// maxDeparted is how many bytes of Departed a decision returns: they are in inputs, results and heartbeats. Source:
-// Temporal warns of payloads of 256 KiB, and half of that has room for 128 volumes, the most that a cloud attaches to a
-// node, if names have up to 80 bytes.
+// maxDeparted is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
+// heartbeats. Source of maxDeparted: Temporal warns about payloads of 256 KiB. Half of 256 KiB has room for 128
+// volumes with names of 80 bytes; a cloud attaches at most 128 volumes to a node.
 const maxDeparted = 128 << 10
 
-// fitting returns the first departed pods, as many as maxDeparted has room for. Lanes do not wait for the volumes of
-// the others.
-func fitting(all []Departed) []Departed {
+// limitDeparted returns the first departed pods, as many as fit into maxDeparted. Lanes do not wait for the volumes
+// of the other departed pods.
+func limitDeparted(all []Departed) []Departed {
 	bytes := 0
 	for i, d := range all {
-		text, _ := json.Marshal(d) // plain structs and texts never fail
+		text, _ := json.Marshal(d) // json.Marshal of plain structs and strings never fails
 		if bytes += len(text) + len(","); bytes > maxDeparted {
 			return all[:i]
 		}
@@ -129,61 +129,61 @@ func fitting(all []Departed) []Departed {
 	return all
 }
 
-// awaited is a departed pod, with the one of its volumes that its lane waits for.
-type awaited struct {
+// awaitedVolume is a departed pod, with the volume for which the pod's lane waits.
+type awaitedVolume struct {
 	Departed
-	state  string // Detaching or Attaching
-	volume string
-	until  time.Time // end of the wait; the lane then goes on, and nothing has failed
+	state   string // Detaching or Attaching: what the lane waits for
+	volume  string
+	waitEnd time.Time // end of the wait; then the lane continues without an error
 }
 
-// since returns when the wait for the volume began.
-func (a awaited) since() time.Time {
+// waitStart returns when the wait for the volume began.
+func (a awaitedVolume) waitStart() time.Time {
 	if a.state == Attaching {
 		return a.Free
 	}
 	return a.At
 }
 
-func (a awaited) cause() cause {
+func (a awaitedVolume) cause() cause {
 	why := "is still attached to the node"
 	if a.state == Attaching {
 		why = "is not attached to another node yet"
 	}
 	return cause{
-		kind:  BlockedByVolume,
-		name:  a.volume,
-		from:  a.since().Add(slowVolume),
-		until: a.until,
-		why:   fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why),
+		kind:        BlockedByVolume,
+		name:        a.volume,
+		blockerFrom: a.waitStart().Add(slowVolumeAfter),
+		causeEnd:    a.waitEnd,
+		why:         fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why),
 	}
 }
 
-// awaitedVolumes returns the departed pods whose lane still waits.
-func awaitedVolumes(o Observed) []awaited {
-	used := map[string]bool{} // by a pod on the node: such a volume stays attached
+// awaitedVolumes returns the departed pods for whose volumes a lane still waits.
+func awaitedVolumes(o Observed) []awaitedVolume {
+	used := map[string]bool{} // volumes that a pod on the node uses: such a volume stays attached
 	for _, p := range o.Pods {
 		for _, v := range p.Volumes {
 			used[v] = used[v] || !p.Finished
 		}
 	}
-	var result []awaited
+	var result []awaitedVolume
 	byTime := func(a, b Departed) int { return cmp.Or(a.At.Compare(b.At), byName(a.Pod, b.Pod)) }
 	for _, d := range list.Sorted(o.Departed, byTime) {
-		if a, waits := await(d, o, used); waits {
+		if a, waits := nextAwaitedVolume(d, o, used); waits {
 			result = append(result, a)
 		}
 	}
 	return result
 }
 
-// await returns the volume of a departed pod that its lane waits for. First all volumes have to be detached from the
-// node, then all have to be attached to other nodes. If the detachment takes too long, there is no wait for the
-// attachment.
-func await(d Departed, o Observed, used map[string]bool) (awaited, bool) {
+// nextAwaitedVolume returns the volume of a departed pod for which the pod's lane waits. First all volumes have to
+// be detached from the node, then all have to be attached to other nodes. If the detachment times out, the lane does
+// not wait for the attachment.
+func nextAwaitedVolume(d Departed, o Observed, used map[string]bool) (awaitedVolume, bool) {
 	if Treat(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
-		// a pod that finished by itself used no volume
-		return awaited{}, false
+		// a pod that finished without a deletion used no volume
+		return awaitedVolume{}, false
 	}
 	first := func(is func(Volume) bool) string {
 		return list.Find(d.Pod.Volumes, func(name string) bool { return !used[name] && is(o.Volumes[name]) })
@@ -191,11 +191,11 @@ func await(d Departed, o Observed, used map[string]bool) (awaited, bool) {
 	if d.Free.IsZero() {
 		if name := first(func(v Volume) bool { return v.Here }); name != "" {
 			until := d.At.Add(o.Settings.Detach)
-			return awaited{d, Detaching, name, until}, until.After(o.Now)
+			return awaitedVolume{d, Detaching, name, until}, until.After(o.Now)
 		}
 		d.Free = o.Now
 	}
 	name := first(func(v Volume) bool { return !v.Elsewhere })
 	until := d.Free.Add(o.Settings.Attach)
-	return awaited{d, Attaching, name, until}, name != "" && until.After(o.Now)
+	return awaitedVolume{d, Attaching, name, until}, name != "" && until.After(o.Now)
 }

@@ -13,38 +13,47 @@ import (
 	"millwright/decide/drain"
 )
 
-// node is a simulated node on which decisions are carried out.
-type node struct {
+// simulatedNode is a simulated node that executes decisions.
+type simulatedNode struct {
 	dice
 	drain.Observed
-	sent map[string]int // requests by UID
+	requestCounts map[string]int // number of requests by UID of the pod
 }
 
-// newNode returns a node with pods of all kinds and attached volumes. Each request is accepted in the end.
-func newNode(seed int, means drain.Means) *node {
-	n := &node{dice: dice(seed), Observed: seen(), sent: map[string]int{}}
-	n.Means, n.Volumes, n.Settings.Parallel = means, attached{}, n.oneIn(2)
-	for i := range 3 + n.below(25) {
-		p := anyPod(&n.dice, fmt.Sprintf("p%02d", i))
+// newNode returns a node with random pods and attached volumes. The API server accepts the request for each pod in
+// the end.
+func newNode(seed int, means drain.Means) *simulatedNode {
+	n := &simulatedNode{dice: dice(seed), Observed: observedPods(), requestCounts: map[string]int{}}
+	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.oneIn(2)
+	for i := range 3 + n.intBelow(25) {
+		p := randomPod(&n.dice, fmt.Sprintf("p%02d", i))
 		if p.Protected == "true" && means == drain.Evict {
-			p.Protected = "2h" // nobody takes the annotation away here
+			p.Protected = "2h" // the simulation never removes the annotation
 		}
 		for _, name := range p.Volumes {
-			n.Volumes[name] = here
+			n.Volumes[name] = attachedHere
 		}
 		n.Pods = append(n.Pods, p)
 	}
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
 		n.Budgets = append(
 			n.Budgets,
-			drain.Budget{Key: key, Allowed: n.below(3), Healthy: 5, Desired: 3, Expected: 3 + n.below(4), Current: !n.oneIn(4)},
+			drain.Budget{
+				Key:      key,
+				Allowed:  n.intBelow(3),
+				Healthy:  5,
+				Desired:  3,
+				Expected: 3 + n.intBelow(4),
+				Current:  !n.oneIn(4),
+			},
 		)
 	}
 	return n
 }
 
-// carryOut sends what was decided. Some requests fail, and some budgets do not allow what their status says.
-func (n *node) carryOut(d drain.Decision) {
+// executeDecision sends the requests of a decision. Some requests fail; some budgets refuse an eviction that their
+// status allows.
+func (n *simulatedNode) executeDecision(d drain.Decision) {
 	n.Departed = d.Departed
 	for _, a := range d.Act {
 		i := slices.IndexFunc(n.Pods, func(p drain.Pod) bool { return p.UID == a.UID })
@@ -52,14 +61,14 @@ func (n *node) carryOut(d drain.Decision) {
 		answer := drain.Answer{Means: a.Means, Result: drain.Accepted}
 		switch {
 		case n.oneIn(5):
-			answer.Result = pick(&n.dice, drain.Throttled, drain.Going, drain.Failed)
+			answer.Result = pickItem(&n.dice, drain.Throttled, drain.Going, drain.Failed)
 		case len(a.Probe) > 1 && n.oneIn(2):
 			answer.Result = drain.Several
 		case len(a.Probe) == 1 && n.oneIn(2), len(p.Budgets) == 1 && n.oneIn(5):
 			answer.Result = drain.Refused
 		}
-		n.sent[a.UID]++
-		p.Tries = drain.After(p.Tries, answer, n.Now)
+		n.requestCounts[a.UID]++
+		p.Tries = drain.AfterAttempt(p.Tries, answer, n.Now)
 		for j := range n.Budgets {
 			if b := &n.Budgets[j]; slices.Contains(p.Budgets, b.Key) {
 				b.Next = drain.AfterProbe(n.Now, b.Misconfigured() || len(a.Probe) > 1)
@@ -69,46 +78,46 @@ func (n *node) carryOut(d drain.Decision) {
 	}
 }
 
-// live lets one event happen, and reports whether one could.
-func (n *node) live() bool {
-	n.Now = n.Now.Add(time.Duration(1+n.below(5)) * time.Second)
+// runEvent executes one random event, and reports whether an event was possible.
+func (n *simulatedNode) runEvent() bool {
+	n.Now = n.Now.Add(time.Duration(1+n.intBelow(5)) * time.Second)
 	var events []func()
 	for i, p := range n.Pods {
 		switch {
-		case stays(p):
+		case isSkipped(p):
 		case p.Tries.Accepted && p.DeletedAt.IsZero():
 			events = append(events, func() { n.Pods[i].DeletedAt = n.Now.Add(p.Grace) })
 		case !p.DeletedAt.IsZero():
-			events = append(events, func() { n.leave(i) })
-		case waits(p):
+			events = append(events, func() { n.removePod(i) })
+		case waitsForCompletion(p):
 			events = append(events, func() { n.Pods[i].Finished = true })
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Volumes)) {
 		inUse := slices.ContainsFunc(n.Pods, func(p drain.Pod) bool { return slices.Contains(p.Volumes, name) })
-		if n.Volumes[name].Here && !inUse && !stuck(name) {
-			events = append(events, func() { n.Volumes[name] = pick(&n.dice, elsewhere, drain.Volume{}) })
+		if n.Volumes[name].Here && !inUse && !isStuckVolume(name) {
+			events = append(events, func() { n.Volumes[name] = pickItem(&n.dice, attachedElsewhere, drain.Volume{}) })
 		}
 	}
 	if len(events) == 0 {
 		return false
 	}
-	pick(&n.dice, events...)()
+	pickItem(&n.dice, events...)()
 	return true
 }
 
-// stuck volumes are never detached.
-func stuck(volume string) bool { return volume == "pv-1" }
+// isStuckVolume reports whether a volume is never detached.
+func isStuckVolume(volume string) bool { return volume == "pv-1" }
 
-// leave takes a pod away. Its substitute gets ready elsewhere at once.
-func (n *node) leave(i int) {
-	n.Departed = append(n.Departed, drain.Leave(n.Pods[i], n.Now))
+// removePod removes a pod. The pod's replacement is ready on another node at once.
+func (n *simulatedNode) removePod(i int) {
+	n.Departed = append(n.Departed, drain.RecordDeparture(n.Pods[i], n.Now))
 	for j := range n.Budgets {
 		if b := &n.Budgets[j]; slices.Contains(n.Pods[i].Budgets, b.Key) && b.Used > 0 {
 			b.Used = 0
 			for k := range n.Pods {
 				if slices.Contains(n.Pods[k].Budgets, b.Key) {
-					n.Pods[k].Tries = drain.Woken(n.Pods[k].Tries)
+					n.Pods[k].Tries = drain.EndPause(n.Pods[k].Tries)
 				}
 			}
 		}
@@ -116,7 +125,7 @@ func (n *node) leave(i int) {
 	n.Pods, n.Gone = slices.Delete(n.Pods, i, i+1), n.Gone+1
 }
 
-// A drain that decides again at each event and at the time Look ends with an empty node.
+// A drain that calls Decide at each event and at the time Look ends with an empty node.
 func TestADrainEnds(t *testing.T) {
 	for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 		for seed := range decidetest.Seeds(150) {
@@ -127,7 +136,7 @@ func TestADrainEnds(t *testing.T) {
 				if d.Done {
 					break
 				}
-				n.carryOut(d)
+				n.executeDecision(d)
 				again := drain.Decide(n.Observed)
 				for _, a := range again.Act {
 					require.Falsef(
@@ -138,10 +147,10 @@ func TestADrainEnds(t *testing.T) {
 						seed,
 					)
 				}
-				if n.live() {
+				if n.runEvent() {
 					continue
 				}
-				n.carryOut(again)
+				n.executeDecision(again)
 				if len(again.Act) == 0 {
 					require.False(
 						t,
@@ -151,19 +160,25 @@ func TestADrainEnds(t *testing.T) {
 						seed,
 						again.Picture.Why,
 					)
-					n.Now = later(n.Now, again.Look)
+					n.Now = laterTime(n.Now, again.Look)
 				}
 			}
 			for _, p := range n.Pods {
-				require.True(t, stays(p), "%s, seed %d: %+v", means, seed, p)
-				require.True(t, n.sent[p.UID] == 0 || waits(p), "%s, seed %d: only what completed was touched before", means, seed)
+				require.True(t, isSkipped(p), "%s, seed %d: %+v", means, seed, p)
+				require.True(
+					t,
+					n.requestCounts[p.UID] == 0 || waitsForCompletion(p),
+					"%s, seed %d: only what completed was touched before",
+					means,
+					seed,
+				)
 			}
 			require.Less(t, n.Now.Sub(epoch), 12*time.Hour, "%s, seed %d", means, seed)
 		}
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

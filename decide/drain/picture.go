@@ -11,28 +11,37 @@ import (
 	"millwright/decide/phrase"
 )
 
-func (p *plan) picture(blockers []Blocker) Picture {
-	in := func(state string) int { return list.Count(p.views, func(v *view) bool { return v.state == state }) }
+func (p *plan) buildPicture(blockers []Blocker) Picture {
+	in := func(state string) int {
+		return list.Count(p.podStates, func(v *podState) bool { return v.state == state })
+	}
 	blocked, waiting := in(Blocked), in(Waiting)
 	result := Picture{Counts: Counts{
-		Gone: p.Gone, Terminating: len(p.views) - blocked - waiting, Blocked: blocked, Waiting: waiting, Skipped: p.skipped,
+		Gone:        p.Gone,
+		Terminating: len(p.podStates) - blocked - waiting,
+		Blocked:     blocked,
+		Waiting:     waiting,
+		Skipped:     p.skippedCount,
 	}}
-	views := slices.Clone(p.views)
-	for _, a := range p.awaited {
-		since := a.since()
+	views := slices.Clone(p.podStates)
+	for _, a := range p.awaitedVolumes {
+		since := a.waitStart()
 		a.Pod.DeletedAt = time.Time{} // its grace period no longer matters
-		views = append(views, &view{pod: a.Pod, state: a.state, since: since, cause: cause{name: a.volume}, next: a.until})
+		views = append(
+			views,
+			&podState{pod: a.Pod, state: a.state, stateSince: since, cause: cause{name: a.volume}, nextTry: a.waitEnd},
+		)
 	}
-	// First pods that may need a person, last pods that only wait for their turn.
+	// First the states that may need a person, last the pods that wait for their turn.
 	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
-	slices.SortFunc(views, func(a, b *view) int {
+	slices.SortFunc(views, func(a, b *podState) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
 		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), byName(a.pod, b.pod))
 	})
 	for _, v := range views[:min(len(views), MaxRows)] {
 		row := Row{
-			Pod: v.pod.key(), State: v.state, Since: v.since, Attempts: v.pod.Tries.Attempts,
-			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.bad, Next: v.next,
+			Pod: v.pod.key(), State: v.state, Since: v.stateSince, Attempts: v.pod.Tries.Attempts,
+			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextTry,
 		}
 		if v.state == Blocked && v.cause.kind == BlockedByBudget {
 			row.Budgets = v.pod.Budgets
@@ -43,7 +52,7 @@ func (p *plan) picture(blockers []Blocker) Picture {
 	return result
 }
 
-// summary says in one sentence what the drain waits for.
+// summary returns one sentence that says what the drain waits for.
 func (p *plan) summary(c Counts, blockers []Blocker) string {
 	parts := list.Map(list.Sorted(blockers, byImportance), func(b Blocker) string { return b.Why })
 	if len(parts) > maxNames {
@@ -57,27 +66,27 @@ func (p *plan) summary(c Counts, blockers []Blocker) string {
 	if len(parts) == 0 {
 		return "empty"
 	}
-	pods := cmp.Or(phrase.If(len(p.views) == 0, "no pods"), phrase.Count(len(p.views), "pod"))
+	pods := cmp.Or(phrase.If(len(p.podStates) == 0, "no pods"), phrase.Count(len(p.podStates), "pod"))
 	return pods + " left: " + strings.Join(parts, "; ")
 }
 
-// MaxBlockers is the largest number of blockers in a decision: first those that need somebody, then those of the most
-// pods. Source: a decision has room for 20 sentences.
+// MaxBlockers is the largest number of blockers in a decision. Blockers that need a person come first, then the
+// blockers with the most pods. Source of MaxBlockers: a decision has room for 20 sentences.
 const MaxBlockers = 20
 
-// Bounds of a sentence. Sources: CAPI names 3 pods in a line; the texts of the API server are far shorter than
-// longestMessage.
+// Limits of a blocker's sentence. Sources of the limits: CAPI lists 3 pods in a line; messages of the API server are
+// far shorter than maxMessageBytes.
 const (
-	maxNames       = 3
-	longestMessage = 300 // bytes
+	maxNames        = 3
+	maxMessageBytes = 300 // maximum length of a message in bytes
 )
 
-// answered returns the cause that follows from the last answer for a pod that its budgets allow to go.
-func answered(p Pod) cause {
+// causeOfAnswer returns the cause that the API server's last answer gives for a pod whose eviction its budgets allow.
+func causeOfAnswer(p Pod) cause {
 	tries := p.Tries
 	switch refused := tries.Result == Refused || tries.Result == Several; {
-	case refused && !tries.Next.IsZero(): // zero: its budgets changed since
-		return cause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusal(p)}
+	case refused && !tries.Next.IsZero(): // a zero Next means that the pod's budgets have changed since the refusal
+		return cause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusalSentence(p)}
 	case tries.Result == Going:
 		return cause{kind: BlockedByNamespace}
 	case tries.Result == Failed:
@@ -87,12 +96,13 @@ func answered(p Pod) cause {
 	}
 }
 
-// refusal says that the API server counts a budget that is not seen here, or counts it differently.
-func refusal(p Pod) string {
+// refusalSentence says that the API server counts a budget that the cache does not contain, or counts a budget
+// differently.
+func refusalSentence(p Pod) string {
 	if len(p.Budgets) == 0 {
 		return phrase.Cut(
 			fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message),
-			longestMessage,
+			maxMessageBytes,
 		)
 	}
 	return fmt.Sprintf(
@@ -101,12 +111,13 @@ func refusal(p Pod) string {
 	)
 }
 
-// blockers returns the causes, each with all of its pods, sorted by kind and name. If no pod is left, the blockers are
-// the volumes that the drain itself waits for. With brief, also volumes that do not count as blockers yet.
-func (p *plan) blockers(brief bool) []Blocker {
-	counts := func(c cause) bool { return c.kind != "" && (brief || !c.from.After(p.Now)) }
-	kept := map[[2]string][]*view{} // by kind and name of the cause
-	for _, v := range list.Sorted(p.views, func(a, b *view) int { return byName(a.pod, b.pod) }) {
+// listBlockers returns one blocker per cause, with the number of its pods, sorted by kind and name. If no pod is left,
+// the blockers are the volumes for which the drain waits. With brief, listBlockers also includes volumes whose wait is
+// shorter than slowVolumeAfter.
+func (p *plan) listBlockers(brief bool) []Blocker {
+	counts := func(c cause) bool { return c.kind != "" && (brief || !c.blockerFrom.After(p.Now)) }
+	kept := map[[2]string][]*podState{} // by kind and name of the cause
+	for _, v := range list.Sorted(p.podStates, func(a, b *podState) int { return byName(a.pod, b.pod) }) {
 		if counts(v.cause) {
 			key := [2]string{v.cause.kind, v.cause.name}
 			kept[key] = append(kept[key], v)
@@ -118,30 +129,30 @@ func (p *plan) blockers(brief bool) []Blocker {
 			Kind:  key[0],
 			Name:  key[1],
 			Pods:  len(views),
-			Bad:   views[0].cause.bad,
-			Until: views[0].cause.until,
-			Why:   p.because(key[0], views),
+			Bad:   views[0].cause.needsPerson,
+			Until: views[0].cause.causeEnd,
+			Why:   p.blockerSentence(key[0], views),
 		})
 	}
-	for _, a := range p.awaited {
-		if c := a.cause(); len(p.views) == 0 && counts(c) {
-			result = append(result, Blocker{Kind: c.kind, Name: c.name, Until: c.until, Why: c.why})
+	for _, a := range p.awaitedVolumes {
+		if c := a.cause(); len(p.podStates) == 0 && counts(c) {
+			result = append(result, Blocker{Kind: c.kind, Name: c.name, Until: c.causeEnd, Why: c.why})
 		}
 	}
 	slices.SortFunc(result, byKind)
-	// two pods may have used one volume
+	// two departed pods may have used the same volume
 	return slices.CompactFunc(result, func(a, b Blocker) bool { return byKind(a, b) == 0 })
 }
 
-// because returns the sentence of a blocker. The views are sorted by name.
-func (p *plan) because(kind string, views []*view) string {
-	names := list.Map(views, func(v *view) string { return v.pod.key() })
-	// sorted, as the names are
-	namespaces := slices.Compact(list.Map(views, func(v *view) string { return v.pod.Namespace }))
+// blockerSentence returns the sentence of a blocker. The views are sorted by pod name.
+func (p *plan) blockerSentence(kind string, views []*podState) string {
+	names := list.Map(views, func(v *podState) string { return v.pod.key() })
+	// the views are sorted by namespace, so Compact finds all duplicates
+	namespaces := slices.Compact(list.Map(views, func(v *podState) string { return v.pod.Namespace }))
 	who := phrase.List(names, maxNames, ", ")
 	switch kind {
 	case BlockedByProtection:
-		if until := views[0].next; len(views) == 1 && !until.IsZero() {
+		if until := views[0].nextTry; len(views) == 1 && !until.IsZero() {
 			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.Clock(until, p.Now))
 		}
 		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.OneOf(len(views), "is", "are"))
@@ -153,7 +164,7 @@ func (p *plan) because(kind string, views []*view) string {
 	case BlockedByNamespace:
 		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.List(namespaces, maxNames, ", "), who)
 	case BlockedByError:
-		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), longestMessage)
+		return phrase.Cut(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), maxMessageBytes)
 	default:
 		return views[0].cause.why
 	}

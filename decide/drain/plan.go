@@ -9,201 +9,211 @@ import (
 	"millwright/decide/phrase"
 )
 
-// view is the state of one pod to remove, during a decision.
-type view struct {
-	pod         Pod
-	treat       Treatment
-	state       string // state of its row
-	cause       cause  // why it stays; zero: no cause
-	since, next time.Time
+// podState is the state of one pod to remove, during a decision.
+type podState struct {
+	pod                 Pod
+	treatment           Treatment
+	state               string // state of the pod's row in the picture
+	cause               cause  // why the pod stays; zero: no cause
+	stateSince, nextTry time.Time
 }
 
-// cause is why a pod stays.
+// cause is the reason why a pod stays.
 type cause struct {
 	kind, name, why string
-	bad             bool
-	from            time.Time // when the cause begins to count as a blocker; zero: at once
-	until           time.Time // when the cause ends by itself, whatever else happens; zero: not by itself
+	needsPerson     bool
+	blockerFrom     time.Time // when the cause begins to count as a blocker; zero: at once
+	causeEnd        time.Time // when the cause ends without an event; zero: not by time
 }
 
-// plan is a decision while it is being made.
+// plan is the working state of Decide.
 type plan struct {
 	Observed
-	views    []*view // pods to remove, in the order in which they go
-	skipped  int
-	awaited  []awaited
-	ledger   *ledger
-	lanes    *lanes
-	act      []Action
-	earliest time.Time
+	podStates      []*podState // pods to remove, in the order of removal
+	skippedCount   int
+	awaitedVolumes []awaitedVolume
+	ledger         *budgetLedger
+	lanes          *lanes
+	actions        []Action
+	nextLook       time.Time
 }
 
-// Decide says which pods to remove now, what blocks the others, and whether the node is empty. The same facts in any
-// order give the same decision. It is safe to call at any time and any number of times: a pod whose removal was
-// accepted, or that terminates, gets no other request, except that Kill sends each pod one request.
+// Decide returns which pods to remove now, what blocks the other pods, and whether the node is empty. The order of
+// the observed facts does not matter. Callers may call Decide at any time and any number of times: a pod whose
+// removal was accepted, or that terminates, gets no second request, except that Kill sends each pod one request.
 //
-// With Evict, pods of the lowest order present go, pods with volumes one after the other in their lane, as budgets and
-// protection allow. With DeleteInOrder the same holds without budgets. With Delete and Kill all pods go at once, except
-// those that are skipped.
+// With Evict, pods of the lowest present order are removed, as budgets and do-not-disrupt allow; pods with volumes
+// are removed one after the other in each lane. With DeleteInOrder the same rules apply without budgets. With Delete
+// and Kill all pods are removed at once, except skipped pods.
 func Decide(o Observed) Decision {
 	p := &plan{Observed: o}
 	for _, pod := range o.Pods {
 		if o.Means == DeleteInOrder {
-			pod.Budgets = nil // the API server asks no budget about a deletion
+			pod.Budgets = nil // the API server checks no budget for a deletion
 		}
 		if t := Treat(pod); t.Do == Skip {
-			p.skipped++
+			p.skippedCount++
 		} else {
-			p.views = append(p.views, &view{pod: pod, treat: t})
+			p.podStates = append(p.podStates, &podState{pod: pod, treatment: t})
 		}
 	}
-	slices.SortFunc(p.views, func(a, b *view) int {
+	slices.SortFunc(p.podStates, func(a, b *podState) int {
 		return cmp.Or(
-			cmp.Compare(a.treat.Order, b.treat.Order),
+			cmp.Compare(a.treatment.Order, b.treatment.Order),
 			cmp.Compare(b.pod.Priority, a.pod.Priority),
 			byName(a.pod, b.pod),
 		)
 	})
 	if o.Means == Delete || o.Means == Kill {
-		p.force()
+		p.requestDeletions()
 	} else {
-		p.evict()
+		p.requestEvictions()
 	}
-	all := p.blockers(false)
+	all := p.listBlockers(false)
 	d := Decision{
-		Act: p.act, Done: len(p.views) == 0 && len(p.awaited) == 0, Look: p.earliest, Picture: p.picture(p.blockers(true)),
+		Act:     p.actions,
+		Done:    len(p.podStates) == 0 && len(p.awaitedVolumes) == 0,
+		Look:    p.nextLook,
+		Picture: p.buildPicture(p.listBlockers(true)),
 	}
 	d.Blockers = list.Sorted(list.Sorted(all, byImportance)[:min(len(all), MaxBlockers)], byKind)
-	d.Departed = fitting(list.Map(p.awaited, func(a awaited) Departed { return a.Departed }))
+	d.Departed = limitDeparted(list.Map(p.awaitedVolumes, func(a awaitedVolume) Departed { return a.Departed }))
 	return d
 }
 
-func (p *plan) evict() {
-	p.awaited = awaitedVolumes(p.Observed)
-	for _, a := range p.awaited {
-		p.lookAt(a.until)
-		p.lookAt(a.since().Add(slowVolume))
+func (p *plan) requestEvictions() {
+	p.awaitedVolumes = awaitedVolumes(p.Observed)
+	for _, a := range p.awaitedVolumes {
+		p.setNextLook(a.waitEnd)
+		p.setNextLook(a.waitStart().Add(slowVolumeAfter))
 	}
-	p.ledger = &ledger{now: p.Now, budgets: map[string]Budget{}, taken: map[string]int{}, probed: map[string]bool{}}
+	p.ledger = &budgetLedger{
+		now:            p.Now,
+		budgets:        map[string]Budget{},
+		evictionCounts: map[string]int{},
+		probedBudgets:  map[string]bool{},
+	}
 	for _, b := range p.Budgets {
 		p.ledger.budgets[b.Key] = b
 	}
-	p.lanes = newLanes(p.views, p.awaited, p.Settings.Parallel)
-	// The lowest order present. Finished pods, which have the lowest order of all, are left out: they delay no other pod.
-	first := cmp.Or(list.Find(p.views, func(v *view) bool { return !v.pod.Finished }), &view{})
-	for _, v := range p.views {
+	p.lanes = newLanes(p.podStates, p.awaitedVolumes, p.Settings.Parallel)
+	// The first pod of the lowest present order. Finished pods, which have order MinInt32, are left out: they do not
+	// delay other pods.
+	first := cmp.Or(list.Find(p.podStates, func(v *podState) bool { return !v.pod.Finished }), &podState{})
+	for _, v := range p.podStates {
 		switch {
-		case v.pod.leaving():
-			p.waitFor(v)
-		case v.treat.Order > first.treat.Order:
+		case v.pod.isLeaving():
+			p.awaitRemoval(v)
+		case v.treatment.Order > first.treatment.Order:
 			v.state = Waiting
-		case v.treat.Do == WaitCompleted:
+		case v.treatment.Do == WaitCompleted:
 			v.state, v.cause = Blocked, cause{kind: BlockedByWork}
 		default:
-			p.try(v)
+			p.tryPod(v)
 		}
 	}
 }
 
-// try sends a request for a pod whose turn it is, or says what blocks the pod. A blocked pod stays Blocked while it is
-// tried again, until an answer changes that. Between these tries the pod does not keep its lane busy.
-func (p *plan) try(v *view) {
+// tryPod sends a request for a pod whose turn has come, or sets what blocks the pod. A blocked pod stays Blocked during
+// its retries until the API server's answer changes. Between retries the pod does not keep its lane busy.
+func (p *plan) tryPod(v *podState) {
 	if protected, until := Protected(v.pod, p.Now); protected {
-		v.state, v.cause, v.next = Blocked, cause{kind: BlockedByProtection}, until
-		p.lookAt(until)
+		v.state, v.cause, v.nextTry = Blocked, cause{kind: BlockedByProtection}, until
+		p.setNextLook(until)
 		return
 	}
-	permit, lane := p.ledger.ask(v.pod), p.lanes.of(v.pod)
-	if v.cause = permit.cause; permit.given {
-		v.cause = answered(v.pod)
+	permit, lane := p.ledger.permitFor(v.pod), p.lanes.laneOf(v.pod)
+	if v.cause = permit.cause; permit.isGiven {
+		v.cause = causeOfAnswer(v.pod)
 	}
 	switch {
-	case lane.busy && (v.cause == (cause{}) || permit.brief):
+	case lane.isBusy && (v.cause == (cause{}) || permit.isTemporary):
 		v.state, v.cause = Waiting, lane.cause
-	case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero():
-		// only another status of its budget can allow it
+	case lane.isBusy, !permit.isGiven && len(permit.probeBudgets) == 0 && permit.nextProbe.IsZero():
+		// only a new status of the budget can allow the eviction
 		v.state = Blocked
-	case p.due(v, phrase.Later(permit.next, v.pod.Tries.Next)):
-		p.send(v, permit.probe)
-		p.ledger.take(v.pod, permit)
-		lane.busy = true
-	case permit.given && v.pod.Tries.Result == Throttled:
-		lane.busy = true // the API server is busy for the other pods, too
+	case p.scheduleRequest(v, phrase.Later(permit.nextProbe, v.pod.Tries.Next)):
+		p.addAction(v, permit.probeBudgets)
+		p.ledger.countEviction(v.pod, permit)
+		lane.isBusy = true
+	case permit.isGiven && v.pod.Tries.Result == Throttled:
+		lane.isBusy = true // the API server is busy for the other pods of the lane, too
 	}
 }
 
-// force sends a request for every pod that had none with these means yet.
-func (p *plan) force() {
-	for _, v := range p.views {
+// requestDeletions sends a request for every pod for which no request with the present means was sent.
+func (p *plan) requestDeletions() {
+	for _, v := range p.podStates {
 		tries, next := v.pod.Tries, time.Time{}
 		again := tries.Means == p.Means
 		if again {
-			v.cause, next = answered(v.pod), tries.Next
+			v.cause, next = causeOfAnswer(v.pod), tries.Next
 		}
 		switch {
 		case p.Means == Kill && again && (tries.Result == Accepted || tries.Result == Gone),
-			p.Means == Delete && v.pod.leaving():
-			p.waitFor(v)
-		case p.due(v, next):
-			p.send(v, nil)
+			p.Means == Delete && v.pod.isLeaving():
+			p.awaitRemoval(v)
+		case p.scheduleRequest(v, next):
+			p.addAction(v, nil)
 		}
 	}
 }
 
-// due reports whether the request for a pod is sent now. Otherwise the pod waits until next.
-func (p *plan) due(v *view, next time.Time) bool {
+// scheduleRequest reports whether the request for a pod is sent now. A pod whose request is not sent now waits until
+// next.
+func (p *plan) scheduleRequest(v *podState, next time.Time) bool {
 	now := !next.After(p.Now)
 	switch {
 	case v.cause != (cause{}):
 		v.state = Blocked
 	case now:
-		v.state, v.since = Evicting, p.Now
+		v.state, v.stateSince = Evicting, p.Now
 	default:
 		v.state = Waiting
 	}
 	if !now {
-		v.next = next
-		p.lookAt(next)
+		v.nextTry = next
+		p.setNextLook(next)
 	}
 	return now
 }
 
-func (p *plan) send(v *view, probe []string) {
-	p.act = append(p.act, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, Evict), Probe: probe})
+func (p *plan) addAction(v *podState, probe []string) {
+	p.actions = append(p.actions, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, Evict), Probe: probe})
 }
 
-// waitFor waits for a pod whose removal was accepted or has begun.
-func (p *plan) waitFor(v *view) {
-	v.state, v.since, v.cause = Evicting, v.pod.Tries.Last, cause{}
+// awaitRemoval sets the state of a pod whose removal was accepted or has begun.
+func (p *plan) awaitRemoval(v *podState) {
+	v.state, v.stateSince, v.cause = Evicting, v.pod.Tries.Last, cause{}
 	if v.pod.DeletedAt.IsZero() {
 		return
 	}
 	v.state = Terminating
 	if !v.pod.Tries.Accepted {
-		v.since = v.pod.DeletedAt.Add(-v.pod.Grace)
+		v.stateSince = v.pod.DeletedAt.Add(-v.pod.Grace)
 	}
-	overdue := v.pod.DeletedAt.Add(late)
-	if p.lookAt(overdue); !overdue.After(p.Now) {
+	overdue := v.pod.DeletedAt.Add(stuckAfter)
+	if p.setNextLook(overdue); !overdue.After(p.Now) {
 		v.cause = cause{kind: BlockedByEnding}
 	}
 }
 
-func (p *plan) lookAt(t time.Time) {
-	if t.After(p.Now) && (p.earliest.IsZero() || t.Before(p.earliest)) {
-		p.earliest = t
+func (p *plan) setNextLook(t time.Time) {
+	if t.After(p.Now) && (p.nextLook.IsZero() || t.Before(p.nextLook)) {
+		p.nextLook = t
 	}
 }
 
-// Answer is the answer to a request for a pod.
+// Answer is the API server's answer to a request for a pod.
 type Answer struct {
 	Means      Means // means of the request
 	Result     Result
-	Message    string        // of the API server
-	RetryAfter time.Duration // pause that the API server asked for; zero: none
+	Message    string        // message of the API server in the answer
+	RetryAfter time.Duration // pause that the API server requested; zero: none
 }
 
-// After returns the tries with one more attempt, which was answered now.
-func After(t Tries, a Answer, now time.Time) Tries {
+// AfterAttempt returns the tries after one more attempt that was answered at time now.
+func AfterAttempt(t Tries, a Answer, now time.Time) Tries {
 	if t.Means != a.Means || a.Result != Failed {
 		t.Failures = 0
 	}
@@ -213,26 +223,26 @@ func After(t Tries, a Answer, now time.Time) Tries {
 	if a.Result == Failed {
 		t.Failures++
 	}
-	if pause := a.pause(t.Failures); pause > 0 {
+	if pause := a.retryPause(t.Failures); pause > 0 {
 		t.Next = now.Add(pause)
 	}
 	return t
 }
 
-// pause returns the pause before the next request; zero: none, because somebody else acts next.
-func (a Answer) pause(failures int) time.Duration {
+// retryPause returns the pause before the next request; zero: no pause, because no retry is needed.
+func (a Answer) retryPause(failures int) time.Duration {
 	return map[Result]time.Duration{
 		Refused:   refusedPause,
-		Several:   severalPause,
+		Several:   severalBudgetsPause,
 		Throttled: max(a.RetryAfter, throttledPause),
-		Going:     goingPause,
+		Going:     namespacePause,
 		Failed:    min(firstFailedPause<<min(max(failures-1, 0), 10), longestFailedPause),
 	}[a.Result]
 }
 
-// Woken returns the tries of a pod after one of its budgets changed, was created or was deleted: earlier refusals no
-// longer count.
-func Woken(t Tries) Tries {
+// EndPause returns the tries of a pod after one of its budgets was changed, created or deleted: a pause after a refusal
+// ends.
+func EndPause(t Tries) Tries {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}
 	}

@@ -10,9 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// AfterProbe returns the Next of a budget after an eviction of one of its pods was sent. bad: the budget is
-// misconfigured, or several budgets select the pod. Call it also after an eviction that the status allowed: until the
-// status is updated, a probe would certainly be refused.
+// AfterProbe returns the time of a budget's next probe (Budget.Next) after an eviction of one of the budget's pods
+// was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call AfterProbe also
+// after an eviction that the status allowed: the API server refuses each probe until the status is updated.
 func AfterProbe(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -20,43 +20,44 @@ func AfterProbe(now time.Time, bad bool) time.Time {
 	return now.Add(ProbePause)
 }
 
-// Misconfigured reports whether a budget can never allow an eviction: it needs as many healthy pods as there are pods
-// (maxUnavailable 0, or minAvailable of all), or it is uncounted. A budget is not misconfigured if its status merely
-// allows none now, is out of date, or counts evictions in progress.
+// Misconfigured reports whether a budget can never allow an eviction: the budget requires as many healthy pods as
+// there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget whose status only
+// allows no eviction now, is out of date, or counts evictions in progress is not misconfigured.
 func (b Budget) Misconfigured() bool {
-	return b.Current && b.Allowed == 0 && b.Disrupted == 0 && (b.uncounted() || b.Expected > 0 && b.Desired >= b.Expected)
+	return b.Current && b.Allowed == 0 && b.Disrupted == 0 &&
+		(b.hasNoExpectedPods() || b.Expected > 0 && b.Desired >= b.Expected)
 }
 
-// uncounted reports whether a budget in percent, or with maxUnavailable, selects pods for which no controller says how
-// many there should be. Source: the disruption controller of Kubernetes, and its event UnmanagedPods.
-func (b Budget) uncounted() bool { return b.Expected == 0 && b.Healthy > 0 }
+// hasNoExpectedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
+// defines the expected number of pods. Source: the disruption controller of Kubernetes, and its event UnmanagedPods.
+func (b Budget) hasNoExpectedPods() bool { return b.Expected == 0 && b.Healthy > 0 }
 
-// spares reports whether the API server evicts a pod without counting it in this budget. Source: the eviction handler
-// of the API server, for both values of unhealthyPodEvictionPolicy.
-func (b Budget) spares(p Pod) bool {
+// exemptsPod reports whether the API server evicts a pod without counting the eviction in this budget. Source: the
+// eviction handler of the API server, for both values of unhealthyPodEvictionPolicy.
+func (b Budget) exemptsPod(p Pod) bool {
 	return !p.Ready && (b.Unhealthy || b.Healthy >= b.Desired && b.Desired > 0)
 }
 
 // Counts reports whether the eviction of a pod uses up one of this budget's allowed disruptions.
-func (b Budget) Counts(p Pod) bool { return !p.Pending && !p.Finished && !b.spares(p) }
+func (b Budget) Counts(p Pod) bool { return !p.Pending && !p.Finished && !b.exemptsPod(p) }
 
-// allows returns how many evictions the status still allows.
-func (b Budget) allows() int {
+// remainingEvictions returns how many more evictions the budget's status allows.
+func (b Budget) remainingEvictions() int {
 	if !b.Current {
 		return 0
 	}
 	return max(b.Allowed-b.Used, 0)
 }
 
-// why says why a budget does not allow an eviction.
-func (b Budget) why() string {
+// denialReason returns why a budget does not allow an eviction.
+func (b Budget) denialReason() string {
 	name, healthy := "PodDisruptionBudget "+b.Key, phrase.Count(b.Healthy, "healthy pod")
 	needs := fmt.Sprintf("%s needs %s and has %d", name, phrase.Count(b.Desired, "healthy pod"), b.Healthy)
 	never := b.Misconfigured()
 	return cmp.Or(
 		phrase.If(!b.Current, "%s was changed, and its pods are not counted again yet", name),
 		phrase.If(
-			b.uncounted(),
+			b.hasNoExpectedPods(),
 			"%s allows none of its %s to go: it is in percent or a maximum, and no controller says how many pods there "+
 				"should be; an integer minAvailable helps",
 			name,
@@ -83,79 +84,79 @@ func (b Budget) why() string {
 	)
 }
 
-// ledger counts what the budgets allow within one decision.
-type ledger struct {
-	now     time.Time
-	budgets map[string]Budget
-	taken   map[string]int  // by budget, number of evictions in this decision
-	probed  map[string]bool // budgets with a probe in this decision
+// budgetLedger counts the evictions of one decision against the budgets.
+type budgetLedger struct {
+	now            time.Time
+	budgets        map[string]Budget
+	evictionCounts map[string]int  // number of evictions in this decision, by key of the budget
+	probedBudgets  map[string]bool // budgets with a probe in this decision, by key
 }
 
-// permit is the answer of the budgets about one pod.
-type permit struct {
-	given bool
-	cause cause     // why it is not given
-	brief bool      // not given only because other evictions were just sent; the next status decides
-	probe []string  // keys of its budgets, if the pod may be sent as a probe
-	next  time.Time // earliest time of a probe; zero: not by time
+// evictionPermit says whether the budgets allow the eviction of one pod.
+type evictionPermit struct {
+	isGiven      bool
+	cause        cause     // why the eviction is not allowed
+	isTemporary  bool      // only evictions that were just sent use up the budget: the next status decides
+	probeBudgets []string  // keys of the pod's budgets if a probe may be sent for the pod
+	nextProbe    time.Time // earliest time of a probe; zero: not determined by time
 }
 
-// ask reports whether budgets allow the eviction of a pod. It allows an eviction whose budget is not known here: the
-// API server decides.
-func (l *ledger) ask(p Pod) permit {
+// permitFor returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
+// contain the pod's budget: the API server decides.
+func (l *budgetLedger) permitFor(p Pod) evictionPermit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
-		return permit{given: true}
+		return evictionPermit{isGiven: true}
 	}
 	if len(p.Budgets) > 1 {
 		names := strings.Join(p.Budgets, " and ")
 		why := fmt.Sprintf("PodDisruptionBudgets %s select the same pods: the API server evicts none of those", names)
-		return l.probe(p, permit{cause: cause{kind: BlockedByBudget, name: names, why: why, bad: true}})
+		return l.permitProbe(p, evictionPermit{cause: cause{kind: BlockedByBudget, name: names, why: why, needsPerson: true}})
 	}
 	b, known := l.budgets[p.Budgets[0]]
-	if !known || b.spares(p) || b.allows() > l.taken[b.Key] {
-		return permit{given: true}
+	if !known || b.exemptsPod(p) || b.remainingEvictions() > l.evictionCounts[b.Key] {
+		return evictionPermit{isGiven: true}
 	}
-	answer := permit{
-		cause: cause{kind: BlockedByBudget, name: b.Key, why: b.why(), bad: b.Misconfigured()},
-		brief: b.Current && b.Allowed > 0,
+	answer := evictionPermit{
+		cause:       cause{kind: BlockedByBudget, name: b.Key, why: b.denialReason(), needsPerson: b.Misconfigured()},
+		isTemporary: b.Current && b.Allowed > 0,
 	}
-	if b.allows() > 0 {
-		return answer // the evictions of this very decision use it up
+	if b.remainingEvictions() > 0 {
+		return answer // the evictions of this decision use up the budget
 	}
-	return l.probe(p, answer)
+	return l.permitProbe(p, answer)
 }
 
-func (l *ledger) probe(p Pod, answer permit) permit {
+func (l *budgetLedger) permitProbe(p Pod, answer evictionPermit) evictionPermit {
 	for _, key := range p.Budgets {
-		if l.probed[key] {
-			answer.next = time.Time{}
+		if l.probedBudgets[key] {
+			answer.nextProbe = time.Time{}
 			return answer
 		}
-		answer.next = phrase.Later(answer.next, l.budgets[key].Next)
+		answer.nextProbe = phrase.Later(answer.nextProbe, l.budgets[key].Next)
 	}
-	if !answer.next.After(l.now) {
-		answer.probe, answer.next = p.Budgets, time.Time{}
+	if !answer.nextProbe.After(l.now) {
+		answer.probeBudgets, answer.nextProbe = p.Budgets, time.Time{}
 	}
 	return answer
 }
 
-// take counts the eviction of a pod that is sent now.
-func (l *ledger) take(p Pod, with permit) {
-	for _, key := range with.probe {
-		l.probed[key] = true
+// countEviction counts the eviction of a pod that is sent now.
+func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
+	for _, key := range with.probeBudgets {
+		l.probedBudgets[key] = true
 	}
 	if p.Pending || p.Finished || len(p.Budgets) != 1 {
 		return
 	}
-	if b := l.budgets[p.Budgets[0]]; !b.spares(p) {
-		l.taken[b.Key]++
+	if b := l.budgets[p.Budgets[0]]; !b.exemptsPod(p) {
+		l.evictionCounts[b.Key]++
 	}
 }
 
-// The values of Treatment.Do, which are those of a drain rule.
+// The values of Treatment.Do, which equal the behaviors of a drain rule.
 const (
 	Drain         = "Drain"
-	Skip          = "Skip"          // the pod stays, whatever the means
+	Skip          = "Skip"          // the pod stays with every means
 	WaitCompleted = "WaitCompleted" // the drain waits until the pod completes
 )
 
@@ -165,12 +166,13 @@ type Treatment struct {
 	Order int32  // pods of a lower order go first
 }
 
-// Treat returns the treatment of a pod. Its label takes precedence over drain rules. A finished pod is evicted before
-// the others, without delaying them. A finished pod with WaitCompleted stays, because it has completed.
+// Treat returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is evicted
+// before the other pods, and does not delay them. A finished pod with WaitCompleted stays, because the pod has
+// completed.
 func Treat(p Pod) Treatment {
-	t := wanted(p)
+	t := requestedTreatment(p)
 	switch {
-	case p.Mirror, p.DaemonSet, p.Returned: // such a pod would come back
+	case p.Mirror, p.DaemonSet, p.Returned: // its controller, or the kubelet, would create the pod again on this node
 		return Treatment{Do: Skip}
 	case !p.Finished || t.Do == Skip:
 		return t
@@ -181,8 +183,8 @@ func Treat(p Pod) Treatment {
 	}
 }
 
-// wanted returns the treatment that the pod's label or its drain rule asks for.
-func wanted(p Pod) Treatment {
+// requestedTreatment returns the treatment that the pod's label or drain rule sets.
+func requestedTreatment(p Pod) Treatment {
 	switch label := strings.ToLower(p.Label); {
 	case label == "skip":
 		return Treatment{Do: Skip}
@@ -194,13 +196,14 @@ func wanted(p Pod) Treatment {
 		return Treatment{Do: Drain, Order: p.Rule.Order}
 	case p.Rule.Behavior == Skip, p.Rule.Behavior == WaitCompleted:
 		return Treatment{Do: p.Rule.Behavior}
-	default: // admission rejects such a rule; the pod is drained, so that the node becomes empty
+	default: // admission rejects such a rule; the pod is drained, because the node must become empty
 		return Treatment{Do: Drain}
 	}
 }
 
-// leaving reports whether a pod is being removed, or is gone and still in the cache. The drain waits for such a pod.
-func (p Pod) leaving() bool {
+// isLeaving reports whether a pod is being removed, or is gone but still in the cache. The drain waits for a leaving
+// pod.
+func (p Pod) isLeaving() bool {
 	return !p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == Gone
 }
 
@@ -210,11 +213,11 @@ func byName(a, b Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero time
-// means that the end is not known: the value is "true", or the pod has not started. Other values than "true" and a
-// positive duration have no effect. A finished pod is not protected.
+// Protected reports whether the annotation do-not-disrupt protects a pod from eviction now, and until when. A zero
+// time means that the end is not known: the value is "true", or the pod has not started. Values other than "true"
+// and a positive duration have no effect. A finished pod is not protected.
 //
-// The protection ends with the drain's deadline. After it pods are deleted all the same.
+// The protection ends at the drain's deadline: Delete and Kill ignore the annotation.
 func Protected(p Pod, now time.Time) (protected bool, until time.Time) {
 	length, err := time.ParseDuration(p.Protected)
 	always, valid := p.Protected == "true", err == nil && length > 0

@@ -4,49 +4,53 @@ import "time"
 
 // This file holds the timeouts, back-offs and intervals of drains that no object configures.
 
-// The times of the ladder.
+// The times of a drain's Ladder.
 const (
-	// unusableFor is how long a node must be unusable before its pods are killed, because no kubelet confirms that a pod
-	// ended. Source: MCM, 5 min for a node that is not Ready or has a read-only file system.
-	unusableFor = 5 * time.Minute
-	// perRetry is the time for one of maxEvictRetries. Source: MCM's pause between two evictions of a pod.
-	perRetry = 20 * time.Second
-	// afterGrace is the time for a deletion beyond the grace period. Source: MCM's wait for a pod to end.
-	afterGrace = 30 * time.Second
+	// unusableTimeout is how long a node must be unusable before its pods are killed: no kubelet confirms that a pod
+	// ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only file system.
+	unusableTimeout = 5 * time.Minute
+	// retryDuration is the time that each of the maxEvictRetries adds. Source of retryDuration: MCM's pause between
+	// two evictions of a pod.
+	retryDuration = 20 * time.Second
+	// extraGrace is the time for a deletion after the grace period. Source of extraGrace: MCM's wait for a pod to
+	// end.
+	extraGrace = 30 * time.Second
 )
 
-// Overdue is how long after a deadline the next step may fail to begin before that is reported. Source: a worker
-// restarts in less.
+// Overdue is how long the next step may be late after its deadline before the delay is reported. Source of Overdue:
+// a worker restarts in less than a minute.
 const Overdue = time.Minute
 
-// Pauses between two probes of a budget. A probe is an eviction although the status, which may be old, allows none. One
-// request a minute costs the API server little, even if many nodes are drained at once.
+// Pauses between two probes of a budget. A probe is an eviction that the budget's status, which may be old, does not
+// allow. One request per minute is a small load for the API server, even if many nodes are drained at once.
 const (
 	ProbePause    = time.Minute
-	BadProbePause = 5 * time.Minute // of a misconfigured budget; its correction is noticed without a probe
+	BadProbePause = 5 * time.Minute // for a misconfigured budget; a corrected budget is noticed without a probe
 )
 
-// slowVolume is how long a lane waits for a volume before the volume counts as a blocker. A cloud takes seconds to move
-// a volume that nothing holds, and each blocker that comes or goes costs an event and a write of the status. Source:
-// AWS and GCP move most volumes in 5 to 20 s.
-const slowVolume = 30 * time.Second
+// slowVolumeAfter is how long a lane waits for a volume before the volume counts as a blocker. Each blocker that
+// begins or ends costs an event and a status write. Source of slowVolumeAfter: AWS and GCP move most volumes that no
+// pod uses in 5 to 20 s.
+const slowVolumeAfter = 30 * time.Second
 
-// late is how long after the end of its grace period a terminating pod counts as stuck. Source: Karpenter.
-const late = time.Minute
+// stuckAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckAfter: Karpenter.
+const stuckAfter = time.Minute
 
-// Pauses before the next request for a pod. The sender adds jitter.
+// Pauses before the next request for a pod. The activity that sends the request adds jitter.
 const (
-	// A budget refused the eviction. Normally the budget's status decides when the pod is tried again; this pause applies
-	// if status and answer differ. Source: the API server's Retry-After for a budget whose pods are not counted yet, 10 s.
+	// Pause after a budget refused the eviction. Normally a new status of the budget ends the pause; the pause has
+	// its full length if the status already allows the eviction. Source: the API server's Retry-After for a budget
+	// whose pods are not counted yet, 10 s.
 	refusedPause = 10 * time.Second
-	// Several budgets select the pod. The drain notices when one of them is changed.
-	severalPause = time.Minute
-	// The API server was busy, and asked for a shorter pause or none. Source: kubectl drain's pause after a 429.
+	// Pause if several budgets select the pod. A change of one of these budgets ends the pause.
+	severalBudgetsPause = time.Minute
+	// Shortest pause after a 429 (Too Many Requests). Source: kubectl drain's pause after a 429.
 	throttledPause = 5 * time.Second
-	// Its namespace is being deleted, and the pod with it. A further request is sent only in case the pod stays.
-	goingPause = 30 * time.Second
-	// Failures in a row: the pause doubles. Sources: MCM tries again after 5 s; one minute is short compared with any
-	// drain timeout.
+	// Pause if the pod's namespace is being deleted. The namespace controller deletes the pod; a further request is
+	// sent in case the pod stays.
+	namespacePause = 30 * time.Second
+	// Pauses after failures in a row: each pause is twice as long as the previous pause. Sources of the pauses: MCM
+	// retries after 5 s; one minute is short compared with any drain timeout.
 	firstFailedPause   = 5 * time.Second
 	longestFailedPause = time.Minute
 )

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/drain"
 )
 
-// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
 type dice uint64
 
-func (d *dice) below(n int) int {
+func (d *dice) intBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,62 +25,62 @@ func (d *dice) below(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
 
-// around returns a time up to two minutes before or after now; half of the time the zero time.
-func (d *dice) around() time.Time {
+// randomTime returns a time up to two minutes before or after epoch; in half of the cases the zero time.
+func (d *dice) randomTime() time.Time {
 	if d.oneIn(2) {
 		return time.Time{}
 	}
-	return at(time.Duration(d.below(240)-120) * time.Second)
+	return timeAt(time.Duration(d.intBelow(240)-120) * time.Second)
 }
 
-// some returns a few of the names, sorted.
-func (d *dice) some(names ...string) []string {
+// randomSubset returns a random sorted subset of the names.
+func (d *dice) randomSubset(names ...string) []string {
 	return slices.DeleteFunc(names, func(string) bool { return !d.oneIn(3) })
 }
 
-func pick[T any](d *dice, items ...T) T { return items[d.below(len(items))] }
+func pickItem[T any](d *dice, items ...T) T { return items[d.intBelow(len(items))] }
 
 func shuffle[T any](d *dice, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.below(len(items)-i)
+		j := i + d.intBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
 }
 
-// anyPod is a pod that was not tried yet.
-func anyPod(d *dice, name string) drain.Pod {
-	p := pod(name, priority(int32(d.below(3))))
+// randomPod returns a random pod for which no request was sent.
+func randomPod(d *dice, name string) drain.Pod {
+	p := newPod(name, withPriority(int32(d.intBelow(3))))
 	p.Finished, p.Pending, p.Ready = d.oneIn(10), d.oneIn(10), !d.oneIn(4)
 	p.Mirror, p.DaemonSet = d.oneIn(15), d.oneIn(10)
-	p.Label = pick(d, "", "", "", "", "skip", "WAIT-completed", "other")
-	p.Protected = pick(d, "", "", "", "true", "61m", "10m", "no")
+	p.Label = pickItem(d, "", "", "", "", "skip", "WAIT-completed", "other")
+	p.Protected = pickItem(d, "", "", "", "true", "61m", "10m", "no")
 	if d.oneIn(2) {
 		p.Rule = &drain.Rule{
 			Name:     "rule",
-			Behavior: pick(d, "Drain", "Drain", "Skip", "WaitCompleted"),
-			Order:    int32(d.below(3) - 1),
+			Behavior: pickItem(d, "Drain", "Drain", "Skip", "WaitCompleted"),
+			Order:    int32(d.intBelow(3) - 1),
 		}
 	}
 	if d.oneIn(3) {
-		p.Budgets = d.some("shop/db", "shop/mq", "shop/web")
+		p.Budgets = d.randomSubset("shop/db", "shop/mq", "shop/web")
 	}
 	if d.oneIn(2) {
-		p.Volumes = d.some("pv-1", "pv-2", "pv-3", "pv-4", "pv-"+name)
-		p.StatefulSet = pick(d, "", "shop/db")
+		p.Volumes = d.randomSubset("pv-1", "pv-2", "pv-3", "pv-4", "pv-"+name)
+		p.StatefulSet = pickItem(d, "", "shop/db")
 	}
 	return p
 }
 
-// anyTries returns random results of earlier requests, with means up to the present one.
-func anyTries(d *dice, p *drain.Pod, means drain.Means) {
-	for range d.below(3) {
+// addRandomTries adds random answers to earlier requests, with the means Evict or the present means.
+func addRandomTries(d *dice, p *drain.Pod, means drain.Means) {
+	for range d.intBelow(3) {
 		a := drain.Answer{
-			Means: pick(d, drain.Evict, means),
-			Result: pick(
+			Means: pickItem(d, drain.Evict, means),
+			Result: pickItem(
 				d,
 				drain.Accepted,
 				drain.Gone,
@@ -91,70 +91,70 @@ func anyTries(d *dice, p *drain.Pod, means drain.Means) {
 				drain.Failed,
 			),
 		}
-		p.Tries = drain.After(p.Tries, a, at(-time.Duration(d.below(60))*time.Second))
+		p.Tries = drain.AfterAttempt(p.Tries, a, timeAt(-time.Duration(d.intBelow(60))*time.Second))
 	}
 	if d.oneIn(3) {
-		p.Tries = drain.Woken(p.Tries)
+		p.Tries = drain.EndPause(p.Tries)
 	}
 	if d.oneIn(8) {
-		p.DeletedAt = d.around()
+		p.DeletedAt = d.randomTime()
 	}
 }
 
-// anyObserved returns random facts that a drain may meet.
-func anyObserved(d *dice) drain.Observed {
-	o := seen()
-	o.Means = pick(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
-	o.Settings.Parallel, o.Gone, o.Volumes = d.oneIn(2), d.below(5), attached{}
-	for i := range d.below(30) {
-		p := anyPod(d, fmt.Sprintf("p%02d", i))
-		anyTries(d, &p, o.Means)
+// randomObserved returns the random facts of a node in a drain.
+func randomObserved(d *dice) drain.Observed {
+	o := observedPods()
+	o.Means = pickItem(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
+	o.Settings.Parallel, o.Gone, o.Volumes = d.oneIn(2), d.intBelow(5), volumesByName{}
+	for i := range d.intBelow(30) {
+		p := randomPod(d, fmt.Sprintf("p%02d", i))
+		addRandomTries(d, &p, o.Means)
 		o.Pods = append(o.Pods, p)
 	}
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
 		if !d.oneIn(6) {
 			o.Budgets = append(o.Budgets, drain.Budget{
 				Key:       key,
-				Allowed:   d.below(4),
-				Healthy:   d.below(5),
-				Desired:   d.below(4),
-				Expected:  d.below(5),
-				Disrupted: d.below(2),
+				Allowed:   d.intBelow(4),
+				Healthy:   d.intBelow(5),
+				Desired:   d.intBelow(4),
+				Expected:  d.intBelow(5),
+				Disrupted: d.intBelow(2),
 				Current:   !d.oneIn(5),
 				Unhealthy: d.oneIn(4),
-				Used:      d.below(2),
-				Next:      d.around(),
+				Used:      d.intBelow(2),
+				Next:      d.randomTime(),
 			})
 		}
 	}
-	for _, name := range d.some("pv-1", "pv-2", "pv-3", "pv-left") {
+	for _, name := range d.randomSubset("pv-1", "pv-2", "pv-3", "pv-left") {
 		o.Volumes[name] = drain.Volume{Here: d.oneIn(2), Elsewhere: d.oneIn(2)}
 	}
-	for i := range d.below(3) {
-		p := anyPod(d, fmt.Sprintf("left%d", i))
-		anyTries(d, &p, o.Means)
+	for i := range d.intBelow(3) {
+		p := randomPod(d, fmt.Sprintf("left%d", i))
+		addRandomTries(d, &p, o.Means)
 		o.Departed = append(
 			o.Departed,
-			drain.Departed{Pod: p, At: at(-time.Duration(d.below(150)) * time.Second), Free: d.around()},
+			drain.Departed{Pod: p, At: timeAt(-time.Duration(d.intBelow(150)) * time.Second), Free: d.randomTime()},
 		)
 	}
 	return o
 }
 
-// stays reports whether a pod is skipped. It computes this in another way than the package does.
-func stays(p drain.Pod) bool {
+// isSkipped reports whether a pod is skipped. Unlike Treat, isSkipped does not use the package's functions.
+func isSkipped(p drain.Pod) bool {
 	label := strings.ToLower(p.Label)
 	byRule := label != "wait-completed" && p.Rule != nil && p.Rule.Behavior == "Skip"
-	return p.Mirror || p.DaemonSet || label == "skip" || byRule || waits(p) && p.Finished
+	return p.Mirror || p.DaemonSet || label == "skip" || byRule || waitsForCompletion(p) && p.Finished
 }
 
-func waits(p drain.Pod) bool {
+func waitsForCompletion(p drain.Pod) bool {
 	label := strings.ToLower(p.Label)
 	return label == "wait-completed" || label != "skip" && p.Rule != nil && p.Rule.Behavior == "WaitCompleted"
 }
 
-func order(p drain.Pod) int32 {
-	if p.Rule == nil || waits(p) {
+func orderOf(p drain.Pod) int32 {
+	if p.Rule == nil || waitsForCompletion(p) {
 		return 0
 	}
 	return p.Rule.Order
@@ -164,10 +164,10 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 	acted, probed, done, seeds := 0, 0, 0, decidetest.Seeds(3000)
 	for seed := range seeds {
 		random := dice(seed)
-		o := anyObserved(&random)
+		o := randomObserved(&random)
 		d := drain.Decide(o)
 		again := dice(seed)
-		require.Equal(t, anyObserved(&again), o, "seed %d: what was seen is left as it is", seed)
+		require.Equal(t, randomObserved(&again), o, "seed %d: what was seen is left as it is", seed)
 
 		mixed := o
 		mixed.Pods = shuffle(&random, o.Pods)
@@ -178,7 +178,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: what was remembered says something else", seed)
 
 		checkActions(t, seed, o, d)
-		checkSight(t, seed, o, d)
+		checkPicture(t, seed, o, d)
 		acted += len(d.Act)
 		for _, a := range d.Act {
 			probed += len(a.Probe)
@@ -198,15 +198,15 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 	withVolumes, lowest := 0, int32(100)
 	for _, p := range o.Pods {
 		pods[p.UID] = p
-		if !stays(p) && !p.Finished {
-			lowest = min(lowest, order(p))
+		if !isSkipped(p) && !p.Finished {
+			lowest = min(lowest, orderOf(p))
 		}
 	}
 	for _, a := range d.Act {
 		p, exists := pods[a.UID]
 		require.True(t, exists, "seed %d acts twice, or on nobody", seed)
 		delete(pods, a.UID)
-		require.False(t, stays(p), "seed %d: %+v", seed, p)
+		require.False(t, isSkipped(p), "seed %d: %+v", seed, p)
 		require.Equal(t, o.Means, a.Means)
 		if p.Tries.Means == o.Means {
 			require.False(t, p.Tries.Next.After(o.Now), "seed %d: too early %+v", seed, p)
@@ -224,11 +224,11 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		if o.Means == drain.Delete {
 			continue
 		}
-		require.False(t, waits(p), "seed %d: %+v", seed, p)
+		require.False(t, waitsForCompletion(p), "seed %d: %+v", seed, p)
 		if p.Finished {
 			continue
 		}
-		require.Equal(t, lowest, order(p), "seed %d: %+v", seed, p)
+		require.Equal(t, lowest, orderOf(p), "seed %d: %+v", seed, p)
 		require.NotContains(t, []string{"true", "61m"}, p.Protected, "seed %d", seed)
 		if len(p.Volumes) > 0 {
 			withVolumes++
@@ -256,13 +256,14 @@ func checkActions(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 	}
 	if o.Means.Ordered() && !o.Settings.Parallel {
 		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
-			return !stays(p) && len(p.Volumes) > 0 && (!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
+			return !isSkipped(p) && len(p.Volumes) > 0 &&
+				(!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
 		})
 		require.LessOrEqual(t, withVolumes, map[bool]int{false: 1}[busy], "seed %d", seed)
 	}
 }
 
-func checkSight(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
+func checkPicture(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 	t.Helper()
 	c := d.Picture.Counts
 	require.Equal(t, len(o.Pods), c.Terminating+c.Blocked+c.Waiting+c.Skipped, "seed %d", seed)
@@ -280,5 +281,5 @@ func checkSight(t *testing.T, seed int, o drain.Observed, d drain.Decision) {
 		}
 	}
 	require.Equal(t, c.Blocked, blocked, "seed %d: every blocked pod has a blocker", seed)
-	require.True(t, slices.IsSorted(names(d.Blockers)), "seed %d", seed)
+	require.True(t, slices.IsSorted(blockerNames(d.Blockers)), "seed %d", seed)
 }

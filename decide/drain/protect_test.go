@@ -10,10 +10,10 @@ import (
 )
 
 func TestAProtectedPodIsNotEvicted(t *testing.T) {
-	o := seen(pod("a", protected("90m")), pod("b"))
+	o := observedPods(newPod("a", withProtection("90m")), newPod("b"))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"b"}, sent(d))
-	assert.Equal(t, at(30*time.Minute), d.Look, "the end of the protection")
+	assert.Equal(t, []string{"b"}, sentPods(d))
+	assert.Equal(t, timeAt(30*time.Minute), d.Look, "the end of the protection")
 	assert.Equal(
 		t,
 		[]drain.Blocker{{Kind: "DoNotDisrupt", Pods: 1, Why: "shop/a is not to be disrupted before 12:30:00 UTC"}},
@@ -21,29 +21,34 @@ func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	)
 	assert.Equal(
 		t,
-		drain.Row{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: at(30 * time.Minute)},
-		row(d, "a"),
+		drain.Row{Pod: "shop/a", State: "Blocked", BlockedBy: "DoNotDisrupt", Next: timeAt(30 * time.Minute)},
+		rowOf(d, "a"),
 	)
 
-	o.Now = at(30 * time.Minute)
-	assert.Equal(t, []string{"a", "b"}, sent(drain.Decide(o)), "it has ended")
+	o.Now = timeAt(30 * time.Minute)
+	assert.Equal(t, []string{"a", "b"}, sentPods(drain.Decide(o)), "it has ended")
 }
 
 func TestProtectedPodsAreOneBlocker(t *testing.T) {
 	d := drain.Decide(
-		seen(pod("a", protected("true")), pod("b", protected("90m")), pod("c", protected("2h")), pod("d", protected("true"))),
+		observedPods(
+			newPod("a", withProtection("true")),
+			newPod("b", withProtection("90m")),
+			newPod("c", withProtection("2h")),
+			newPod("d", withProtection("true")),
+		),
 	)
 	assert.Empty(t, d.Act)
-	assert.Equal(t, at(30*time.Minute), d.Look, "the first that ends")
+	assert.Equal(t, timeAt(30*time.Minute), d.Look, "the first that ends")
 	assert.Equal(t, []drain.Blocker{{
 		Kind: "DoNotDisrupt", Pods: 4, Why: "shop/a, shop/b, shop/c and 1 more are not to be disrupted",
 	}}, d.Blockers)
-	assert.Zero(t, drain.Decide(seen(pod("a", protected("true")))).Look, "nothing ends by itself")
+	assert.Zero(t, drain.Decide(observedPods(newPod("a", withProtection("true")))).Look, "nothing ends by itself")
 }
 
 func TestDeletionEndsAllProtection(t *testing.T) {
 	for _, means := range []drain.Means{drain.Delete, drain.Kill} {
-		d := drain.Decide(by(means, seen(pod("a", protected("true")))))
+		d := drain.Decide(withMeans(means, observedPods(newPod("a", withProtection("true")))))
 		assert.Equal(t, []drain.Action{{UID: "uid-a", Means: means}}, d.Act)
 		assert.Empty(t, d.Blockers)
 	}

@@ -8,20 +8,20 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that came back to the cordoned node stays, whatever its label or rule wants, and nobody waits for it: each
-// eviction would only bring the next one.
+// A pod that was scheduled again to the cordoned node stays, whatever its label or drain rule says. The drain does
+// not wait for such a pod: each eviction would only create the next pod on this node.
 func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 	returned := func(p *drain.Pod) { p.Returned = true }
 	for name, change := range map[string]func(*drain.Pod){
 		"without a rule":          func(*drain.Pod) {},
-		"a rule drains it":        ruled("Drain", 3),
-		"it is to complete":       labelled("wait-completed"),
-		"a rule lets it complete": ruled("WaitCompleted", 0),
-		"it has finished":         finished,
-		"with a volume":           volumes("pv"),
+		"a rule drains it":        withRule("Drain", 3),
+		"it is to complete":       withLabel("wait-completed"),
+		"a rule lets it complete": withRule("WaitCompleted", 0),
+		"it has finished":         asFinishedPod,
+		"with a volume":           withVolumes("pv"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			back := pod("back", change, returned)
+			back := newPod("back", change, returned)
 			assert.Equal(t, drain.Treatment{Do: drain.Skip}, drain.Treat(back))
 			for _, means := range []drain.Means{drain.Evict, drain.Delete, drain.Kill} {
 				d := drain.Decide(drain.Observed{Pods: []drain.Pod{back}, Means: means, Now: epoch})

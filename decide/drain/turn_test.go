@@ -11,7 +11,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func turn(name string, changes ...func(*drain.Turn)) drain.Turn {
+func newTurn(name string, changes ...func(*drain.Turn)) drain.Turn {
 	t := drain.Turn{UID: "uid-" + name, Namespace: "shop", Name: name, Priority: 3, DeletedAt: epoch, Queued: true}
 	for _, change := range changes {
 		change(&t)
@@ -23,7 +23,13 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	running := func(t *drain.Turn) { t.Started, t.Queued = epoch.Add(time.Minute), false }
 	first := func(t *drain.Turn) { t.Priority = 1 }
 	early := func(t *drain.Turn) { t.DeletedAt = epoch.Add(-time.Minute) }
-	turns := []drain.Turn{turn("b"), turn("a"), turn("old", early), turn("wanted", first), turn("running", running)}
+	turns := []drain.Turn{
+		newTurn("b"),
+		newTurn("a"),
+		newTurn("old", early),
+		newTurn("wanted", first),
+		newTurn("running", running),
+	}
 	order := []string{"running", "wanted", "old", "a", "b"}
 	for i, name := range order {
 		for most := range len(order) + 2 {
@@ -42,9 +48,9 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 	assert.Len(t, drain.NextTurns(turns, 9), 4)
 }
 
-// A rollout of thirty has all places, and many wait. Another deployment that wants to drain one node gets the next
-// place, and then they take turns. What runs is not taken back.
-func TestAHugeRolloutLetsOthersPass(t *testing.T) {
+// A rollout of thirty machines has all places, and more machines wait. A second deployment that drains one node gets
+// the next place; then the two deployments alternate. A drain that has begun keeps its place.
+func TestALargeRolloutDoesNotDelayOtherDeployments(t *testing.T) {
 	var turns []drain.Turn
 	of := func(group string) func(*drain.Turn) { return func(t *drain.Turn) { t.Group = group } }
 	running := func(t *drain.Turn) { t.Started, t.Queued = epoch.Add(time.Minute), false }
@@ -54,13 +60,13 @@ func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 		if i < 3 {
 			changes = append(changes, running)
 		}
-		turns = append(turns, turn(fmt.Sprintf("huge-%02d", i), changes...))
+		turns = append(turns, newTurn(fmt.Sprintf("huge-%02d", i), changes...))
 	}
 	turns = append(
 		turns,
-		turn("small-a", of("small"), late),
-		turn("small-b", of("small"), late),
-		turn("lone", of("other"), late),
+		newTurn("small-a", of("small"), late),
+		newTurn("small-b", of("small"), late),
+		newTurn("lone", of("other"), late),
 	)
 	var next []string
 	for _, t := range drain.NextTurns(turns, 6) {
@@ -78,14 +84,14 @@ func TestAHugeRolloutLetsOthersPass(t *testing.T) {
 }
 
 func TestAMachineOutsideTheQueueMayDrain(t *testing.T) {
-	may, _ := drain.DecideTurn([]drain.Turn{turn("a"), turn("b")}, "uid-c", 1)
+	may, _ := drain.DecideTurn([]drain.Turn{newTurn("a"), newTurn("b")}, "uid-c", 1)
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
 }
 
 func TestPlacesInTheQueue(t *testing.T) {
 	var turns []drain.Turn
 	for i := range 124 {
-		turns = append(turns, turn(fmt.Sprintf("m-%03d", i)))
+		turns = append(turns, newTurn(fmt.Sprintf("m-%03d", i)))
 	}
 	for _, place := range []int{1, 2, 123} {
 		_, why := drain.DecideTurn(turns, fmt.Sprintf("uid-m-%03d", place), 1)

@@ -9,70 +9,70 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// at returns epoch plus d.
-func at(d time.Duration) time.Time { return epoch.Add(d) }
+// timeAt returns epoch plus d.
+func timeAt(d time.Duration) time.Time { return epoch.Add(d) }
 
-// pod returns a running pod of the namespace shop, with these changes.
-func pod(name string, changes ...func(*drain.Pod)) drain.Pod {
+// newPod returns a running pod of the namespace shop, after the given changes.
+func newPod(name string, changes ...func(*drain.Pod)) drain.Pod {
 	p := drain.Pod{
-		UID: "uid-" + name, Namespace: "shop", Name: name, Grace: 30 * time.Second, Started: at(-time.Hour), Ready: true,
+		UID: "uid-" + name, Namespace: "shop", Name: name, Grace: 30 * time.Second, Started: timeAt(-time.Hour), Ready: true,
 	}
-	return with(p, changes...)
+	return changedPod(p, changes...)
 }
 
-func with(p drain.Pod, changes ...func(*drain.Pod)) drain.Pod {
+func changedPod(p drain.Pod, changes ...func(*drain.Pod)) drain.Pod {
 	for _, change := range changes {
 		change(&p)
 	}
 	return p
 }
 
-func budgets(keys ...string) func(*drain.Pod) {
+func withBudgets(keys ...string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Budgets = keys }
 }
 
-func volumes(names ...string) func(*drain.Pod) {
+func withVolumes(names ...string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Volumes = names }
 }
 
-func priority(n int32) func(*drain.Pod) {
+func withPriority(n int32) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Priority = n }
 }
 
-func protected(value string) func(*drain.Pod) {
+func withProtection(value string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Protected = value }
 }
 
-func labelled(value string) func(*drain.Pod) {
+func withLabel(value string) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Label = value }
 }
 
-// ruled is a pod that a drain rule selects.
-func ruled(behavior string, order int32) func(*drain.Pod) {
+// withRule makes a pod that a drain rule selects.
+func withRule(behavior string, order int32) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.Rule = &drain.Rule{Name: "rule", Behavior: behavior, Order: order} }
 }
 
-// terminating is a pod whose grace period ends then.
-func terminating(end time.Time) func(*drain.Pod) {
+// withDeletionTime makes a pod whose grace period ends at end.
+func withDeletionTime(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }
 
-// answered makes a pod whose one request got this answer, this long ago.
-func answered(a drain.Answer, ago time.Duration) func(*drain.Pod) {
+// withAnswer adds to a pod a request that the API server answered with a, ago before epoch.
+func withAnswer(a drain.Answer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
 		a.Means = drain.Evict
 	}
-	return func(p *drain.Pod) { p.Tries = drain.After(p.Tries, a, at(-ago)) }
+	return func(p *drain.Pod) { p.Tries = drain.AfterAttempt(p.Tries, a, timeAt(-ago)) }
 }
 
-func mirror(p *drain.Pod)    { p.Mirror = true }
-func daemonSet(p *drain.Pod) { p.DaemonSet = true }
-func finished(p *drain.Pod)  { p.Finished = true }
-func pending(p *drain.Pod)   { p.Pending, p.Ready = true, false }
-func unready(p *drain.Pod)   { p.Ready = false }
+func asMirrorPod(p *drain.Pod)    { p.Mirror = true }
+func asDaemonSetPod(p *drain.Pod) { p.DaemonSet = true }
+func asFinishedPod(p *drain.Pod)  { p.Finished = true }
+func asPendingPod(p *drain.Pod)   { p.Pending, p.Ready = true, false }
+func asUnreadyPod(p *drain.Pod)   { p.Ready = false }
 
-// web is a budget of the namespace shop with a status that is up to date.
-func web(allowed, healthy, desired, expected int) drain.Budget {
+// webBudget returns the budget shop/web with a status that is up to date.
+func webBudget(allowed, healthy, desired, expected int) drain.Budget {
 	return drain.Budget{
 		Key:      "shop/web",
 		Allowed:  allowed,
@@ -83,26 +83,26 @@ func web(allowed, healthy, desired, expected int) drain.Budget {
 	}
 }
 
-// seen returns the facts of a node with these pods that is drained by eviction.
-func seen(pods ...drain.Pod) drain.Observed {
+// observedPods returns the facts of a node with these pods, drained with Evict.
+func observedPods(pods ...drain.Pod) drain.Observed {
 	return drain.Observed{
 		Pods: pods, Means: drain.Evict, Now: epoch,
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute},
 	}
 }
 
-func by(means drain.Means, o drain.Observed) drain.Observed {
+func withMeans(means drain.Means, o drain.Observed) drain.Observed {
 	o.Means = means
 	return o
 }
 
-func knowing(o drain.Observed, budgets ...drain.Budget) drain.Observed {
+func withKnownBudgets(o drain.Observed, budgets ...drain.Budget) drain.Observed {
 	o.Budgets = budgets
 	return o
 }
 
-// sent names the pods of a decision's actions, in their order.
-func sent(d drain.Decision) []string {
+// sentPods returns the names of the pods in a decision's actions, in the order of the actions.
+func sentPods(d drain.Decision) []string {
 	var names []string
 	for _, a := range d.Act {
 		name := strings.TrimPrefix(a.UID, "uid-")
@@ -114,8 +114,8 @@ func sent(d drain.Decision) []string {
 	return names
 }
 
-// states are the states of the rows, by pod without namespace.
-func states(d drain.Decision) map[string]string {
+// rowStates returns the state of each row, by pod name without namespace.
+func rowStates(d drain.Decision) map[string]string {
 	result := map[string]string{}
 	for _, r := range d.Picture.Rows {
 		result[strings.TrimPrefix(r.Pod, "shop/")] = r.State
@@ -123,7 +123,7 @@ func states(d drain.Decision) map[string]string {
 	return result
 }
 
-func row(d drain.Decision, name string) drain.Row {
+func rowOf(d drain.Decision, name string) drain.Row {
 	for _, r := range d.Picture.Rows {
 		if r.Pod == "shop/"+name {
 			return r

@@ -11,54 +11,54 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Stage is what Cluster API's own controllers do with a Machine.
+// Stage is a stage that Cluster API's own controllers carry out for a Machine.
 type Stage string
 
-// The stages, in their order.
+// The stages, in the order of a Machine's life.
 const (
-	StageBootstrap       Stage = "Bootstrap"       // its bootstrap data are made
-	StageInfrastructure  Stage = "Infrastructure"  // its instance is made
-	StageJoin            Stage = "Join"            // its node joins
-	StageRecover         Stage = "Recover"         // its node has joined, and is not healthy
-	StageUpdate          Stage = "Update"          // a runtime extension updates it in place
-	StagePaused          Stage = "Paused"          // a person has stopped Cluster API's controllers for it
-	StageDelete          Stage = "Delete"          // it is being deleted, and nothing more is known
-	StageHooks           Stage = "Hooks"           // hooks keep it from its drain, or from the deletion of its instance
-	StageOwnDrain        Stage = "OwnDrain"        // Millwright drains its node, and its hook keeps the machine meanwhile
-	StageDrain           Stage = "Drain"           // its node is drained
-	StageDetach          Stage = "Detach"          // its volumes are detached
-	StageDeleteInstance  Stage = "DeleteInstance"  // its instance is deleted
-	StageDeleteBootstrap Stage = "DeleteBootstrap" // its bootstrap configuration is deleted
-	StageDeleteNode      Stage = "DeleteNode"      // its Node object is deleted
+	StageBootstrap       Stage = "Bootstrap"       // the machine's bootstrap data are being created
+	StageInfrastructure  Stage = "Infrastructure"  // the machine's instance is being created
+	StageJoin            Stage = "Join"            // the machine's node is joining
+	StageRecover         Stage = "Recover"         // the machine's node has joined and is not healthy
+	StageUpdate          Stage = "Update"          // a runtime extension is updating the machine in place
+	StagePaused          Stage = "Paused"          // a person has paused Cluster API's controllers for the machine
+	StageDelete          Stage = "Delete"          // the machine is being deleted, and the details are unknown
+	StageHooks           Stage = "Hooks"           // hooks delay the machine's drain, or the deletion of its instance
+	StageOwnDrain        Stage = "OwnDrain"        // Millwright's hook keeps the machine while Millwright drains its node
+	StageDrain           Stage = "Drain"           // Cluster API drains the machine's node
+	StageDetach          Stage = "Detach"          // the machine's volumes are being detached
+	StageDeleteInstance  Stage = "DeleteInstance"  // the machine's instance is being deleted
+	StageDeleteBootstrap Stage = "DeleteBootstrap" // the machine's bootstrap configuration is being deleted
+	StageDeleteNode      Stage = "DeleteNode"      // the machine's Node object is being deleted
 )
 
-// After which time a stage counts as standing still. Each machine whose stage lasts longer costs a write of its set's
-// status. Sources: an instance takes one to five minutes, kubeadm a few more; a drain waits 30 s for each pod by
-// default, and a cloud has five minutes to delete an instance, as in docs/provider.md.
+// Durations after which a stage counts as standing still. Each machine whose stage lasts longer costs a write of its
+// set's status. Sources: an instance takes one to five minutes, kubeadm a few more; a drain waits 30 s for each pod by
+// default; and a cloud has five minutes to delete an instance, as in docs/provider.md.
 const (
 	slowBootstrap = 2 * time.Minute
 	slowInstance  = 5 * time.Minute
 	slowJoin      = 10 * time.Minute
 	slowRecovery  = 2 * time.Minute
-	slowUpdate    = 10 * time.Minute // Source: an update in place restarts kubelet, and may reboot the machine
+	slowUpdate    = 10 * time.Minute // Source: an in-place update restarts kubelet, and may reboot the machine
 	slowDrain     = 2 * time.Minute
 	slowDetach    = 2 * time.Minute
-	slowHandling  = 2 * time.Minute // until a controller of Cluster API looks at a machine
+	slowHandling  = 2 * time.Minute // time until a controller of Cluster API has handled a machine
 )
 
-// stage holds what is said about a stage.
-type stage struct {
-	step    string // of the vocabulary
-	goal    Words
-	blocker string
-	cause   string // a clause; the message of Cluster API follows it
-	slow    time.Duration
-	next    Words // at the deadline
+// stageWords holds the words of a stage.
+type stageWords struct {
+	step      string // word of the vocabulary for the step
+	goal      Words
+	blocker   string
+	cause     string // a clause; Cluster API's message follows the clause
+	slowAfter time.Duration
+	nextWords Words // what happens at the deadline
 }
 
-func stages() map[Stage]stage {
+func wordsByStage() map[Stage]stageWords {
 	leaves := Words{"waits to leave", "wait to leave"}
-	return map[Stage]stage{
+	return map[Stage]stageWords{
 		StageBootstrap: {
 			vocabulary.StepCreateInstance,
 			Words{"waits for its bootstrap data", "wait for their bootstrap data"},
@@ -149,33 +149,34 @@ func stages() map[Stage]stage {
 	}
 }
 
-// UpstreamMachine is what the status of a Machine of Cluster API says about its present stage, and what the commands
-// that change it need to know. Cluster API's own controllers carry the stages out.
+// UpstreamMachine holds the facts from a Cluster API Machine's status about its current stage, and the names that the
+// commands need. Cluster API's own controllers carry the stages out.
 type UpstreamMachine struct {
 	Namespace, Name string
-	Stage           Stage // empty: it is calm
+	Stage           Stage // empty: the machine is calm
 	Message         string
-	Since           time.Time // when the stage began, or the last known time before that
-	Deadline        time.Time // when Cluster API goes on without what it waits for; zero: never
-	Hooks           []string  // keys of the annotations that keep it, in their order
-	Object          string    // the object that the command describes, as KIND NAME; empty: the Machine
-	Unhandled       bool      // no controller of Cluster API has looked at the machine in this stage
-	Drain           Machine   // of OwnDrain: what its drain waits for, if that is known
-	// Lost: what the stage creates existed and is gone, or the stage has failed. It counts as standing still at once.
+	Since           time.Time // when the stage began, or the last known time before
+	Deadline        time.Time // when Cluster API continues without waiting; zero: never
+	Hooks           []string  // keys of the hook annotations that keep the machine, in their order
+	Object          string    // object that the command describes, as KIND NAME; empty: the Machine
+	Unhandled       bool      // no controller of Cluster API has handled the machine in this stage
+	Drain           Machine   // in OwnDrain: the Millwright Machine with the drain's state, if known
+	// Lost: the object that the stage creates existed and is gone, or the stage has failed. A Lost machine counts as
+	// standing still at once.
 	Lost bool
-	Now  time.Time // of the decision
+	Now  time.Time // time of the decision
 }
 
-// Step returns the step of the machine, as a word of the vocabulary; empty: it is calm.
-func (m UpstreamMachine) Step() string { return stages()[m.Stage].step }
+// Step returns the machine's step, as a word of the vocabulary; empty: the machine is calm.
+func (m UpstreamMachine) Step() string { return wordsByStage()[m.Stage].step }
 
-// longestUpstream bounds what Cluster API says in a cause. Source: a drain names each of its pods, and three causes fit
-// into a condition.
-const longestUpstream = 400
+// maxUpstreamBytes bounds the length of Cluster API's message in a cause. Source: a drain names each of its pods, and
+// three causes fit into a condition.
+const maxUpstreamBytes = 400
 
-// WaitsFor returns what a machine waits for; the zero Wait for a machine that is calm.
+// WaitsFor returns the Wait of the machine. A calm machine has the zero Wait.
 func (m UpstreamMachine) WaitsFor() Wait {
-	of, known := stages()[m.Stage]
+	of, known := wordsByStage()[m.Stage]
 	switch {
 	case !known:
 		return Wait{}
@@ -186,10 +187,10 @@ func (m UpstreamMachine) WaitsFor() Wait {
 	w := Wait{
 		Goal:  of.goal,
 		Since: m.Since,
-		Cause: of.cause + phrase.If(message != "", ": %s", phrase.Cut(message, longestUpstream)),
+		Cause: of.cause + phrase.If(message != "", ": %s", phrase.Cut(message, maxUpstreamBytes)),
 	}
 	if !m.Deadline.IsZero() {
-		w.Next, w.At = of.next, m.Deadline
+		w.Next, w.At = of.nextWords, m.Deadline
 	}
 	switch {
 	case m.Unhandled:
@@ -203,33 +204,34 @@ func (m UpstreamMachine) WaitsFor() Wait {
 			phrase.OneOf(len(m.Hooks), "keeps", "keep"),
 		)
 	}
-	if m.slow() {
+	if m.isSlow() {
 		w.Blockers, w.Command = m.blockers(of), m.command()
 	}
 	return w
 }
 
-// slow reports whether the stage counts as standing still.
-func (m UpstreamMachine) slow() bool { return m.Lost || !m.Now.Before(m.stands()) }
+// isSlow reports whether the stage counts as standing still.
+func (m UpstreamMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.slowSince()) }
 
-// stands returns when the stage begins to count as standing still.
-func (m UpstreamMachine) stands() time.Time {
-	limit := stages()[m.Stage].slow
+// slowSince returns the time from which the stage counts as standing still.
+func (m UpstreamMachine) slowSince() time.Time {
+	limit := wordsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
 		limit = slowHandling
 	}
 	return m.Since.Add(limit)
 }
 
-// StandsStillAt returns when the machine begins to count as standing still; zero: it is calm, or does so already.
+// StandsStillAt returns the time at which the machine begins to count as standing still; zero: the machine is calm or
+// already stands still.
 func (m UpstreamMachine) StandsStillAt() time.Time {
-	if m.Stage == "" || m.Drain.Step != "" || m.slow() {
+	if m.Stage == "" || m.Drain.Step != "" || m.isSlow() {
 		return time.Time{}
 	}
-	return m.stands()
+	return m.slowSince()
 }
 
-func (m UpstreamMachine) blockers(of stage) []string {
+func (m UpstreamMachine) blockers(of stageWords) []string {
 	switch {
 	case m.Unhandled:
 		return []string{vocabulary.BlockedNotHandled}
@@ -240,7 +242,8 @@ func (m UpstreamMachine) blockers(of stage) []string {
 	}
 }
 
-// command returns the command that changes what the machine waits for, or shows it. Both API groups have machines.
+// command returns the command that ends the machine's wait or shows the reason. Both API groups have machines, so the
+// command names the group.
 func (m UpstreamMachine) command() string {
 	const machines = "machines.cluster.x-k8s.io"
 	switch {
@@ -258,8 +261,8 @@ func (m UpstreamMachine) command() string {
 	}
 }
 
-// ofUpstream returns what machines of Cluster API wait for, in the order of their names.
-func ofUpstream(machines []UpstreamMachine) []Wait {
+// upstreamWaits returns the Waits of Cluster API machines, sorted by machine name.
+func upstreamWaits(machines []UpstreamMachine) []Wait {
 	machines = list.SortedLarge(machines, func(a, b *UpstreamMachine) int { return cmp.Compare(a.Name, b.Name) })
 	return list.Map(machines, UpstreamMachine.WaitsFor)
 }

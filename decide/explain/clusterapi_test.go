@@ -10,14 +10,18 @@ import (
 	"millwright/decide/explain"
 )
 
-// upstream is a machine of Cluster API in a stage since nine o'clock, an hour ago.
-func upstream(stage explain.Stage, message string, change ...func(*explain.UpstreamMachine)) explain.UpstreamMachine {
+// upstreamMachine returns a Cluster API machine whose stage began at 09:00, an hour ago.
+func upstreamMachine(
+	stage explain.Stage,
+	message string,
+	change ...func(*explain.UpstreamMachine),
+) explain.UpstreamMachine {
 	m := explain.UpstreamMachine{
 		Namespace: "shop",
 		Name:      "m-1",
 		Stage:     stage,
 		Message:   message,
-		Since:     at("09:00:00"),
+		Since:     timeAt("09:00:00"),
 		Now:       now,
 	}
 	for _, f := range change {
@@ -26,13 +30,13 @@ func upstream(stage explain.Stage, message string, change ...func(*explain.Upstr
 	return m
 }
 
-// The sentence of each stage: what, since when, what follows and when, and the command.
+// Each stage has a sentence with the cause, its beginning, the next event with its time, and the command.
 func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 	const describe = "; `kubectl describe machines.cluster.x-k8s.io -n shop m-1`"
 	of := func(object string) func(*explain.UpstreamMachine) {
 		return func(m *explain.UpstreamMachine) { m.Object = object }
 	}
-	ends := func(m *explain.UpstreamMachine) { m.Deadline = at("11:00:00") }
+	ends := func(m *explain.UpstreamMachine) { m.Deadline = timeAt("11:00:00") }
 	unhandled := func(m *explain.UpstreamMachine) { m.Unhandled = true }
 	hooks := func(keys ...string) func(*explain.UpstreamMachine) {
 		return func(m *explain.UpstreamMachine) { m.Hooks = keys }
@@ -44,53 +48,53 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 		says    string
 	}{
 		{
-			upstream(explain.StageBootstrap, "no\ndata", of("kubeadmconfig.bootstrap.cluster.x-k8s.io m-1")), "waits for its bootstrap data", "BootstrapNotReady",
+			upstreamMachine(explain.StageBootstrap, "no\ndata", of("kubeadmconfig.bootstrap.cluster.x-k8s.io m-1")), "waits for its bootstrap data", "BootstrapNotReady",
 			"the bootstrap data are not ready: no data (since 09:00:00 UTC); `kubectl describe kubeadmconfig.bootstrap.cluster.x-k8s.io -n shop m-1`",
 		},
-		{upstream(explain.StageInfrastructure, ""), "waits for its instance", "InfrastructureNotReady", "the infrastructure is not ready (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageInfrastructure, ""), "waits for its instance", "InfrastructureNotReady", "the infrastructure is not ready (since 09:00:00 UTC)" + describe},
 		{
-			upstream(explain.StageInfrastructure, "x", unhandled), "waits for its instance", "NotHandled",
+			upstreamMachine(explain.StageInfrastructure, "x", unhandled), "waits for its instance", "NotHandled",
 			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
 		},
-		{upstream(explain.StageJoin, "x"), "waits for its node to join", "NodeNotJoined", "no node has joined: x (since 09:00:00 UTC)" + describe},
-		{upstream(explain.StageRecover, "x"), "waits for its node to recover", "NodeNotHealthy", "the node is not healthy: x (since 09:00:00 UTC)" + describe},
-		{upstream(explain.StageUpdate, "x"), "waits for its update in place", "InPlaceUpdate", "the update in place does not end: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageJoin, "x"), "waits for its node to join", "NodeNotJoined", "no node has joined: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageRecover, "x"), "waits for its node to recover", "NodeNotHealthy", "the node is not healthy: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageUpdate, "x"), "waits for its update in place", "InPlaceUpdate", "the update in place does not end: x (since 09:00:00 UTC)" + describe},
 		{
-			upstream(explain.StagePaused, ""), "waits to be resumed", "Paused",
+			upstreamMachine(explain.StagePaused, ""), "waits to be resumed", "Paused",
 			"the Machine is paused (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 cluster.x-k8s.io/paused-`",
 		},
-		{upstream(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
 		{
-			upstream(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
+			upstreamMachine(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
 			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
 		},
 		{
-			upstream(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
+			upstreamMachine(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
 			"the hook a/one keeps it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
 		{
-			upstream(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
+			upstreamMachine(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
 			"the hooks a/one, a/two keep it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
-		{upstream(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
+		{upstreamMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
-			upstream(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
-				m.Drain = waiting("evict-pods", "a budget", blocked("PodDisruptionBudget shop/web"), evicting)
+			upstreamMachine(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
+				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), makeEvicting)
 			}),
 			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); its pods are deleted; `kubectl edit pdb -n shop web`",
 		},
 		{
-			upstream(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
+			upstreamMachine(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
 			"Cluster API drains the node: pods (since 09:00:00 UTC); it goes on without the pods that are left at 11:00:00 UTC" + describe,
 		},
-		{upstream(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
 		{
-			upstream(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
+			upstreamMachine(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
 			"volumes are attached to the node (since 09:00:00 UTC); it goes on without the volumes at 11:00:00 UTC" + describe,
 		},
-		{upstream(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
-		{upstream(explain.StageDeleteBootstrap, "x"), "waits to leave", "BootstrapNotDeleted", "the bootstrap configuration is not deleted: x (since 09:00:00 UTC)" + describe},
-		{upstream(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageDeleteBootstrap, "x"), "waits to leave", "BootstrapNotDeleted", "the bootstrap configuration is not deleted: x (since 09:00:00 UTC)" + describe},
+		{upstreamMachine(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
 		{explain.UpstreamMachine{Now: now}, "", "", ""},
 	} {
 		w := row.machine.WaitsFor()
@@ -108,15 +112,16 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 	}
 }
 
-// Machines of Cluster API count as standing still after a while, those that have lost something at once.
+// A Cluster API machine counts as standing still after the limit of its stage. A Lost machine counts as standing still
+// at once.
 func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 	for stage, after := range map[explain.Stage]time.Duration{
 		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,
 		explain.StageRecover: 2 * time.Minute, explain.StageUpdate: 10 * time.Minute, explain.StagePaused: 0, explain.StageDelete: 2 * time.Minute, explain.StageDrain: 2 * time.Minute,
 		explain.StageDetach: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
 	} {
-		m := upstream(stage, "")
-		turns := at("09:00:00").Add(after)
+		m := upstreamMachine(stage, "")
+		turns := timeAt("09:00:00").Add(after)
 		if m.Now = turns.Add(-time.Second); after > 0 {
 			assert.Equal(t, turns, m.StandsStillAt(), "%s", stage)
 			assert.False(t, m.WaitsFor().Blocked(), "%s", stage)
@@ -131,21 +136,21 @@ func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 		assert.True(t, m.WaitsFor().Blocked(), "%s", stage)
 	}
 	assert.Zero(t, explain.UpstreamMachine{Now: now}.StandsStillAt())
-	first := upstream(explain.StageInfrastructure, "")
-	first.Now, first.Unhandled = at("09:01:00"), true
-	second := upstream(explain.StageJoin, "")
+	first := upstreamMachine(explain.StageInfrastructure, "")
+	first.Now, first.Unhandled = timeAt("09:01:00"), true
+	second := upstreamMachine(explain.StageJoin, "")
 	second.Now = first.Now
 	s := explain.Set{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
-	assert.Equal(t, at("09:02:00"), s.StandsStillAt(time.Time{}), "the first one")
-	assert.Equal(t, at("09:01:30"), s.StandsStillAt(at("09:01:30")), "something else comes before")
-	assert.True(t, s.Moves())
-	assert.False(t, explain.Set{Upstream: []explain.UpstreamMachine{{Now: now}}}.Moves())
+	assert.Equal(t, timeAt("09:02:00"), s.StandsStillAt(time.Time{}), "the first one")
+	assert.Equal(t, timeAt("09:01:30"), s.StandsStillAt(timeAt("09:01:30")), "something else comes before")
+	assert.True(t, s.HasActiveMachine())
+	assert.False(t, explain.Set{Upstream: []explain.UpstreamMachine{{Now: now}}}.HasActiveMachine())
 }
 
-// A set of Cluster API sums its machines up as any other set.
+// The summary of a Cluster API set has the same form as the summary of another set.
 func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
 	drained := func(name, message string) explain.UpstreamMachine {
-		m := upstream(explain.StageDrain, message)
+		m := upstreamMachine(explain.StageDrain, message)
 		m.Name = name
 		return m
 	}

@@ -9,41 +9,41 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Deployment is what the status of a deployment says, with its sets and machines.
+// Deployment holds the facts from the status of a deployment, its sets and its machines.
 type Deployment struct {
 	Namespace, Name string
 	Conditions      []Condition
-	Busy            bool      // machines of other templates are there, or the template has no set: a pause keeps them so
-	ClusterAPI      bool      // it is a MachineDeployment of Cluster API
-	Resume          string    // command that ends a pause of the object itself or of its Cluster; empty: it has none
-	Hold            string    // why failed machines are not replaced now; empty: they are, or there are none
-	HoldSince       time.Time // zero: from now on
-	// the rollout step that the rollout has reached and that ends by itself at Until, as a clause; empty: it waits at no
-	// such step
+	Busy            bool      // machines of other templates exist, or the template has no set: a pause prevents changes
+	ClusterAPI      bool      // the deployment is a Cluster API MachineDeployment
+	Resume          string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
+	Hold            string    // why failed machines are not replaced now; empty: they are replaced, or none failed
+	HoldSince       time.Time // beginning of Hold; zero: now
+	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
+	// such step.
 	Step     string
 	Until    time.Time
-	Sets     []Set // without their Machines
+	Sets     []Set // sets without their Machines
 	Machines []Machine
-	Of       int // as in Set
+	Of       int // number of machines, as in Set
 }
 
-// Blocked sums up what blocks the deployment, its sets and its machines.
+// Blocked returns the Summary of the deployment, its sets and its machines.
 func (d Deployment) Blocked(now time.Time) Summary {
-	waits, upstream := d.waits(), []UpstreamMachine(nil)
+	waits, upstream := d.ownWaits(), []UpstreamMachine(nil)
 	for _, set := range d.Sets {
-		waits, upstream = append(waits, set.waits()...), append(upstream, set.Upstream...)
+		waits, upstream = append(waits, set.ownWaits()...), append(upstream, set.Upstream...)
 	}
-	return summarize(waits, append(ofMachines(waits, d.Machines), ofUpstream(upstream)...), d.Of, now)
+	return summarize(waits, append(machineWaits(waits, d.Machines), upstreamWaits(upstream)...), d.Of, now)
 }
 
-// waits returns what the deployment itself waits for; none if only its sets or machines wait.
-func (d Deployment) waits() []Wait {
+// ownWaits returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
+func (d Deployment) ownWaits() []Wait {
 	var waits []Wait
 	for _, c := range d.Conditions {
 		if c.Type != vocabulary.ConditionProgressing {
 			continue
 		}
-		w := d.stands(c)
+		w := d.progressingWait(c)
 		stopped := w.Blocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
 		if w.Blocked() && (!stopped || d.Busy) {
 			waits = append(waits, w)
@@ -62,10 +62,10 @@ func (d Deployment) waits() []Wait {
 	return waits
 }
 
-// stands returns the wait that the condition Progressing stands for; the zero Wait if the rollout goes on.
-func (d Deployment) stands(c Condition) Wait {
+// progressingWait returns the Wait that the condition Progressing describes. The zero Wait: the rollout continues.
+func (d Deployment) progressingWait(c Condition) Wait {
 	w := Wait{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
-	object := fmt.Sprintf("%s -n %s %s", d.resource(), d.Namespace, d.Name)
+	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
 	switch c.Reason {
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
@@ -78,14 +78,14 @@ func (d Deployment) stands(c Condition) Wait {
 		w.Next = Words{One: "it is asked again every " + phrase.Length(rollout.AskAgain)}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
-		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumed(), d.starter("resume")
+		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumedWords(), d.rolloutCommand("resume")
 		if d.Resume != "" {
 			w.Next, w.Command = Words{One: "nothing is done until this has ended"}, d.Resume
 		}
 	case vocabulary.ReasonRolloutHeld:
-		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedHold}, untilResumed(), d.starter("resume")
+		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
 	case vocabulary.ReasonRolloutWaiting:
-		w.Blockers, w.Command = []string{vocabulary.BlockedApproval}, d.starter("approve")+giveReason
+		w.Blockers, w.Command = []string{vocabulary.BlockedApproval}, d.rolloutCommand("approve")+reasonFlag
 		if d.Step != "" {
 			w.Blockers = []string{vocabulary.BlockedStep}
 			w.Cause = d.Step
@@ -93,24 +93,25 @@ func (d Deployment) stands(c Condition) Wait {
 			w.At = d.Until
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
-		w.Command = d.starter("status")
+		w.Command = d.rolloutCommand("status")
 	default:
 		return Wait{}
 	}
 	return w
 }
 
-// untilResumed says what follows while a person has stopped the rollout.
-func untilResumed() Words { return Words{One: "nothing is rolled out until somebody resumes it"} }
+// untilResumedWords returns the words for a rollout that a person has stopped.
+func untilResumedWords() Words { return Words{One: "nothing is rolled out until somebody resumes it"} }
 
-// resource names the kind of the deployment for kubectl. Both API groups have machinedeployments.
-func (d Deployment) resource() string {
+// resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
+// name has the group.
+func (d Deployment) resourceName() string {
 	if d.ClusterAPI {
 		return "machinedeployments.cluster.x-k8s.io"
 	}
 	return "machinedeployment"
 }
 
-func (d Deployment) starter(command string) string {
+func (d Deployment) rolloutCommand(command string) string {
 	return fmt.Sprintf("millwright rollout %s %s/%s", command, d.Namespace, d.Name)
 }

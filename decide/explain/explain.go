@@ -1,5 +1,5 @@
-// Package explain says what an object waits for: why, since when, what happens by itself and when, and which command
-// changes it. The status of the object, its printer columns, the page of its workflow and the command millwright
+// Package explain says what an object waits for: the cause, its beginning, the next event with its time, and a command
+// that changes the wait. The object's status, its printer columns, the page of its workflow and the command millwright
 // explain show the same sentence.
 package explain
 
@@ -15,29 +15,30 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Words are the forms of a phrase for one object and for several.
+// Words are the forms of a phrase for one object and for several objects.
 type Words struct{ One, Many string }
 
-func (w Words) of(n int) string { return phrase.OneOf(n, w.One, w.Many) }
+func (w Words) forCount(n int) string { return phrase.OneOf(n, w.One, w.Many) }
 
-// Wait is one thing that an object waits for. The zero Wait: it waits for nothing.
+// Wait is one wait of an object. The zero Wait: the object waits for nothing.
 type Wait struct {
 	Goal Words // what the object cannot do yet, as a verb: "waits to leave"
 
-	// Blockers name what blocks it, for status.currentOperation.blockedBy and the search attribute BlockedBy: a reason, or
-	// the kind of an object and its name. Empty: nothing blocks it, it only takes time.
+	// Blockers name what blocks the object, for status.currentOperation.blockedBy and the search attribute BlockedBy. A
+	// blocker is a reason, or the kind and name of an object; empty: nothing blocks the object, and the wait only takes
+	// time.
 	Blockers []string
-	Cause    string // why, as a clause that does not name the object
+	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
 	Next    Words     // what happens without a person; empty: nothing
-	At      time.Time // when; zero: the time is not known
-	Again   bool      // at At only the same attempt is repeated: without a person nothing changes
-	Command string    // a command that changes what blocks the object, or shows it; empty: none is known
+	At      time.Time // time of Next; zero: unknown
+	Again   bool      // at the time At, only the same attempt is repeated: the wait does not end without a person
+	Command string    // command that removes the blocker or shows it; empty: no such command is known
 }
 
-// ends returns when the wait ends without a person; zero: never, or that is not known.
-func (w Wait) ends() time.Time {
+// endTime returns the time at which the wait ends without a person; zero: never, or unknown.
+func (w Wait) endTime() time.Time {
 	if w.Again {
 		return time.Time{}
 	}
@@ -47,7 +48,7 @@ func (w Wait) ends() time.Time {
 // Blocked reports whether the object stands still.
 func (w Wait) Blocked() bool { return len(w.Blockers) > 0 }
 
-// Reason returns what blocks the object as one word; empty if nothing does.
+// Reason returns the first blocker as one word; empty: the object is not blocked.
 func (w Wait) Reason() string {
 	if !w.Blocked() {
 		return ""
@@ -55,62 +56,62 @@ func (w Wait) Reason() string {
 	return Reason(w.Blockers[0])
 }
 
-// Sentence says everything about the wait of one object; empty for the zero Wait.
+// Sentence describes the wait of one object; empty for the zero Wait.
 func (w Wait) Sentence(now time.Time) string {
 	if w.Cause == "" {
 		return ""
 	}
-	return w.Cause + w.since(now) + w.rest(1, "at %s", now)
+	return w.Cause + w.sinceText(now) + w.nextText(1, "at %s", now)
 }
 
-func (w Wait) since(now time.Time) string {
+func (w Wait) sinceText(now time.Time) string {
 	return phrase.If(!w.Since.IsZero(), " (since %s)", phrase.Clock(w.Since, now))
 }
 
-// rest says what happens next, and which command changes it. It gives the time itself and not the distance from now, so
-// that a status that repeats the sentence does not change at each evaluation.
-func (w Wait) rest(n int, when string, now time.Time) string {
+// nextText describes the next event and the command. nextText contains a time and not the distance from now, so that a
+// status with the text does not change at each evaluation.
+func (w Wait) nextText(n int, when string, now time.Time) string {
 	at := phrase.If(!w.At.IsZero(), " "+when, phrase.Clock(w.At, now))
-	return phrase.If(w.Next.One != "", "; %s%s", w.Next.of(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
+	return phrase.If(w.Next.One != "", "; %s%s", w.Next.forCount(n), at) + phrase.If(w.Command != "", "; `%s`", w.Command)
 }
 
-// Summary is what a set or a deployment says about itself and its machines. The zero Summary: nothing blocks them.
+// Summary describes the waits of a set or a deployment and its machines. The zero Summary: nothing blocks them.
 type Summary struct {
-	Blockers []string // of the groups, in their order, each once, at most MaxBlockers
+	Blockers []string // different blockers of the groups, in order, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
 	Message  string
-	Since    time.Time // of the oldest wait
-	At       time.Time // when the first thing happens without a person; zero: never
+	Since    time.Time // beginning of the oldest wait
+	At       time.Time // time of the first event without a person; zero: never
 }
 
-// Blocked reports whether anything stands still.
+// Blocked reports whether the object or one of its machines stands still.
 func (s Summary) Blocked() bool { return s.Reason != "" }
 
-// MaxBlockers is how many blockers a status and a search attribute name. Source: BlockedBy of Temporal holds 2 KiB, and
-// the name of a budget with its namespace, or the key of a hook, has up to 317 bytes.
+// MaxBlockers is how many blockers a status and a search attribute name. Source: Temporal's BlockedBy holds 2 KiB, and
+// a blocker (a budget's name with its namespace, or a hook's key) has up to 317 bytes.
 const MaxBlockers = 5
 
-// maxGroups is how many causes a summary names. Source: what fits on a screen of 80 columns and in a condition.
+// maxGroups is how many causes a summary names. Source: three causes fit on a screen of 80 columns and in a condition.
 const maxGroups = 3
 
-// summarize sums up what blocks an object: its own waits first, in their order, then those of its machines. Machines
-// that wait for the same goal with the same cause are one group. Groups for which nothing happens without a person come
-// first, then those of the most machines, then the oldest. Waits without a blocker are left out. of is the number of
-// machines that the sentences name as all.
+// summarize returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
+// Machines with the same goal and the same cause are one group. Groups that never end without a person come first, then
+// the groups of the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number
+// of machines that the sentences name.
 func summarize(own, machines []Wait, of int, now time.Time) Summary {
-	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) group { return group{Wait: w} })
-	groups = append(groups, grouped(list.Where(machines, Wait.Blocked))...)
+	groups := list.Map(list.Where(own, Wait.Blocked), func(w Wait) waitGroup { return waitGroup{Wait: w} })
+	groups = append(groups, groupWaits(list.Where(machines, Wait.Blocked))...)
 	var s Summary
 	var texts []string
 	for i, g := range groups {
-		s.Since, s.At = earlier(s.Since, g.Since), earlier(s.At, g.ends())
+		s.Since, s.At = earlierTime(s.Since, g.Since), earlierTime(s.At, g.endTime())
 		for _, name := range g.Blockers {
 			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < MaxBlockers {
 				s.Blockers = append(s.Blockers, name)
 			}
 		}
 		if i < maxGroups {
-			texts = append(texts, g.text(of, now))
+			texts = append(texts, g.sentence(of, now))
 		}
 	}
 	if len(groups) == 0 {
@@ -130,23 +131,23 @@ func summarize(own, machines []Wait, of int, now time.Time) Summary {
 	return s
 }
 
-// ofMachines returns what machines wait for, in the order of their names. Own are the waits of the object above them.
-// If it says that replacements are held, machines that await their replacement are left out.
-func ofMachines(own []Wait, machines []Machine) []Wait {
+// machineWaits returns the Waits of machines, sorted by machine name. own has the Waits of the machines' set or
+// deployment. If own says that replacements are held, machines that await their replacement are left out.
+func machineWaits(own []Wait, machines []Machine) []Wait {
 	if slices.ContainsFunc(
 		own,
 		func(w Wait) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) },
 	) {
-		// the object says why
+		// The set or deployment already gives the reason.
 		machines = list.Where(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
 	}
-	// they come in any order
+	// The machines come in any order.
 	machines = list.SortedLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
 	return list.Map(machines, Machine.WaitsFor)
 }
 
-// NeedsPerson reports whether nothing happens until a person changes something: each of the blockers is one that never
-// ends by itself, and because of which nothing is tried again.
+// NeedsPerson reports whether nothing happens until a person changes something: no blocker ends by itself, and no
+// blocker is retried.
 func NeedsPerson(blockers []string) bool {
 	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
 		switch name {
@@ -177,65 +178,65 @@ func Reason(blocker string) string {
 		}
 		return -1
 	}, word)
-	if valid == "" || strings.ContainsAny(word, "./") { // an annotation, such as a hook
+	if valid == "" || strings.ContainsAny(word, "./") { // the blocker is the key of an annotation, such as a hook
 		return "Waiting"
 	}
 	return valid
 }
 
-// group is a set of machines with the same wait. Since is the earliest of their times, At the earliest end, and Command
-// the one of the first machine by name.
-type group struct {
+// waitGroup is a group of machines with the same wait. Since is the earliest beginning, At the earliest end, and
+// Command the command of the first machine by name.
+type waitGroup struct {
 	Wait
 
-	n      int  // zero: it is the object's own wait
-	spread bool // their times differ
+	machines    int  // number of machines; zero: the object's own wait
+	timesDiffer bool // the machines' values of At differ
 }
 
-func (g group) text(of int, now time.Time) string {
-	if g.n == 0 {
+func (g waitGroup) sentence(of int, now time.Time) string {
+	if g.machines == 0 {
 		return g.Sentence(now)
 	}
 	when := "at %s"
-	if g.spread {
+	if g.timesDiffer {
 		when = "from %s on"
 	}
 	return fmt.Sprintf(
 		"%d of %s %s%s: %s%s",
-		g.n,
+		g.machines,
 		phrase.Count(of, "machine"),
-		g.Goal.of(g.n),
-		g.since(now),
+		g.Goal.forCount(g.machines),
+		g.sinceText(now),
 		g.Cause,
-		g.rest(g.n, when, now),
+		g.nextText(g.machines, when, now),
 	)
 }
 
-// grouped returns the groups of machines, the most important first.
-func grouped(machines []Wait) []group {
+// groupWaits returns the groups of machines, the most important group first.
+func groupWaits(machines []Wait) []waitGroup {
 	type key struct {
 		goal, next      Words
 		cause, blockers string
 	}
-	var groups []group
+	var groups []waitGroup
 	at := map[key]int{}
 	for _, w := range machines {
 		k := key{w.Goal, w.Next, w.Cause, strings.Join(w.Blockers, "\x00")}
 		i, known := at[k]
 		if !known {
 			at[k] = len(groups)
-			groups = append(groups, group{Wait: w, n: 1})
+			groups = append(groups, waitGroup{Wait: w, machines: 1})
 			continue
 		}
 		g := &groups[i]
-		g.n++
-		g.spread = g.spread || !g.At.Equal(w.At)
-		g.Since, g.At = earlier(g.Since, w.Since), earlier(g.At, w.At)
+		g.machines++
+		g.timesDiffer = g.timesDiffer || !g.At.Equal(w.At)
+		g.Since, g.At = earlierTime(g.Since, w.Since), earlierTime(g.At, w.At)
 	}
-	return list.SortedLarge(groups, func(a, b *group) int {
+	return list.SortedLarge(groups, func(a, b *waitGroup) int {
 		if c := cmp.Or(
-			list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()),
-			cmp.Compare(b.n, a.n),
+			list.FalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
+			cmp.Compare(b.machines, a.machines),
 			a.Since.Compare(b.Since),
 		); c != 0 {
 			return c
@@ -252,8 +253,8 @@ func grouped(machines []Wait) []group {
 	})
 }
 
-// earlier returns the earlier of two times; a zero time is not known, and the other one counts.
-func earlier(a, b time.Time) time.Time {
+// earlierTime returns the earlier of two times. A zero time is unknown, and then the other time is returned.
+func earlierTime(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

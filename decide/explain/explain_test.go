@@ -12,7 +12,7 @@ import (
 	"millwright/decide/explain"
 )
 
-func at(clock string) time.Time {
+func timeAt(clock string) time.Time {
 	t, err := time.Parse(time.DateTime, "2026-11-25 "+clock)
 	if err != nil {
 		panic(err)
@@ -20,13 +20,13 @@ func at(clock string) time.Time {
 	return t
 }
 
-var now = at("10:00:00")
+var now = timeAt("10:00:00")
 
-// waiting is a machine at a step since nine o'clock.
-func waiting(step, cause string, change ...func(*explain.Machine)) explain.Machine {
+// waitingMachine returns a machine whose step began at 09:00.
+func waitingMachine(step, cause string, change ...func(*explain.Machine)) explain.Machine {
 	m := explain.Machine{
 		Namespace: "shop", Name: "m-1", Node: "n-1", Class: "small", Secret: "shop/creds", Owned: true,
-		Step: step, Cause: cause, Since: at("09:00:00"),
+		Step: step, Cause: cause, Since: timeAt("09:00:00"),
 	}
 	for _, f := range change {
 		f(&m)
@@ -34,29 +34,30 @@ func waiting(step, cause string, change ...func(*explain.Machine)) explain.Machi
 	return m
 }
 
-func blocked(by ...string) func(*explain.Machine) {
+func withBlockers(by ...string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.BlockedBy = by }
 }
 
-func lenders(secrets ...string) func(*explain.Machine) {
+func withLenders(secrets ...string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.Lenders = secrets }
 }
 
-func until(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Deadline = at(clock) }
+func withDeadline(clock string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Deadline = timeAt(clock) }
 }
 
-func stoppedAt(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Stopped = at(clock) }
+func withStopped(clock string) func(*explain.Machine) {
+	return func(m *explain.Machine) { m.Stopped = timeAt(clock) }
 }
 
-func looked(m *explain.Machine) { m.Now = now }
+func setNow(m *explain.Machine) { m.Now = now }
 
-func leaving(m *explain.Machine) { m.Deleting = true }
+func makeDeleting(m *explain.Machine) { m.Deleting = true }
 
-func evicting(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
+func makeEvicting(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
 
-// The sentence of each situation of a machine: what, since when, what follows and when, and the command.
+// Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
+// command.
 func TestSentencesOfMachines(t *testing.T) {
 	const budget = "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it needs 2 of 2"
 	for name, row := range map[string]struct {
@@ -66,139 +67,139 @@ func TestSentencesOfMachines(t *testing.T) {
 	}{
 		"it is calm": {explain.Machine{}, false, ""},
 		"it waits for its node": {
-			waiting(vocabulary.StepAwaitNode, "instance i-1 exists; waits for node n-1", until("09:20:00")), false,
+			waitingMachine(vocabulary.StepAwaitNode, "instance i-1 exists; waits for node n-1", withDeadline("09:20:00")), false,
 			"instance i-1 exists; waits for node n-1 (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"nobody replaces it": {
-			waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
+			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
 			"no node (since 09:00:00 UTC); it counts as failed at 09:20:00 UTC",
 		},
 		"the API server refuses a write of its node": {
-			waiting(vocabulary.StepSyncNode, "node n-1 cannot be written: Invalid value: a b", blocked("NodeRefused")), true,
+			waitingMachine(vocabulary.StepSyncNode, "node n-1 cannot be written: Invalid value: a b", withBlockers("NodeRefused")), true,
 			"node n-1 cannot be written: Invalid value: a b (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl describe node n-1`",
 		},
 		"1: a budget": {
-			waiting(vocabulary.StepEvictPods, budget, evicting, blocked("PodDisruptionBudget shop/web"), until("11:00:00")), true,
+			waitingMachine(vocabulary.StepEvictPods, budget, makeEvicting, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:00")), true,
 			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"2: two budgets": {
-			waiting(vocabulary.StepEvictPods, "two budgets", evicting, blocked("PodDisruptionBudget shop/a and shop/b"), until("11:00:00")), true,
+			waitingMachine(vocabulary.StepEvictPods, "two budgets", makeEvicting, withBlockers("PodDisruptionBudget shop/a and shop/b"), withDeadline("11:00:00")), true,
 			"two budgets (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
-			waiting("delete", budget, blocked("PodDisruptionBudget shop/web"), until("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Delete, drain.Kill }), true,
+			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Delete, drain.Kill }), true,
 			budget + " (since 09:00:00 UTC); its pods are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"its pods are killed now": {
-			waiting("kill", "kills", until("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
+			waitingMachine("kill", "kills", withDeadline("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
 			"kills (since 09:00:00 UTC); it goes on without the pods that are left at 11:01:00 UTC",
 		},
 		"10: most nodes look dead": {
-			waiting(vocabulary.StepAwaitReplacement, "Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once", blocked("ReplacementHeld")), true,
+			waitingMachine(vocabulary.StepAwaitReplacement, "Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once", withBlockers("ReplacementHeld")), true,
 			"Machine m-1 has not been healthy for 10m; held: 5 of 5 nodes look dead at once (since 09:00:00 UTC); `kubectl get nodes`",
 		},
 		"3: in the stage after the drain": {
-			waiting(vocabulary.StepAwaitDetach, "volume pv3 is still attached to the node", leaving, blocked("Volume pv3"), until("10:01:30")), true,
+			waitingMachine(vocabulary.StepAwaitDetach, "volume pv3 is still attached to the node", makeDeleting, withBlockers("Volume pv3"), withDeadline("10:01:30")), true,
 			"volume pv3 is still attached to the node (since 09:00:00 UTC); it goes on without the volume at 10:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"3: its time is over": {
-			waiting(vocabulary.StepEvictPods, "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:59:30"), looked), true,
+			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", makeEvicting, withBlockers("Volume pv3"), withDeadline("09:59:30"), setNow), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume now; `kubectl describe pv pv3`",
 		},
 		"3: a volume that never detaches": {
-			waiting(vocabulary.StepEvictPods, "volume pv3 is attached", evicting, blocked("Volume pv3"), until("09:01:30")), true,
+			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", makeEvicting, withBlockers("Volume pv3"), withDeadline("09:01:30")), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume at 09:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"4: its node is not reachable": {
-			waiting(vocabulary.StepAwaitRecovery, "node n-1: Ready is Unknown (NodeStatusUnknown)", until("09:10:00")), true,
+			waitingMachine(vocabulary.StepAwaitRecovery, "node n-1: Ready is Unknown (NodeStatusUnknown)", withDeadline("09:10:00")), true,
 			"Ready is Unknown (NodeStatusUnknown) (since 09:00:00 UTC); it fails and is replaced at 09:10:00 UTC; `kubectl describe node n-1`",
 		},
 		"5: no quota": {
-			waiting(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", blocked("ResourceExhausted"), until("09:20:00")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", withBlockers("ResourceExhausted"), withDeadline("09:20:00")), true,
 			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
-			waiting(vocabulary.StepCreateInstance, "the credentials are not valid", blocked("Unauthenticated"), stoppedAt("09:00:05")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "the credentials are not valid", withBlockers("Unauthenticated"), withStopped("09:00:05")), true,
 			"the credentials are not valid (since 09:00:00 UTC); it is tried again at 10:00:05 UTC; `kubectl edit secret -n shop creds`",
 		},
 		"6: wrong credentials, and it is to leave": {
-			waiting(vocabulary.StepDeleteInstance, "the credentials are not valid", leaving, blocked("Unauthenticated")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "the credentials are not valid", makeDeleting, withBlockers("Unauthenticated")), true,
 			"the credentials are not valid (since 09:00:00 UTC); the call is repeated at least every 1h; `kubectl edit secret -n shop creds`",
 		},
 		"7a: no class": {
-			waiting(vocabulary.StepCreateInstance, "MachineClass small does not exist", blocked("ClassNotFound")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "MachineClass small does not exist", withBlockers("ClassNotFound")), true,
 			"MachineClass small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
 		},
 		"7b: no Secret": {
-			waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound"), stoppedAt("09:00:05")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", withBlockers("SecretNotFound"), withStopped("09:00:05")), true,
 			"Secret shop/creds does not exist (since 09:00:00 UTC); `kubectl create secret generic -n shop creds --from-file …`",
 		},
 		"7b: a Secret of another namespace": {
-			waiting(vocabulary.StepCreateInstance, "Secret lent/creds does not allow it", blocked("SecretNotAllowed"), lenders("lent/creds")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "Secret lent/creds does not allow it", withBlockers("SecretNotAllowed"), withLenders("lent/creds")), true,
 			"Secret lent/creds does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent creds machine.sapcloud.io/allowed-class-namespaces=shop`",
 		},
 		"7b: both Secrets": {
-			waiting(vocabulary.StepDeleteInstance, "it does not allow it", leaving, blocked("SecretNotAllowed"), lenders("lent/data", "lent/creds")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "it does not allow it", makeDeleting, withBlockers("SecretNotAllowed"), withLenders("lent/data", "lent/creds")), true,
 			"it does not allow it (since 09:00:00 UTC); `kubectl annotate secret -n lent data creds machine.sapcloud.io/allowed-class-namespaces=shop`",
 		},
 		"7b: of two namespaces": {
-			waiting(vocabulary.StepCreateInstance, "it does not allow it", blocked("SecretNotAllowed"), lenders("lent/data", "other/creds")), true,
+			waitingMachine(vocabulary.StepCreateInstance, "it does not allow it", withBlockers("SecretNotAllowed"), withLenders("lent/data", "other/creds")), true,
 			"it does not allow it (since 09:00:00 UTC); `kubectl describe machineclass -n shop small`",
 		},
 		"9: it is held": {
-			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold")), true,
+			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", makeDeleting, withBlockers("Hold")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"9: a drain is held, and has a deadline": {
-			waiting(vocabulary.StepHeld, "held by ann (lunch)", leaving, blocked("Hold"), until("11:00:00")), true,
+			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", makeDeleting, withBlockers("Hold"), withDeadline("11:00:00")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"a hook": {
-			waiting(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", leaving, blocked("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
+			waitingMachine(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", makeDeleting, withBlockers("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
 			"waits until these hooks are removed: x/y (since 09:00:00 UTC); `kubectl annotate machine -n shop m-1 x/y-`",
 		},
 		"11: no worker serves its provider": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
 		},
 		"11: no worker serves its provider, and it is to leave": {
-			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:02:00") }), true,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:02:00") }), true,
 			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", until("09:20:00"), func(m *explain.Machine) { m.Now = at("09:01:59") }), false,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:01:59") }), false,
 			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"12: it does not delete": {
-			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, blocked("ProviderCall"), func(m *explain.Machine) { m.Now = at("09:05:00") }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = timeAt("09:05:00") }), true,
 			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: an instance that shuts down takes its time": {
-			waiting(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", leaving, func(m *explain.Machine) { m.Now = at("09:04:59") }), false,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, func(m *explain.Machine) { m.Now = timeAt("09:04:59") }), false,
 			"provider aws removes instance i-1 (since 09:00:00 UTC)",
 		},
 		"one has come meanwhile": {
-			waiting(vocabulary.StepCreateInstance, "provider aws makes the instance", blocked("NoWorker"), until("09:20:00")), false,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withBlockers("NoWorker"), withDeadline("09:20:00")), false,
 			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"no worker matters only to a call": {
-			waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker" }), false,
+			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker" }), false,
 			"no node (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
 		},
 		"the provider does not delete it": {
-			waiting(vocabulary.StepDeleteInstance, "the cloud is down", leaving, blocked("Unavailable")), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "the cloud is down", makeDeleting, withBlockers("Unavailable")), true,
 			"the cloud is down (since 09:00:00 UTC); the call is repeated; `millwright provider check -n shop small`",
 		},
 		"evictions without an end": {
-			waiting(vocabulary.StepEvictPods, "a budget", leaving, blocked("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
+			waitingMachine(vocabulary.StepEvictPods, "a budget", makeDeleting, withBlockers("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
 			"a budget (since 09:00:00 UTC); `kubectl edit pdb -n shop web`",
 		},
 		"the target cluster does not answer": {
-			waiting(vocabulary.StepDrain, "the target cluster does not answer", leaving, blocked("TargetUnavailable")), true,
+			waitingMachine(vocabulary.StepDrain, "the target cluster does not answer", makeDeleting, withBlockers("TargetUnavailable")), true,
 			"the target cluster does not answer (since 09:00:00 UTC); `millwright drain skip shop/m-1 --reason …`",
 		},
 	} {
@@ -210,24 +211,28 @@ func TestSentencesOfMachines(t *testing.T) {
 	}
 }
 
-// Machines with the same cause are one sentence. Since is that of the oldest, the time that of the first; a cause that
-// only a person ends comes first.
+// Machines with the same cause share one sentence, with the earliest beginning and the earliest next event. A cause
+// that only a person ends comes first.
 func TestASetSumsUpItsMachines(t *testing.T) {
 	budget := func(name, since, until string) explain.Machine {
-		m := waiting(
+		m := waitingMachine(
 			vocabulary.StepEvictPods,
 			"PodDisruptionBudget shop/web needs 20 of 20",
-			evicting,
-			blocked("PodDisruptionBudget shop/web"),
+			makeEvicting,
+			withBlockers("PodDisruptionBudget shop/web"),
 		)
-		m.Name, m.Since, m.Deadline = name, at(since), at(until)
+		m.Name, m.Since, m.Deadline = name, timeAt(since), timeAt(until)
 		return m
 	}
-	secret := waiting(vocabulary.StepCreateInstance, "Secret shop/creds does not exist", blocked("SecretNotFound"))
+	secret := waitingMachine(
+		vocabulary.StepCreateInstance,
+		"Secret shop/creds does not exist",
+		withBlockers("SecretNotFound"),
+	)
 	calm := explain.Machine{}
 	set := explain.Set{Namespace: "shop", Name: "s", Of: 20, Machines: []explain.Machine{
 		calm, budget("a", "09:30:00", "11:30:00"), budget("b", "09:10:00", "11:10:00"), secret,
-		waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00")),
+		waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00")),
 	}}
 	assert.Equal(t, explain.Summary{
 		Blockers: []string{
@@ -235,14 +240,14 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 			"PodDisruptionBudget shop/web",
 		},
 		Reason: "SecretNotFound",
-		Since:  at("09:00:00"),
-		At:     at("11:10:00"),
+		Since:  timeAt("09:00:00"),
+		At:     timeAt("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
 			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; their pods are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
 	}, set.Blocked(now))
 
 	silent := func(name string) explain.Machine {
-		m := waiting(vocabulary.StepAwaitRecovery, "Ready is Unknown")
+		m := waitingMachine(vocabulary.StepAwaitRecovery, "Ready is Unknown")
 		m.Name, m.Node = name, "n-"+name
 		return m
 	}
@@ -256,15 +261,15 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		"machines come in any order: a sentence that depended on it would be written at each look",
 	)
 
-	set.Machines = []explain.Machine{calm, waiting(vocabulary.StepAwaitNode, "no node", until("09:20:00"))}
+	set.Machines = []explain.Machine{calm, waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"))}
 	assert.Equal(t, explain.Summary{}, set.Blocked(now), "what takes its time blocks nothing")
 
 	refused := func(name, since string) explain.Machine {
-		m := waiting(
+		m := waitingMachine(
 			vocabulary.StepCreateInstance,
 			"the credentials are not valid",
-			blocked("Unauthenticated"),
-			stoppedAt(since),
+			withBlockers("Unauthenticated"),
+			withStopped(since),
 		)
 		m.Name = name
 		return m
@@ -282,11 +287,11 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		s.Message,
 		"another try changes nothing: a person must",
 	)
-	assert.Equal(t, at("11:30:00"), s.At, "a try is no end")
+	assert.Equal(t, timeAt("11:30:00"), s.At, "a try is no end")
 
 	set.Machines = nil
 	for _, cause := range []string{"a", "b", "c", "d", "e"} {
-		set.Machines = append(set.Machines, waiting(vocabulary.StepCreateInstance, cause, blocked("Internal")))
+		set.Machines = append(set.Machines, waitingMachine(vocabulary.StepCreateInstance, cause, withBlockers("Internal")))
 	}
 	s = set.Blocked(now)
 	assert.True(t, strings.HasSuffix(s.Message, ". And 2 other causes"), s.Message)
@@ -295,7 +300,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 
 func TestWhatASetItselfWaitsFor(t *testing.T) {
 	condition := func(kind, status, reason, message string) explain.Condition {
-		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: at("09:00:00")}
+		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: timeAt("09:00:00")}
 	}
 	uncreated := func(reason, message string) explain.Condition {
 		return condition(vocabulary.ConditionMachinesCreated, "False", reason, message)
@@ -353,7 +358,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 	progressing := func(reason, message string) []explain.Condition {
 		return []explain.Condition{
 			{Type: "Available", Status: "True"},
-			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: at("09:00:00")},
+			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: timeAt("09:00:00")},
 		}
 	}
 	for name, row := range map[string]struct {
@@ -365,7 +370,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
 		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: at("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: timeAt("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
 		"an extension": {
 			explain.Deployment{ClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",
@@ -374,18 +379,18 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"no progress":           {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"10: the breaker holds": {explain.Deployment{Hold: "3 of 5 nodes look dead", HoldSince: timeAt("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
-				Hold: "3 of 5 nodes look dead", HoldSince: at("09:30:00"), Of: 5,
-				Machines: []explain.Machine{waiting(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", blocked("ReplacementHeld"))},
+				Hold: "3 of 5 nodes look dead", HoldSince: timeAt("09:30:00"), Of: 5,
+				Machines: []explain.Machine{waitingMachine(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", withBlockers("ReplacementHeld"))},
 			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
 		},
 		"a rollout that progresses": {explain.Deployment{Conditions: progressing("MachineSetUpdated", "2 of 4")}, "", ""},
 		"7a: the class of its set": {
 			explain.Deployment{Sets: []explain.Set{{
 				Namespace: "shop", Name: "s", Class: "small",
-				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: at("09:00:00")}},
+				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: timeAt("09:00:00")}},
 			}}},
 			"TemplateNotFound",
 			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",
@@ -400,7 +405,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 	}
 }
 
-// A reason of a condition is one word, also for a blocker that is the key of an annotation.
+// The reason of a condition is one word, even if the blocker is the key of an annotation.
 func TestReasonsAreWords(t *testing.T) {
 	for blocker, want := range map[string]string{
 		"PodDisruptionBudget shop/web": "PodDisruptionBudget", "Hold": "Hold", "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup": "Waiting", "": "Waiting",

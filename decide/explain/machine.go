@@ -13,55 +13,54 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Machine is what the status of a Machine says about its present step, and what the commands that change it need to
-// know.
+// Machine holds the facts from a Machine's status about its current step, and the names that the commands need.
 type Machine struct {
 	Namespace, Name, Node string
-	Class                 string // name of its class
-	// namespace and name of the Secret with the credentials of its class, separated by a slash; empty: not known
+	Class                 string // name of the machine's class
+	// Secret is the namespace and name of the class's credentials Secret, separated by a slash; empty: unknown.
 	Secret  string
-	Lenders []string // namespaces and names of the Secrets of other namespaces that its class names
+	Lenders []string // namespace/name of the Secrets in other namespaces that the machine's class names
 
-	Owned     bool // a set replaces it when it fails
+	Owned     bool // a set replaces the machine when it fails
 	Deleting  bool
-	Step      string // of the vocabulary; empty: it is calm
+	Step      string // word of the vocabulary; empty: the machine is calm
 	Cause     string
 	BlockedBy []string
 	Since     time.Time
-	Deadline  time.Time // of the step; zero: none
-	Stopped   time.Time // since when its creation waits for a person; zero: it does not
+	Deadline  time.Time // deadline of the step; zero: none
+	Stopped   time.Time // when the machine's creation began to wait for a person; zero: it does not wait
 
-	Means    drain.Means // the present means of the drain; empty: no drain is under way
-	Then     drain.Means // the means that follows at the end of the step; empty: the drain ends then
-	Hook     string      // key of the first annotation that is a hook of the present stage; empty: none
-	Now      time.Time   // of the decision
-	Unserved string      // why no worker serves the provider of its class; empty: one does, or that is not known
+	Means    drain.Means // the drain's current means; empty: no drain
+	Then     drain.Means // the means after the end of the step; empty: the drain then ends
+	Hook     string      // key of the first hook annotation of the current stage; empty: none
+	Now      time.Time   // time of the decision
+	Unserved string      // why no worker serves the class's provider; empty: a worker does, or unknown
 }
 
-// WaitsFor returns what a machine waits for; the zero Wait for a machine that is calm.
+// WaitsFor returns the Wait of the machine. A calm machine has the zero Wait.
 func (m Machine) WaitsFor() Wait {
 	if m.Step == "" {
 		return Wait{}
 	}
-	// these two come from an earlier report of this function
+	// BlockedNoWorker and BlockedCall come from an earlier result of WaitsFor.
 	m.BlockedBy = list.Where(
 		m.BlockedBy,
 		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
 	)
 	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
-	w.Next, w.At = m.next()
-	w.Again = m.refused()
-	if m.Unserved != "" && m.calls() {
+	w.Next, w.At = m.nextWords()
+	w.Again = m.isRefused()
+	if m.Unserved != "" && m.callsProvider() {
 		w.Blockers = []string{vocabulary.BlockedNoWorker}
 		w.Cause = m.Unserved
 		w.Command = "millwright provider list -n " + m.Namespace
 		return w
 	}
 	switch {
-	case !m.slow():
-	case m.Step == vocabulary.StepDeleteInstance: // it answers, perhaps, that the instance is still shutting down
+	case !m.isSlow():
+	case m.Step == vocabulary.StepDeleteInstance: // the provider may answer that the instance is still shutting down
 		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not deleted the instance yet"
-		w.Next, w.At = repeated(), time.Time{}
+		w.Next, w.At = repeatWords(), time.Time{}
 	default:
 		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not answered the call "+m.Step
 	}
@@ -72,7 +71,7 @@ func (m Machine) WaitsFor() Wait {
 	return w
 }
 
-// cause returns the cause without the name of the machine or of its node, so that machines with the same cause are one
+// cause returns the cause without the names of the machine and its node, so that machines with the same cause form one
 // group.
 func (m Machine) cause() string {
 	cause := strings.TrimPrefix(m.Cause, "node "+m.Node+": ")
@@ -82,25 +81,25 @@ func (m Machine) cause() string {
 	return cause
 }
 
-// After which time a step that calls the provider counts as standing still. Each machine whose step lasts longer costs
-// a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs, after
-// one to two minutes; an instance that shuts down in an orderly way takes longer.
+// Durations after which a step that calls the provider counts as standing still. Each machine whose step lasts longer
+// costs a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs,
+// after one to two minutes; an instance takes longer to shut down in order.
 const (
 	slowCall     = 2 * time.Minute
 	slowDeletion = 5 * time.Minute
 )
 
-// slow reports whether a step that calls the provider has lasted too long although nothing is known to block it.
-func (m Machine) slow() bool {
+// isSlow reports whether a step that calls the provider has lasted too long without a known blocker.
+func (m Machine) isSlow() bool {
 	limit := slowCall
 	if m.Step == vocabulary.StepDeleteInstance {
 		limit = slowDeletion
 	}
-	return m.calls() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
+	return m.callsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
 }
 
-// calls reports whether the machine's step is a call of its provider.
-func (m Machine) calls() bool {
+// callsProvider reports whether the machine's step is a call of its provider.
+func (m Machine) callsProvider() bool {
 	switch m.Step {
 	case vocabulary.StepCreateInstance,
 		vocabulary.StepInitialiseInstance,
@@ -112,7 +111,7 @@ func (m Machine) calls() bool {
 	}
 }
 
-// goal returns what the machine cannot do yet.
+// goal returns the words for what the machine cannot do yet.
 func (m Machine) goal() Words {
 	switch {
 	case m.Deleting:
@@ -138,76 +137,78 @@ func (m Machine) goal() Words {
 	}
 }
 
-// next says what happens at the end of the step. The deletion of an instance has no end: its call is repeated.
-func (m Machine) next() (Words, time.Time) {
+// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no end: its call
+// is repeated.
+func (m Machine) nextWords() (Words, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:
 		return Words{
 			"nothing more happens until somebody resumes it",
 			"nothing more happens until somebody resumes them",
 		}, time.Time{}
-	case m.volumes() && !m.Now.Before(m.Deadline): // the report of what follows is on its way
+	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the next report is on its way
 		return Words{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
-	case m.volumes():
+	case m.waitsOnlyForVolumes():
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
-		return m.then()
-	case m.calls() && (m.Deleting || m.refused()):
-		return m.again()
+		return m.drainEndWords()
+	case m.callsProvider() && (m.Deleting || m.isRefused()):
+		return m.callRetryWords()
 	case m.Deadline.IsZero():
-		return m.writtenAgain(), time.Time{}
+		return m.writeRetryWords(), time.Time{}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
 		return Words{}, time.Time{}
 	}
 	end := Words{"it fails and is replaced", "they fail and are replaced"}
-	if !m.Owned { // it is not made, does not join or does not recover in time
+	if !m.Owned { // the machine is not created, does not join or does not recover in time
 		end = Words{"it counts as failed", "they count as failed"}
 	}
-	if m.calls() && m.repeats() && m.Unserved == "" {
-		end = Words{triedAgain().One + "; " + end.One, triedAgain().Many + "; " + end.Many}
+	if m.callsProvider() && m.repeatsCall() && m.Unserved == "" {
+		end = Words{retryWords().One + "; " + end.One, retryWords().Many + "; " + end.Many}
 	}
 	return end, m.Deadline
 }
 
-// triedAgain says what happens to a creation that the provider refuses, and to a write that an API server refuses.
-func triedAgain() Words { return Words{"it is tried again", "they are tried again"} }
+// retryWords returns the words for a retried creation or write.
+func retryWords() Words { return Words{"it is tried again", "they are tried again"} }
 
-// again says when a refused call, or the call that deletes an instance, is tried again.
-func (m Machine) again() (Words, time.Time) {
+// callRetryWords returns the words and the time for the retry of a refused call, or of the call that deletes an
+// instance.
+func (m Machine) callRetryWords() (Words, time.Time) {
 	switch {
-	case m.refused():
-		return triedAgain(), m.Stopped.Add(RecheckStuck)
-	case !m.Deadline.IsZero() || !m.repeats():
+	case m.isRefused():
+		return retryWords(), m.Stopped.Add(RecheckStuck)
+	case !m.Deadline.IsZero() || !m.repeatsCall():
 		return Words{}, time.Time{}
-	case m.endures():
+	case m.isLastingRefusal():
 		every := " at least every " + phrase.Length(RecheckStuck)
-		return Words{repeated().One + every, repeated().Many + every}, time.Time{}
+		return Words{repeatWords().One + every, repeatWords().Many + every}, time.Time{}
 	default:
-		return repeated(), time.Time{}
+		return repeatWords(), time.Time{}
 	}
 }
 
-// repeated says what happens to a call that fails.
-func repeated() Words { return Words{"the call is repeated", "the calls are repeated"} }
+// repeatWords returns the words for a repeated call.
+func repeatWords() Words { return Words{"the call is repeated", "the calls are repeated"} }
 
-// then says what a drain does at the end of its present means.
-func (m Machine) then() (Words, time.Time) {
+// drainEndWords returns what a drain does at the end of its current means, and the time.
+func (m Machine) drainEndWords() (Words, time.Time) {
 	switch {
 	case m.Then == drain.Kill:
 		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
 	case m.Then != "":
 		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
-	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without an end
+	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without a deadline
 		return Words{}, time.Time{}
 	default:
 		return Words{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
 	}
 }
 
-// volumes reports whether only volumes block the machine.
-func (m Machine) volumes() bool {
+// waitsOnlyForVolumes reports whether all blockers are volumes.
+func (m Machine) waitsOnlyForVolumes() bool {
 	for _, name := range m.BlockedBy {
 		if kind, _, _ := strings.Cut(name, " "); kind != drain.BlockedByVolume {
 			return false
@@ -216,23 +217,23 @@ func (m Machine) volumes() bool {
 	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
 }
 
-// writtenAgain says when a write that an API server refused is tried again; empty: none was refused.
-func (m Machine) writtenAgain() Words {
+// writeRetryWords returns the words for the retry of a write that an API server refused; empty: no write was refused.
+func (m Machine) writeRetryWords() Words {
 	if !slices.Contains(m.BlockedBy, vocabulary.BlockedRefused) &&
 		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {
 		return Words{}
 	}
 	every := " at least every " + phrase.Length(RefusedMost)
-	return Words{triedAgain().One + every, triedAgain().Many + every}
+	return Words{retryWords().One + every, retryWords().Many + every}
 }
 
-// refused reports whether the provider has refused a creation until a person changes something.
-func (m Machine) refused() bool {
-	return m.calls() && !m.Deleting && !m.Stopped.IsZero() && m.repeats()
+// isRefused reports whether the provider has refused the creation, and only a person can change that.
+func (m Machine) isRefused() bool {
+	return m.callsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
 }
 
-// endures reports whether what blocks the machine is a provider's refusal that stays until a person changes something.
-func (m Machine) endures() bool {
+// isLastingRefusal reports whether the blocker is a provider's refusal that lasts until a person changes something.
+func (m Machine) isLastingRefusal() bool {
 	return slices.Contains([]string{
 		"Unauthenticated",
 		"PermissionDenied",
@@ -244,24 +245,24 @@ func (m Machine) endures() bool {
 	}, m.BlockedBy[0])
 }
 
-// repeats reports whether a call is repeated without a person.
-func (m Machine) repeats() bool {
+// repeatsCall reports whether the call is repeated without a person.
+func (m Machine) repeatsCall() bool {
 	return len(m.BlockedBy) > 0 && !m.needsPerson(m.BlockedBy[0])
 }
 
-// needsPerson reports whether a problem of a call stays until a person changes something.
+// needsPerson reports whether a call's problem lasts until a person changes something.
 func (m Machine) needsPerson(reason string) bool {
 	return reason == vocabulary.BlockedRefused || NeedsPerson([]string{reason})
 }
 
-// command returns the command that changes what blocks the machine, or shows it; empty if none is known.
+// command returns the command that removes the machine's blocker or shows it; empty: no such command is known.
 func (m Machine) command(w Wait) string {
 	if !w.Blocked() {
 		return ""
 	}
 	kind, name, _ := strings.Cut(w.Blockers[0], " ")
 	name, _, _ = strings.Cut(name, " and ")
-	if command := cmp.Or(m.ofDrain(kind, name), m.ofClass(kind)); command != "" {
+	if command := cmp.Or(m.drainBlockerCommand(kind, name), m.classProblemCommand(kind)); command != "" {
 		return command
 	}
 	switch {
@@ -269,30 +270,30 @@ func (m Machine) command(w Wait) string {
 		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
 	case m.Hook != "":
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
-	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // it shows the open call, or when the next one is
+	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall: // shows the open call or the next call's time
 		return fmt.Sprintf("millwright explain machine/%s -n %s", m.Name, m.Namespace)
-	case kind == vocabulary.ConditionReplacementHeld: // the machines are hardly the cause
+	case kind == vocabulary.ConditionReplacementHeld: // the nodes are a more likely cause than the machines
 		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
-	case m.calls():
+	case m.callsProvider():
 		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.Class)
 	default:
 		return ""
 	}
 }
 
-// ofDrain returns the command against a blocker of this kind and name, if it is one of a node or of a drain.
-func (m Machine) ofDrain(kind, name string) string {
+// drainBlockerCommand returns the command against a blocker of a node or a drain; empty: another kind of blocker.
+func (m Machine) drainBlockerCommand(kind, name string) string {
 	switch kind {
 	case vocabulary.BlockedHold:
-		return m.starter("resume")
+		return m.drainCommand("resume")
 	case vocabulary.BlockedTargetUnavailable:
-		return m.starter("skip") + giveReason
+		return m.drainCommand("skip") + reasonFlag
 	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnership:
 		return "kubectl describe node " + m.Node
 	case drain.BlockedByBudget:
-		return "kubectl edit pdb" + in(name)
+		return "kubectl edit pdb" + objectArguments(name)
 	case drain.BlockedByVolume:
 		return "kubectl describe pv " + name
 	case drain.BlockedByNamespace,
@@ -300,14 +301,14 @@ func (m Machine) ofDrain(kind, name string) string {
 		drain.BlockedByWork,
 		drain.BlockedByEnding,
 		drain.BlockedByError:
-		return m.starter("explain")
+		return m.drainCommand("explain")
 	default:
 		return ""
 	}
 }
 
-// ofClass returns the command against a problem with the class, its Secret or what they say.
-func (m Machine) ofClass(reason string) string {
+// classProblemCommand returns the command against a problem of the class, of its Secret, or of values in both.
+func (m Machine) classProblemCommand(reason string) string {
 	switch reason {
 	case vocabulary.ReasonClassNotFound:
 		return "kubectl get machineclasses -n " + m.Namespace
@@ -318,19 +319,20 @@ func (m Machine) ofClass(reason string) string {
 		case m.Secret == "":
 			return fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class)
 		case reason == vocabulary.ReasonSecretNotFound:
-			return "kubectl create secret generic" + in(m.Secret) + " --from-file …"
+			return "kubectl create secret generic" + objectArguments(m.Secret) + " --from-file …"
 		default:
-			return "kubectl edit secret" + in(m.Secret)
+			return "kubectl edit secret" + objectArguments(m.Secret)
 		}
 	case vocabulary.ReasonSecretNotAllowed:
-		return cmp.Or(m.allow(), fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class))
+		return cmp.Or(m.allowSecretsCommand(), fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class))
 	default:
 		return ""
 	}
 }
 
-// allow returns the command that lets the class use its Secrets of another namespace; empty if they are in several.
-func (m Machine) allow() string {
+// allowSecretsCommand returns the command that lets the class use its Secrets of another namespace; empty: the Secrets
+// are in several namespaces.
+func (m Machine) allowSecretsCommand() string {
 	from, names := "", ""
 	for _, key := range m.Lenders {
 		namespace, name, _ := strings.Cut(key, "/")
@@ -349,15 +351,15 @@ func (m Machine) allow() string {
 	)
 }
 
-// giveReason ends a command that needs a reason.
-const giveReason = " --reason …"
+// reasonFlag ends a command that requires a reason.
+const reasonFlag = " --reason …"
 
-func (m Machine) starter(command string) string {
+func (m Machine) drainCommand(command string) string {
 	return fmt.Sprintf("millwright drain %s %s/%s", command, m.Namespace, m.Name)
 }
 
-// in returns the arguments that name an object of a namespace.
-func in(key string) string {
+// objectArguments returns kubectl's arguments that name an object of a namespace.
+func objectArguments(key string) string {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {
 		return " " + key

@@ -13,67 +13,67 @@ import (
 // Condition is a condition of a set or a deployment.
 type Condition struct {
 	Type, Status, Reason, Message string
-	Since                         time.Time // when Status last changed; for Progressing, when Reason last changed
+	Since                         time.Time // last change of Status; for Progressing, last change of Reason
 }
 
-// Set is what the status of a set says, with its machines.
+// Set holds the facts from the status of a set and its machines.
 type Set struct {
 	Namespace, Name string
-	Class           string // name of the class in its template
-	ClusterAPI      bool   // it is a MachineSet of Cluster API, whose templates are no MachineClass
+	Class           string // name of the class in the set's template
+	ClusterAPI      bool   // the set is a Cluster API MachineSet, whose template has no MachineClass
 	Conditions      []Condition
 	Deleting        bool
-	Busy            bool   // machines are missing, too many, or being deleted: a pause keeps them so
-	Frozen          bool   // the set has the label freeze, or its deployment
-	PausedBy        string // name of the deployment whose annotation pauses the set; empty: its own annotation does
-	FrozenBy        string // name of the deployment that has the label freeze; empty: the set has it
+	Busy            bool   // machines are missing, surplus or being deleted: a pause prevents changes
+	Frozen          bool   // the set or its deployment has the label freeze
+	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation does
+	FrozenBy        string // deployment that has the label freeze; empty: the set has it
 	Machines        []Machine
-	Upstream        []UpstreamMachine // of a set of Cluster API, in place of Machines
-	Of              int               // number of machines that there are or that are wanted, whichever is larger
+	Upstream        []UpstreamMachine // machines of a Cluster API set, instead of Machines
+	Of              int               // existing or wanted number of machines, whichever is larger
 }
 
-// Blocked sums up what blocks the set and its machines.
+// Blocked returns the Summary of the set and its machines.
 func (s Set) Blocked(now time.Time) Summary {
-	own := s.waits()
-	return summarize(own, append(ofMachines(own, s.Machines), ofUpstream(s.Upstream)...), s.Of, now)
+	own := s.ownWaits()
+	return summarize(own, append(machineWaits(own, s.Machines), upstreamWaits(s.Upstream)...), s.Of, now)
 }
 
-// Moves reports whether a machine of Cluster API is on its way, or stands still.
-func (s Set) Moves() bool {
+// HasActiveMachine reports whether a Cluster API machine is in a stage, and so is not calm.
+func (s Set) HasActiveMachine() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// StandsStillAt returns when to evaluate the set again although nothing changes: at recheck, the time known for other reasons
-// (zero: none), or earlier, when a machine of Cluster API begins to count as standing still. Zero: never.
+// StandsStillAt returns the time of the next evaluation if no object changes; zero: never. StandsStillAt is recheck
+// (zero: none) or, if earlier, the time at which a Cluster API machine begins to count as standing still.
 func (s Set) StandsStillAt(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.Upstream {
-		first = earlier(first, m.StandsStillAt())
+		first = earlierTime(first, m.StandsStillAt())
 	}
 	return first
 }
 
-// waits returns what the set itself waits for; none if only its machines wait.
-func (s Set) waits() []Wait {
+// ownWaits returns the Waits of the set itself. If only its machines wait, ownWaits is empty.
+func (s Set) ownWaits() []Wait {
 	var waits []Wait
 	for _, c := range s.Conditions {
 		w := Wait{Blockers: []string{c.Reason}, Since: c.Since, Cause: strings.ReplaceAll(c.Message, "\n", " ")}
 		switch {
 		case c.Type == vocabulary.ConditionMachinesCreated && c.Status == vocabulary.StatusFalse:
-			w.Cause, w.Command = s.uncreated(c)
+			w.Cause, w.Command = s.noCreationWait(c)
 			switch {
 			case c.Reason == vocabulary.ReasonMachineCreationFailed:
-				w.Next = writtenAgain()
+				w.Next = writeRetryWords()
 			case c.Reason == vocabulary.ReasonPreflightCheckFailed && !s.Frozen:
 				w.Next = Words{One: "it creates its machines by itself once the control plane passes the check"}
 			}
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
-			w.Next = writtenAgain()
+			w.Next = writeRetryWords()
 		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.Busy:
 			goes := phrase.If(s.Deleting, "being deleted, and waits because it is ")
 			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
-			w.Command = s.remove("annotate", s.PausedBy, vocabulary.AnnotationPaused)
+			w.Command = s.removeCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
 		default:
 			continue
 		}
@@ -82,16 +82,16 @@ func (s Set) waits() []Wait {
 	return waits
 }
 
-// writtenAgain says what follows a refusal of the API server.
-func writtenAgain() Words {
+// writeRetryWords returns the words for the retry of a write that the API server refused.
+func writeRetryWords() Words {
 	return Words{One: "it is tried again every " + phrase.Length(RefusedAgain)}
 }
 
-// uncreated says why the set creates no machine, and which command changes that.
-func (s Set) uncreated(c Condition) (cause, command string) {
+// noCreationWait returns the reason why the set creates no machine, and the command that changes this.
+func (s Set) noCreationWait(c Condition) (cause, command string) {
 	switch {
 	case c.Reason == vocabulary.ReasonTemplateNotFound && s.ClusterAPI:
-		command = fmt.Sprintf("kubectl get %s -n %s %s -o yaml", s.resource(), s.Namespace, s.Name)
+		command = fmt.Sprintf("kubectl get %s -n %s %s -o yaml", s.resourceName(), s.Namespace, s.Name)
 	case c.Reason == vocabulary.ReasonTemplateNotFound:
 		return fmt.Sprintf(
 			"set %s creates no machine: MachineClass %s/%s does not exist",
@@ -100,31 +100,33 @@ func (s Set) uncreated(c Condition) (cause, command string) {
 			s.Class,
 		), "kubectl get machineclasses -n " + s.Namespace
 	case s.Frozen:
-		command = s.remove("label", s.FrozenBy, vocabulary.LabelFreeze)
+		command = s.removeCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
 	case c.Reason == vocabulary.ReasonPreflightCheckFailed:
 		command = fmt.Sprintf(
 			"kubectl annotate %s -n %s %s %s=All",
-			s.resource(),
+			s.resourceName(),
 			s.Namespace,
 			s.Name,
 			vocabulary.AnnotationSkipPreflightChecks,
 		)
 	default:
-		command = fmt.Sprintf("kubectl describe %s -n %s %s", s.resource(), s.Namespace, s.Name)
+		command = fmt.Sprintf("kubectl describe %s -n %s %s", s.resourceName(), s.Namespace, s.Name)
 	}
 	return fmt.Sprintf("set %s creates no machine: %s", s.Name, strings.ReplaceAll(c.Message, "\n", " ")), command
 }
 
-// remove is the command that removes a label or an annotation from the set, or from its deployment if that is named.
-func (s Set) remove(verb, deployment, key string) string {
+// removeCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
+// is named.
+func (s Set) removeCommand(verb, deployment, key string) string {
 	if deployment != "" {
 		return fmt.Sprintf("kubectl %s machinedeployment -n %s %s %s-", verb, s.Namespace, deployment, key)
 	}
-	return fmt.Sprintf("kubectl %s %s -n %s %s %s-", verb, s.resource(), s.Namespace, s.Name, key)
+	return fmt.Sprintf("kubectl %s %s -n %s %s %s-", verb, s.resourceName(), s.Namespace, s.Name, key)
 }
 
-// resource names the kind of the set for kubectl. Both API groups have machinesets.
-func (s Set) resource() string {
+// resourceName returns the set's resource for kubectl. Both API groups have machinesets, so Cluster API's name has the
+// group.
+func (s Set) resourceName() string {
 	if s.ClusterAPI {
 		return "machinesets.cluster.x-k8s.io"
 	}

@@ -14,35 +14,35 @@ func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
 		t.Run("phase "+phase, func(t *testing.T) {
-			v := health.Decide(facts(phase, noNode, tooLate, young))
+			v := health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, young))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 
-			v = health.Decide(facts(phase, noNode, young))
+			v = health.Decide(newFacts(phase, withoutNode, young))
 			assert.Nil(t, v.Change)
 			assert.Equal(t, noon.Add(time.Minute), v.Deadline)
 
-			v = health.Decide(facts(phase, noNode, young, func(f *health.Facts) { f.CreateBy = time.Time{} }))
+			v = health.Decide(newFacts(phase, withoutNode, young, func(f *health.Facts) { f.CreateBy = time.Time{} }))
 			assert.Nil(t, v.Change, "without an end it never ends")
 			assert.Zero(t, v.Deadline)
 		})
 	}
 }
 
-func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
+func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		edits  []edit
 		reason string
 	}{
-		{"with a node", []edit{sickFor(overdue)}, "HealthTimeout"},
-		{"without a node", []edit{sickFor(overdue), noNode}, "HealthTimeout"},
-		{"a day later", []edit{sickFor(24 * time.Hour), due}, "HealthTimeout"},
-		{"its node is being deleted", []edit{nodeGoing}, "NodeDeleted"},
-		{"its instance is gone", []edit{sickFor(time.Second), gone}, "InstanceGone"},
+		{"with a node", []edit{unhealthyFor(healthTimeout)}, "HealthTimeout"},
+		{"without a node", []edit{unhealthyFor(healthTimeout), withoutNode}, "HealthTimeout"},
+		{"a day later", []edit{unhealthyFor(24 * time.Hour), withDue}, "HealthTimeout"},
+		{"its node is being deleted", []edit{withDeletingNode}, "NodeDeleted"},
+		{"its instance is gone", []edit{unhealthyFor(time.Second), withInstanceGone}, "InstanceGone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(facts("Unknown", append(row.edits, inSet)...))
+			v := health.Decide(newFacts("Unknown", append(row.edits, needingGrant)...))
 			assert.Nil(t, v.Change)
 			require.NotNil(t, v.Due)
 			assert.True(t, v.Due.True)
@@ -50,53 +50,54 @@ func TestBelowADeploymentAMachineWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, row.reason != "InstanceGone", v.Look, "the provider is asked once only")
 			assert.Zero(t, v.Deadline, "time alone brings nothing any more")
 
-			v = health.Decide(facts("Unknown", append(row.edits, inSet, due, granted)...))
+			v = health.Decide(newFacts("Unknown", append(row.edits, needingGrant, withDue, withGrant)...))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("a grant counts in every phase, also for a node that is well", func(t *testing.T) {
 		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
-			v := health.Decide(facts(phase, inSet, granted))
+			v := health.Decide(newFacts(phase, needingGrant, withGrant))
 			require.NotNil(t, v.Change, phase)
 			assert.Equal(t, "Failed", v.Change.Phase)
 			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
 		}
 	})
 	t.Run("a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
-		v := health.Decide(facts("Pending", noNode, tooLate, inSet, breaker))
+		v := health.Decide(newFacts("Pending", withoutNode, afterCreationTimeout, needingGrant, withOpenBreaker))
 		require.NotNil(t, v.Change)
 		assert.Equal(t, "Failed", v.Change.Phase)
 	})
 }
 
 func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
-	v := health.Decide(facts("Unknown", sickFor(1000*time.Hour), endless))
-	assert.Equal(t, health.Verdict{Why: silence, Look: true}, v)
+	v := health.Decide(newFacts("Unknown", unhealthyFor(1000*time.Hour), withoutHealthTimeout))
+	assert.Equal(t, health.Verdict{Why: silentNodeReason, Look: true}, v)
 	t.Run("what is no matter of time ends the timeout all the same", func(t *testing.T) {
-		for reason, fact := range map[string]edit{"NodeDeleted": nodeGoing, "InstanceGone": gone} {
-			v := health.Decide(facts("Unknown", sickFor(time.Second), endless, fact))
+		for reason, fact := range map[string]edit{"NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
+			v := health.Decide(newFacts("Unknown", unhealthyFor(time.Second), withoutHealthTimeout, fact))
 			require.NotNil(t, v.Change, reason)
 			assert.Equal(t, reason, v.Change.Reason)
 		}
 	})
 	t.Run("the creation timeout is another one", func(t *testing.T) {
-		assert.NotNil(t, health.Decide(facts("Pending", noNode, tooLate, endless)).Change)
+		assert.NotNil(t, health.Decide(newFacts("Pending", withoutNode, afterCreationTimeout, withoutHealthTimeout)).Change)
 	})
 }
 
 func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 	zero := func(f *health.Facts) { f.Timeout = 0 }
-	v := health.Decide(facts("Running", sick, zero))
+	v := health.Decide(newFacts("Running", withUnhealthyNode, zero))
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Unknown", v.Change.Phase, "each change is told")
-	f := written(facts("Running", sick, zero), v, noon)
+	f := applyVerdict(newFacts("Running", withUnhealthyNode, zero), v, noon)
 	v = health.Decide(f)
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Failed", v.Change.Phase)
 }
 
-// Whatever else is written or seen, the end of the timeout stays where the health clock puts it.
+// Only the health clock determines the end of the health timeout. Other status writes and other observations do not
+// move the end.
 func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -108,31 +109,31 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		{"a lastUpdateTime before the illness", func(f *health.Facts) { f.Since = f.Now.Add(-time.Hour) }},
 		{"Ready went from False to Unknown just now", func(f *health.Facts) { f.BadSince = f.Now }},
 		{"another condition is bad for longer", func(f *health.Facts) { f.BadSince = f.Now.Add(-time.Hour) }},
-		{"the node went missing", noNode},
+		{"the node went missing", withoutNode},
 		{"the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
 		{"the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
-		{"it was due before", due},
-		{"the creation timeout has passed", tooLate},
+		{"it was due before", withDue},
+		{"the creation timeout has passed", afterCreationTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(facts("Unknown", sickFor(4*time.Minute), row.edit))
+			v := health.Decide(newFacts("Unknown", unhealthyFor(4*time.Minute), row.edit))
 			assert.Nil(t, v.Change)
 			assert.Nil(t, v.Clock)
 			assert.Equal(t, noon.Add(6*time.Minute), v.Deadline)
 
-			v = health.Decide(facts("Unknown", sickFor(overdue), row.edit))
+			v = health.Decide(newFacts("Unknown", unhealthyFor(healthTimeout), row.edit))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("without a health clock, the phase is the base", func(t *testing.T) {
-		v := health.Decide(facts("Unknown", sick))
+		v := health.Decide(newFacts("Unknown", withUnhealthyNode))
 		assert.Nil(t, v.Change)
 		assert.Equal(t, noon.Add(5*time.Minute), v.Deadline)
 	})
 }
 
-func TestTheHealthClockStartsWhenTheNodeTurnedBad(t *testing.T) {
+func TestTheHealthClockStartsWhenTheNodeBecameUnhealthy(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		badSince time.Time
@@ -144,19 +145,19 @@ func TestTheHealthClockStartsWhenTheNodeTurnedBad(t *testing.T) {
 		{"with the phase, when they were bad before: somebody has asked about more of them since", noon.Add(-time.Hour), noon.Add(-5 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(facts("Running", sick, func(f *health.Facts) { f.BadSince = row.badSince }))
+			v := health.Decide(newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.BadSince = row.badSince }))
 			assert.Equal(t, &health.Clock{UnhealthySince: row.since}, v.Clock)
 		})
 	}
 }
 
-// A node that recovered five minutes ago falls ill again.
-func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
+// A node that recovered five minutes ago becomes unhealthy again.
+func TestAShortRecoveryKeepsTheHealthClock(t *testing.T) {
 	recovered, old := noon.Add(-5*time.Minute), noon.Add(-8*time.Minute)
 	for _, row := range []struct {
 		name    string
 		timeout time.Duration
-		well    time.Duration // from the recovery to the next illness
+		well    time.Duration // from the recovery to the next unhealthy period
 		old     bool
 	}{
 		{"well for a moment", 10 * time.Minute, 0, true},
@@ -170,7 +171,7 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ill := recovered.Add(row.well)
-			v := health.Decide(facts("Running", sick, func(f *health.Facts) {
+			v := health.Decide(newFacts("Running", withUnhealthyNode, func(f *health.Facts) {
 				f.Since, f.RecoveredAt, f.UnhealthySince, f.BadSince, f.Timeout = recovered, recovered, old, ill, row.timeout
 			}))
 			want := ill
@@ -181,14 +182,16 @@ func TestAShortRecoveryGoesOnWithTheOldClock(t *testing.T) {
 		})
 	}
 	t.Run("a recovery from an illness without a clock", func(t *testing.T) {
-		v := health.Decide(facts("Running", sick, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }))
+		v := health.Decide(
+			newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }),
+		)
 		assert.Equal(t, &health.Clock{UnhealthySince: noon}, v.Clock)
 	})
 }
 
-func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
+func TestAPreservedMachineThatRecoversIsRunning(t *testing.T) {
 	preserved := func(f *health.Facts) { f.Preserved = true }
-	v := health.Decide(facts("Failed", preserved, due))
+	v := health.Decide(newFacts("Failed", preserved, withDue))
 	require.NotNil(t, v.Change)
 	assert.Equal(t, "Running", v.Change.Phase)
 	require.NotNil(t, v.Due)
@@ -196,15 +199,17 @@ func TestPreservedMachineThatRecoversIsTakenBack(t *testing.T) {
 	assert.Equal(
 		t,
 		health.Verdict{},
-		health.Decide(facts("Failed", preserved, noNode)),
+		health.Decide(newFacts("Failed", preserved, withoutNode)),
 		"without a healthy node it stays as it is",
 	)
-	assert.Equal(t, health.Verdict{}, health.Decide(facts("Failed", preserved, nodeGoing)))
-	assert.Equal(t, health.Verdict{}, health.Decide(facts("Failed")), "one that its set replaces is not")
+	assert.Equal(t, health.Verdict{}, health.Decide(newFacts("Failed", preserved, withDeletingNode)))
+	assert.Equal(t, health.Verdict{}, health.Decide(newFacts("Failed")), "one that its set replaces is not")
 }
 
-func TestMoreTimeTakesTheReplacementBack(t *testing.T) {
-	v := health.Decide(facts("Unknown", sickFor(overdue), due, inSet, func(f *health.Facts) { f.NoTimeout = true }))
+func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
+	v := health.Decide(
+		newFacts("Unknown", unhealthyFor(healthTimeout), withDue, needingGrant, func(f *health.Facts) { f.NoTimeout = true }),
+	)
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)
 	assert.Equal(t, "HealthTimeoutExtended", v.Due.Reason)

@@ -1,5 +1,5 @@
-// Package health decides whether a node is healthy (DecideNode), and the next phase of a machine by its node, its
-// instance and its timeouts (Decide).
+// Package health decides whether a node is healthy (DecideNode). Package health also decides the next phase of a
+// machine from its node, its instance and its timeouts (Decide).
 package health
 
 import (
@@ -17,16 +17,15 @@ import (
 // Condition is one condition of a node.
 type Condition struct {
 	Type            string
-	Status          string // "True", "False" or "Unknown"
+	Status          string // status of the condition: "True", "False" or "Unknown"
 	Reason, Message string
-	Since           time.Time // lastTransitionTime
+	Since           time.Time // lastTransitionTime of the condition
 }
 
-// DecideNode reports whether a node is healthy: it has the condition Ready with status True, and every condition of a
-// type in bad has status False, so that Unknown counts as bad, as in MCM. Why says why not; it is empty for a healthy
-// node.
+// DecideNode reports whether a node is healthy: the condition Ready is True, and every condition of a type in bad is
+// False. As in MCM, Unknown counts as bad. why is the reason if the node is unhealthy; empty for a healthy node.
 func DecideNode(conditions []Condition, bad []string) (healthy bool, why string) {
-	unhealthy := list.Where(conditions, func(c Condition) bool { return isBad(c, bad) })
+	unhealthy := list.Where(conditions, func(c Condition) bool { return isBadCondition(c, bad) })
 	reasons := list.Map(
 		unhealthy,
 		func(c Condition) string { return fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason) },
@@ -39,65 +38,65 @@ func DecideNode(conditions []Condition, bad []string) (healthy bool, why string)
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadSince returns since when these conditions make the node unhealthy: the earliest transition of a bad one. It is
-// zero if none is bad, or none has a time.
+// BadSince returns since when these conditions make the node unhealthy: the earliest transition time of a bad
+// condition. BadSince is zero if no condition is bad, or if no bad condition has a transition time.
 func BadSince(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
-		if isBad(c, bad) && !c.Since.IsZero() && (since.IsZero() || c.Since.Before(since)) {
+		if isBadCondition(c, bad) && !c.Since.IsZero() && (since.IsZero() || c.Since.Before(since)) {
 			since = c.Since
 		}
 	}
 	return since
 }
 
-func isBad(c Condition, bad []string) bool {
+func isBadCondition(c Condition, bad []string) bool {
 	if c.Type == vocabulary.ConditionReady {
 		return c.Status != vocabulary.StatusTrue
 	}
 	return slices.Contains(bad, c.Type) && c.Status != vocabulary.StatusFalse
 }
 
-// Node is what is known about the node of a machine.
+// Node holds the facts about the node of a machine.
 type Node struct {
 	NodeName     string
-	Healthy      bool   // by DecideNode
-	NodeDeleting bool   // the Node is being deleted, and the machine is not
-	NodeGone     bool   // it is certain that the Node does not exist
-	NodeWaits    string // why a node that is healthy has not joined yet; empty: nothing keeps it
+	Healthy      bool   // the node is healthy, as DecideNode decided
+	NodeDeleting bool   // the Node is being deleted, and the machine is not being deleted
+	NodeGone     bool   // the Node certainly does not exist
+	NodeWaits    string // why a healthy node has not joined yet; empty: the node may join
 	Why          string
-	BadSince     time.Time // when the node became unhealthy; zero: the node is missing, or has no time
+	BadSince     time.Time // when the node became unhealthy; zero: no node, or no transition time
 }
 
-// Clocks are the recorded times from which timeouts count.
+// Clocks holds the recorded times from which timeouts count.
 type Clocks struct {
 	Created                     time.Time
-	CreateBy                    time.Time // end of the creation timeout; it moves with Now while its clock stands still
-	Since                       time.Time // since when the machine is in this phase
-	UnhealthySince              time.Time // the recorded health clock
+	CreateBy                    time.Time // end of the creation timeout; moves with Now while the timeout is paused
+	Since                       time.Time // since when the machine is in its present phase
+	UnhealthySince              time.Time // the recorded health clock: when the node became unhealthy
 	RecoveredAt, InstanceGoneAt time.Time
 }
 
-// Replacement is how far the replacement of a machine is.
+// Replacement holds the state of a machine's replacement.
 type Replacement struct {
-	Due     bool   // condition ReplacementDue is True
-	Granted bool   // its replacement was granted
-	Alone   bool   // its replacement needs no grant
-	Breaker string // why the breaker is open; empty: it is not
+	Due     bool   // the condition ReplacementDue is True
+	Granted bool   // the replacement of the machine was granted
+	Alone   bool   // the replacement needs no grant
+	Breaker string // why the breaker is open; empty: the breaker is closed
 }
 
-// Facts describe a machine that is being created or exists. A zero time is not known.
+// Facts holds the facts about a machine that is not being deleted. A zero time is not known.
 type Facts struct {
 	Name, Phase string
-	NoTarget    bool // there is no target cluster
-	Instance    bool // the instance is recorded
-	Preserved   bool // no set replaces it
+	NoTarget    bool // the machine has no target cluster
+	Instance    bool // the machine's instance is recorded
+	Preserved   bool // the machine is preserved: no set replaces the machine
 	Node
 	Clocks
-	Timeout   time.Duration // health timeout; zero: at once
+	Timeout   time.Duration // health timeout; zero: the timeout ends at once
 	NoTimeout bool
 
-	UpdateResult  string        // result of the in-place update: successful or failed; empty: none yet
+	UpdateResult  string        // result of the in-place update, successful or failed; empty: no result yet
 	UpdateTimeout time.Duration // timeout of the in-place update
 	Replacement
 	Now time.Time
@@ -105,23 +104,23 @@ type Facts struct {
 
 // Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
-	Change   *Change   // nil: the phase stays
-	Clock    *Clock    // nil: the health clock stays
-	Due      *Due      // nil: the condition ReplacementDue stays
-	Deadline time.Time // end of the timeout; zero: never, or it has ended
-	Why      string    // what the machine waits for, or why it changes
-	Look     bool      // ask the provider whether the instance exists
-	Held     bool      `json:",omitempty"` // it is due, and the breaker is open: nothing is replaced
+	Change   *Change   // the new phase; nil: the phase stays
+	Clock    *Clock    // the new health clock; nil: the health clock stays
+	Due      *Due      // the new condition ReplacementDue; nil: the condition stays
+	Deadline time.Time // end of the present timeout; zero: the timeout has no end, or has ended
+	Why      string    // what the machine waits for, or why its phase changes
+	Look     bool      // the workflow asks the provider whether the instance exists
+	Held     bool      `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
 }
 
 // Change is a new phase, with the texts for lastOperation and the event.
 type Change struct {
 	Phase     string
-	Operation string // as in lastOperation.type
-	State     string // as in lastOperation.state
+	Operation string // value for lastOperation.type
+	State     string // value for lastOperation.state
 	Message   string
-	Reason    string // of the event
-	Warning   bool   // of the event
+	Reason    string // reason of the Kubernetes event
+	Warning   bool   // the Kubernetes event has type Warning
 	Joined    bool   // the node has just joined for the first time
 }
 
@@ -133,24 +132,29 @@ type Clock struct {
 // Due is the condition ReplacementDue.
 type Due struct {
 	True    bool
-	Reason  string // of the condition
+	Reason  string // reason of the condition ReplacementDue
 	Message string
 }
 
-// Decide returns the next phase of a machine. Each timeout counts from a recorded time of its own, so that no other
-// write restarts it, and it ends whatever else happens.
+// Decide returns the next phase of a machine. Each timeout counts from its own recorded time: no other status write
+// restarts a timeout, and no other event postpones its end.
 func Decide(f Facts) Verdict {
 	switch {
 	case f.Phase == vocabulary.PhaseFailed:
-		return failed(f)
+		return failedVerdict(f)
 	case f.Granted:
 		message := fmt.Sprintf("Machine %s is to be replaced: %s", f.Name, f.Why)
-		// it stays due
-		return change(vocabulary.PhaseFailed, vocabulary.OperationHealthCheck, vocabulary.ReasonReplacementGranted, message)
+		// the condition ReplacementDue stays True
+		return changePhase(
+			vocabulary.PhaseFailed,
+			vocabulary.OperationHealthCheck,
+			vocabulary.ReasonReplacementGranted,
+			message,
+		)
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTarget:
-		v := change(
+		v := changePhase(
 			vocabulary.PhaseAvailable,
 			vocabulary.OperationCreate,
 			vocabulary.ReasonInstanceCreated,
@@ -162,7 +166,7 @@ func Decide(f Facts) Verdict {
 	switch well := f.Healthy && !f.NodeDeleting; f.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		if well && f.NodeWaits == "" {
-			return join(f)
+			return markJoined(f)
 		}
 		return awaitCreation(f, f.Why)
 	case vocabulary.PhaseRunning:
@@ -176,22 +180,23 @@ func Decide(f Facts) Verdict {
 		}
 		return awaitTimeout(f, f.UnhealthySince)
 	default:
-		return update(f)
+		return inPlaceUpdateVerdict(f)
 	}
 }
 
-// update follows an in-place update. While the agent works, the node's health is ignored.
-func update(f Facts) Verdict {
+// inPlaceUpdateVerdict returns the next phase during an in-place update. While the agent updates the node, the
+// node's health is ignored.
+func inPlaceUpdateVerdict(f Facts) Verdict {
 	switch {
 	case f.Phase != vocabulary.PhaseInPlaceUpdating && f.Phase != vocabulary.PhaseInPlaceUpdateSuccessful && f.Phase != vocabulary.PhaseInPlaceUpdateFailed:
-		return Verdict{} // a phase of another controller
+		return Verdict{} // another controller wrote the phase
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeDeleting:
 		return markRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
 		return markUnhealthy(f)
 	case f.UpdateResult == vocabulary.UpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
-		return change(
+		return changePhase(
 			vocabulary.PhaseInPlaceUpdateSuccessful,
 			vocabulary.OperationInPlaceUpdate,
 			vocabulary.PhaseInPlaceUpdateSuccessful,
@@ -213,7 +218,7 @@ func update(f Facts) Verdict {
 			phrase.Length(f.UpdateTimeout),
 		)
 	}
-	return change(
+	return changePhase(
 		vocabulary.PhaseInPlaceUpdateFailed,
 		vocabulary.OperationInPlaceUpdate,
 		vocabulary.PhaseInPlaceUpdateFailed,
@@ -221,9 +226,9 @@ func update(f Facts) Verdict {
 	)
 }
 
-// failed keeps a Failed machine as it is, because its set replaces it. Only a preserved machine, which no set replaces,
-// can recover.
-func failed(f Facts) Verdict {
+// failedVerdict keeps a Failed machine Failed, because its set replaces the machine. Only a preserved machine can
+// recover, because no set replaces a preserved machine.
+func failedVerdict(f Facts) Verdict {
 	if f.Preserved && f.Healthy && !f.NodeDeleting {
 		return markRecovered(f)
 	}
@@ -241,22 +246,22 @@ func awaitCreation(f Facts, missing string) Verdict {
 		phrase.Length(f.CreateBy.Sub(f.Created).Round(time.Second)),
 		missing,
 	)
-	return fail(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
+	return markFailed(vocabulary.OperationCreate, vocabulary.ReasonCreationTimeout, message)
 }
 
-func join(f Facts) Verdict {
+func markJoined(f Facts) Verdict {
 	message := fmt.Sprintf(
 		"Machine %s successfully joined the cluster in %s",
 		f.Name,
 		phrase.Length(f.Now.Sub(f.Created).Truncate(time.Second)),
 	)
-	v := change(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
+	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
 	v.Change.Joined = true
 	return v
 }
 
-// markUnhealthy starts the health clock at the time since which the node is unhealthy, but not before the machine was
-// last seen healthy. After a short recovery the earlier clock continues.
+// markUnhealthy starts the health clock at the time when the node became unhealthy, but not before the machine
+// entered its present phase. After a short recovery the earlier clock continues.
 func markUnhealthy(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
@@ -264,18 +269,18 @@ func markUnhealthy(f Facts) Verdict {
 	}
 	since = phrase.Later(f.Since, since)
 	if !f.RecoveredAt.IsZero() && !f.UnhealthySince.IsZero() &&
-		since.Sub(f.RecoveredAt) < min(f.Timeout/10, steadyAtMost) {
+		since.Sub(f.RecoveredAt) < min(f.Timeout/10, maxSteadyTime) {
 		since = f.UnhealthySince
 	}
 	message := fmt.Sprintf("Machine %s is unhealthy - changing MachinePhase to Unknown: %s", f.Name, f.Why)
-	v := change(vocabulary.PhaseUnknown, vocabulary.OperationHealthCheck, vocabulary.ReasonUnhealthy, message)
+	v := changePhase(vocabulary.PhaseUnknown, vocabulary.OperationHealthCheck, vocabulary.ReasonUnhealthy, message)
 	v.Clock, v.Look = &Clock{UnhealthySince: since}, true
 	return v
 }
 
 func markRecovered(f Facts) Verdict {
 	message := fmt.Sprintf("Machine %s successfully re-joined the cluster", f.Name)
-	v := change(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
+	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
 	v.Clock = &Clock{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
 	if f.Due {
 		v.Due = &Due{Reason: vocabulary.ReasonRecovered, Message: message}
@@ -283,27 +288,27 @@ func markRecovered(f Facts) Verdict {
 	return v
 }
 
-// TimedOut reports whether the health timeout of an unhealthy machine has ended. Then the breaker decides whether the
-// machine is replaced.
+// TimedOut reports whether the health timeout of an unhealthy machine has ended. The breaker then decides whether
+// the machine is replaced.
 func TimedOut(f Facts) bool {
 	since := f.Since
 	switch f.Phase {
 	case vocabulary.PhaseUnknown:
-		since = cmp.Or(f.UnhealthySince, f.Since) // without a clock, another controller wrote the phase
+		since = cmp.Or(f.UnhealthySince, f.Since) // without a health clock, another controller wrote the phase
 	case vocabulary.PhaseInPlaceUpdateFailed:
 	default:
 		return false
 	}
-	reason, _, _ := timeout(f, since)
+	reason, _, _ := timeoutReason(f, since)
 	return reason != ""
 }
 
-// awaitTimeout waits for the health timeout of an unhealthy machine, or reports that it has ended.
+// awaitTimeout waits for the health timeout of an unhealthy machine, or reports that the timeout has ended.
 func awaitTimeout(f Facts, since time.Time) Verdict {
 	if since.IsZero() {
-		since = f.Since // the phase was written by another controller, without a clock
+		since = f.Since // another controller wrote the phase, without a health clock
 	}
-	reason, message, deadline := timeout(f, since)
+	reason, message, deadline := timeoutReason(f, since)
 	switch {
 	case reason == "" && f.Due: // the timeout was extended
 		message := fmt.Sprintf("Machine %s has more time to recover: its health timeout was changed", f.Name)
@@ -316,7 +321,7 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	case reason == "":
 		return Verdict{Why: f.Why, Deadline: deadline, Look: true}
 	case f.Alone && f.Breaker == "":
-		return fail(vocabulary.OperationHealthCheck, reason, message)
+		return markFailed(vocabulary.OperationHealthCheck, reason, message)
 	case f.Breaker != "":
 		message += "; held: " + f.Breaker
 	case !f.Alone:
@@ -330,9 +335,9 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	}
 }
 
-// timeout says why the machine is due. If reason is empty, the machine is not due, and deadline is the end of the
-// health timeout; zero: it never ends.
-func timeout(f Facts, since time.Time) (reason, message string, deadline time.Time) {
+// timeoutReason returns why the machine is due. An empty reason means that the machine is not due; deadline is then the
+// end of the health timeout. A zero deadline means that the timeout has no end.
+func timeoutReason(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout)
 	switch {
 	case f.NodeDeleting:
@@ -366,15 +371,15 @@ func timeout(f Facts, since time.Time) (reason, message string, deadline time.Ti
 	}
 }
 
-// fail makes a machine Failed and due, for the same reason.
-func fail(operation, reason, message string) Verdict {
-	v := change(vocabulary.PhaseFailed, operation, reason, message)
+// markFailed makes a machine Failed, and sets ReplacementDue with the same reason.
+func markFailed(operation, reason, message string) Verdict {
+	v := changePhase(vocabulary.PhaseFailed, operation, reason, message)
 	v.Due = &Due{True: true, Reason: reason, Message: message}
 	return v
 }
 
-// change returns a new phase. The state and the kind of event follow from the phase.
-func change(phase, operation, reason, message string) Verdict {
+// changePhase returns a new phase. The phase determines lastOperation.state and the type of the event.
+func changePhase(phase, operation, reason, message string) Verdict {
 	c := Change{Phase: phase, Operation: operation, State: vocabulary.StateSuccessful, Reason: reason, Message: message}
 	switch phase {
 	case vocabulary.PhaseUnknown:

@@ -9,21 +9,30 @@ import (
 	"millwright/decide/health"
 )
 
-func condition(kind, status string) health.Condition {
+func newCondition(kind, status string) health.Condition {
 	return health.Condition{Type: kind, Status: status, Reason: "Because"}
 }
 
 func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 	bad := []string{"KernelDeadlock", "DiskPressure"}
-	ready, notReady, silent := condition("Ready", "True"), condition("Ready", "False"), condition("Ready", "Unknown")
-	noPressure := condition("DiskPressure", "False")
-	pressure := condition("DiskPressure", "True")
-	unclear := condition("DiskPressure", "Unknown")
-	odd := condition("Odd", "True") // nobody asked about it
+	ready, notReady, silent := newCondition(
+		"Ready",
+		"True",
+	), newCondition(
+		"Ready",
+		"False",
+	), newCondition(
+		"Ready",
+		"Unknown",
+	)
+	noPressure := newCondition("DiskPressure", "False")
+	pressure := newCondition("DiskPressure", "True")
+	unclear := newCondition("DiskPressure", "Unknown")
+	odd := newCondition("Odd", "True") // a condition type that is not in bad
 	for _, row := range []struct {
 		name       string
 		conditions []health.Condition
-		why        string // empty for a healthy node
+		why        string // expected reason; empty for a healthy node
 	}{
 		{"no condition at all", nil, "no Ready condition reported yet"},
 		{"Ready is missing, pressure False", []health.Condition{noPressure}, "no Ready condition reported yet"},
@@ -50,9 +59,12 @@ func TestWhichNodeConditionsAreHealthy(t *testing.T) {
 }
 
 func TestDecideWithoutBadTypes(t *testing.T) {
-	healthy, _ := health.DecideNode([]health.Condition{condition("Ready", "True"), condition("DiskPressure", "True")}, nil)
+	healthy, _ := health.DecideNode(
+		[]health.Condition{newCondition("Ready", "True"), newCondition("DiskPressure", "True")},
+		nil,
+	)
 	assert.True(t, healthy, "only Ready counts")
-	healthy, why := health.DecideNode([]health.Condition{condition("Ready", "False")}, nil)
+	healthy, why := health.DecideNode([]health.Condition{newCondition("Ready", "False")}, nil)
 	assert.False(t, healthy, "Ready always counts")
 	assert.Equal(t, "Ready is False (Because)", why)
 }
@@ -62,18 +74,18 @@ func TestBadSince(t *testing.T) {
 		c.Since = noon.Add(time.Duration(minutes) * time.Minute)
 		return c
 	}
-	silent, pressure := condition("Ready", "Unknown"), condition("DiskPressure", "Unknown")
+	silent, pressure := newCondition("Ready", "Unknown"), newCondition("DiskPressure", "Unknown")
 	for _, row := range []struct {
 		name       string
 		conditions []health.Condition
 		since      time.Time
 	}{
 		{"no condition", nil, time.Time{}},
-		{"all is well", []health.Condition{at(condition("Ready", "True"), 1), at(condition("DiskPressure", "False"), 2)}, time.Time{}},
-		{"not Ready", []health.Condition{at(silent, 3), at(condition("DiskPressure", "False"), 2)}, noon.Add(3 * time.Minute)},
+		{"all is well", []health.Condition{at(newCondition("Ready", "True"), 1), at(newCondition("DiskPressure", "False"), 2)}, time.Time{}},
+		{"not Ready", []health.Condition{at(silent, 3), at(newCondition("DiskPressure", "False"), 2)}, noon.Add(3 * time.Minute)},
 		{"the first of two", []health.Condition{at(silent, 3), at(pressure, 2)}, noon.Add(2 * time.Minute)},
 		{"the first of two, in the other order", []health.Condition{at(pressure, 2), at(silent, 3)}, noon.Add(2 * time.Minute)},
-		{"nobody asked about it", []health.Condition{at(silent, 3), at(condition("Odd", "True"), 1)}, noon.Add(3 * time.Minute)},
+		{"nobody asked about it", []health.Condition{at(silent, 3), at(newCondition("Odd", "True"), 1)}, noon.Add(3 * time.Minute)},
 		{"one does not tell", []health.Condition{silent, at(pressure, 2)}, noon.Add(2 * time.Minute)},
 		{"one does not tell, in the other order", []health.Condition{at(pressure, 2), silent}, noon.Add(2 * time.Minute)},
 		{"none tells", []health.Condition{silent, pressure}, time.Time{}},

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/health"
 )
 
-// written returns the facts of a machine after a verdict was written to its status.
-func written(f health.Facts, v health.Verdict, at time.Time) health.Facts {
+// applyVerdict returns the facts of a machine after a verdict was written to its status.
+func applyVerdict(f health.Facts, v health.Verdict, at time.Time) health.Facts {
 	if v.Change != nil {
 		f.Phase, f.Since = v.Change.Phase, at
 	}
@@ -24,14 +24,18 @@ func written(f health.Facts, v health.Verdict, at time.Time) health.Facts {
 	return f
 }
 
-// live decides each second for as long as the machine has not failed, and returns the machine and how long that took.
-// World shows what is true that long after noon.
-func live(f health.Facts, until time.Duration, world func(*health.Facts, time.Duration)) (health.Facts, time.Duration) {
+// runEachSecond calls Decide each second until the machine is Failed or until has passed. runEachSecond returns the
+// machine's facts and the elapsed time. world sets the node's facts for the elapsed time.
+func runEachSecond(
+	f health.Facts,
+	until time.Duration,
+	world func(*health.Facts, time.Duration),
+) (health.Facts, time.Duration) {
 	for after := time.Duration(0); after < until; after += time.Second {
 		f.Now = noon.Add(after)
 		world(&f, after)
-		for range 2 { // one change may bring the next
-			f = written(f, health.Decide(f), f.Now)
+		for range 2 { // one phase change may cause the next
+			f = applyVerdict(f, health.Decide(f), f.Now)
 		}
 		if f.Phase == "Failed" {
 			return f, after
@@ -40,8 +44,8 @@ func live(f health.Facts, until time.Duration, world func(*health.Facts, time.Du
 	return f, until
 }
 
-// flapping is a node that is sick first, then well, in every period.
-func flapping(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration) {
+// flappingNode returns a node that in every period is first unhealthy, then healthy.
+func flappingNode(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration) {
 	return func(f *health.Facts, after time.Duration) {
 		inPeriod := after % (sickFor + wellFor)
 		f.Healthy, f.BadSince = inPeriod >= sickFor, time.Time{}
@@ -56,7 +60,7 @@ func TestAFlappingNode(t *testing.T) {
 		name   string
 		sick   time.Duration
 		well   time.Duration
-		failed time.Duration // two hours means never
+		failed time.Duration // elapsed time until the phase Failed; two hours: never Failed
 	}{
 		{"sick without a break", time.Hour, 0, 10 * time.Minute},
 		{"several times a minute", 10 * time.Second, 5 * time.Second, 10 * time.Minute},
@@ -65,14 +69,14 @@ func TestAFlappingNode(t *testing.T) {
 		{"well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, after := live(facts("Running"), 2*time.Hour, flapping(row.sick, row.well))
+			f, after := runEachSecond(newFacts("Running"), 2*time.Hour, flappingNode(row.sick, row.well))
 			assert.Equal(t, row.failed, after)
 			assert.Equal(t, row.failed < 2*time.Hour, f.Phase == "Failed")
 		})
 	}
 	t.Run("preservation writes all the while", func(t *testing.T) {
-		flap := flapping(10*time.Second, 5*time.Second)
-		_, after := live(facts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
+		flap := flappingNode(10*time.Second, 5*time.Second)
+		_, after := runEachSecond(newFacts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
 			flap(f, after)
 			f.Since = f.Now
 		})
@@ -81,7 +85,7 @@ func TestAFlappingNode(t *testing.T) {
 }
 
 func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
-	f, _ := live(facts("Running", inSet), 15*time.Minute, flapping(time.Hour, time.Hour))
+	f, _ := runEachSecond(newFacts("Running", needingGrant), 15*time.Minute, flappingNode(time.Hour, time.Hour))
 	assert.Equal(t, "Unknown", f.Phase)
 	assert.True(t, f.Due, "nobody has granted it")
 
@@ -90,22 +94,23 @@ func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 	assert.Equal(t, "Running", v.Change.Phase)
 	assert.False(t, v.Due.True)
 	assert.Equal(t, "Recovered", v.Due.Reason)
-	f = written(f, v, f.Now)
+	f = applyVerdict(f, v, f.Now)
 	assert.False(t, f.Due)
 	assert.Equal(t, health.Verdict{}, health.Decide(f), "and that is all")
 
-	early := health.Decide(facts("Unknown"))
+	early := health.Decide(newFacts("Unknown"))
 	assert.Nil(t, early.Due, "a machine that was never due gets no condition")
 }
 
-// The breaker is open while most nodes look dead. It holds, and leaves nothing behind that acts later.
+// The breaker is open while most nodes look dead. The breaker delays replacements; it leaves no state that has an
+// effect after it closes.
 func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	outage := func(f *health.Facts, _ time.Duration) {
-		sick(f)
-		breaker(f)
+		withUnhealthyNode(f)
+		withOpenBreaker(f)
 		f.BadSince = noon
 	}
-	f, after := live(facts("Running"), time.Hour, outage)
+	f, after := runEachSecond(newFacts("Running"), time.Hour, outage)
 	require.Equal(t, time.Hour, after, "held")
 	require.Equal(t, "Unknown", f.Phase)
 	require.True(t, f.Due, "its deadline has passed")
@@ -118,54 +123,54 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	}{
 		{"the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
 		{"the node stays silent", func(*health.Facts) {}, "Failed"},
-		{"the node is gone", noNode, "Failed"},
-		{"the node stays silent below a deployment", inSet, ""},
+		{"the node is gone", withoutNode, "Failed"},
+		{"the node stays silent below a deployment", needingGrant, ""},
 		{"the node fell ill only now", func(f *health.Facts) { f.UnhealthySince = f.Now }, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := f
 			row.edit(&f)
-			assert.Equal(t, row.to, to(health.Decide(f)))
+			assert.Equal(t, row.to, newPhase(health.Decide(f)))
 		})
 	}
 }
 
-func TestAnOpenBreakerHoldsAndDoesNotStopTheClock(t *testing.T) {
-	v := health.Decide(facts("Unknown", sickFor(4*time.Minute), breaker))
-	assert.Equal(t, health.Verdict{Why: silence, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
-	for reason, ended := range map[string]edit{"HealthTimeout": sickFor(overdue), "NodeDeleted": nodeGoing, "InstanceGone": gone} {
-		v := health.Decide(facts("Unknown", sick, ended, breaker))
+func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
+	v := health.Decide(newFacts("Unknown", unhealthyFor(4*time.Minute), withOpenBreaker))
+	assert.Equal(t, health.Verdict{Why: silentNodeReason, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
+	for reason, ended := range map[string]edit{"HealthTimeout": unhealthyFor(healthTimeout), "NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
+		v := health.Decide(newFacts("Unknown", withUnhealthyNode, ended, withOpenBreaker))
 		assert.Nil(t, v.Change, reason)
 		assert.Equal(t, reason, v.Due.Reason)
 		assert.True(t, v.Held, reason)
-		assert.False(t, health.Decide(facts("Unknown", sick, ended)).Held, reason)
+		assert.False(t, health.Decide(newFacts("Unknown", withUnhealthyNode, ended)).Held, reason)
 		assert.Contains(t, v.Why, "; held: 8 of 10 nodes look dead at once")
 	}
-	assert.Equal(t, "Running", to(health.Decide(facts("Unknown", breaker))), "who is well is well")
+	assert.Equal(t, "Running", newPhase(health.Decide(newFacts("Unknown", withOpenBreaker))), "who is well is well")
 	assert.Equal(
 		t,
 		"Failed",
-		to(health.Decide(facts("Unknown", sickFor(overdue), breaker, granted))),
+		newPhase(health.Decide(newFacts("Unknown", unhealthyFor(healthTimeout), withOpenBreaker, withGrant))),
 		"a grant is not taken back",
 	)
 }
 
-// Each minute the API server is away for 25 s, and most nodes look dead for as long.
-func TestAnApiServerThatComesAndGoesFailsNobody(t *testing.T) {
-	flap := flapping(25*time.Second, 35*time.Second)
+// In each minute the API server fails for 25 s, and most nodes look dead for 25 s.
+func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
+	flap := flappingNode(25*time.Second, 35*time.Second)
 	for _, row := range []struct {
 		name string
 		edit edit
 	}{
 		{"a lone machine", func(*health.Facts) {}},
-		{"below a deployment", inSet},
+		{"below a deployment", needingGrant},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, after := live(facts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
+			f, after := runEachSecond(newFacts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
 				flap(f, after)
 				f.Breaker = ""
 				if !f.Healthy {
-					breaker(f)
+					withOpenBreaker(f)
 				}
 			})
 			assert.Equal(t, 2*time.Hour, after)
@@ -181,22 +186,22 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 		edits []edit
 	}{
 		{"a node that is well", nil},
-		{"a node that is sick", []edit{sick}},
-		{"a machine without a health timeout", []edit{endless}},
+		{"a node that is sick", []edit{withUnhealthyNode}},
+		{"a machine without a health timeout", []edit{withoutHealthTimeout}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := facts("Running", append(row.edits, nodeGoing, inSet)...)
+			f := newFacts("Running", append(row.edits, withDeletingNode, needingGrant)...)
 			v := health.Decide(f)
-			require.Equal(t, "Unknown", to(v))
-			f = written(f, v, noon)
+			require.Equal(t, "Unknown", newPhase(v))
+			f = applyVerdict(f, v, noon)
 			v = health.Decide(f)
-			assert.Empty(t, to(v), "within the budget only")
+			assert.Empty(t, newPhase(v), "within the budget only")
 			assert.Equal(t, "NodeDeleted", v.Due.Reason)
-			f = written(f, v, noon)
+			f = applyVerdict(f, v, noon)
 
 			f.NodeDeleting, f.Healthy, f.Now = false, true, noon.Add(time.Minute)
 			v = health.Decide(f)
-			assert.Equal(t, "Running", to(v), "the node is back under its name")
+			assert.Equal(t, "Running", newPhase(v), "the node is back under its name")
 			assert.False(t, v.Due.True)
 		})
 	}
@@ -206,26 +211,26 @@ func TestANodeIsDeletedByHand(t *testing.T) {
 			edits  []edit
 			reason string
 		}{
-			{[]edit{sickFor(time.Minute), missing, inSet}, "NodeDeleted"},
-			{[]edit{sickFor(time.Minute), missing, inSet, endless}, "NodeDeleted"},
-			{[]edit{sickFor(time.Minute), missing, inSet, gone}, "InstanceGone"},
+			{[]edit{unhealthyFor(time.Minute), missing, needingGrant}, "NodeDeleted"},
+			{[]edit{unhealthyFor(time.Minute), missing, needingGrant, withoutHealthTimeout}, "NodeDeleted"},
+			{[]edit{unhealthyFor(time.Minute), missing, needingGrant, withInstanceGone}, "InstanceGone"},
 		} {
-			v := health.Decide(facts("Unknown", append(row.edits, noNode)...))
+			v := health.Decide(newFacts("Unknown", append(row.edits, withoutNode)...))
 			require.NotNil(t, v.Due)
 			assert.Equal(t, row.reason, v.Due.Reason)
 		}
-		v := health.Decide(facts("Unknown", sickFor(time.Minute), missing, noNode))
-		assert.Equal(t, "Failed", to(v))
-		v = health.Decide(facts("Pending", missing, noNode))
-		assert.Empty(t, to(v), "it has not joined yet")
+		v := health.Decide(newFacts("Unknown", unhealthyFor(time.Minute), missing, withoutNode))
+		assert.Equal(t, "Failed", newPhase(v))
+		v = health.Decide(newFacts("Pending", missing, withoutNode))
+		assert.Empty(t, newPhase(v), "it has not joined yet")
 	})
 	t.Run("nobody knows whether it is gone: the machine is as patient as ever", func(t *testing.T) {
-		v := health.Decide(facts("Unknown", sickFor(time.Minute), noNode))
+		v := health.Decide(newFacts("Unknown", unhealthyFor(time.Minute), withoutNode))
 		assert.Equal(t, health.Verdict{Why: "node m-1 is not registered", Deadline: noon.Add(9 * time.Minute), Look: true}, v)
 	})
 }
 
-func to(v health.Verdict) string {
+func newPhase(v health.Verdict) string {
 	if v.Change == nil {
 		return ""
 	}

@@ -4,7 +4,8 @@ import "time"
 
 // This file holds the times of health that no object configures.
 
-// steadyAtMost bounds how long a node must be healthy before the health clock starts anew. After a recovery shorter
-// than this and shorter than a tenth of the health timeout, the earlier clock continues, so that a node that flaps does
-// not postpone its timeout for ever. Source: MCM's issue was about nodes that flapped several times a minute.
-const steadyAtMost = time.Minute
+// maxSteadyTime is the longest time that a node must be healthy before the health clock restarts. A recovery that is
+// shorter than maxSteadyTime, and shorter than a tenth of the health timeout, does not stop the clock: a flapping
+// node does not postpone its timeout without end. Source of maxSteadyTime: MCM's issue was about nodes that flapped
+// several times a minute.
+const maxSteadyTime = time.Minute

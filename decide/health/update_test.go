@@ -23,7 +23,7 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		edits []edit
 		to    string
 	}{
-		{"the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), noNode}, ""},
+		{"the agent works", "InPlaceUpdating", []edit{updatingFor(19 * time.Minute), withoutNode}, ""},
 		{"it took too long", "InPlaceUpdating", []edit{updatingFor(20 * time.Minute)}, "InPlaceUpdateFailed"},
 		{"success", "InPlaceUpdating", []edit{updatingFor(time.Minute), result("successful")}, "InPlaceUpdateSuccessful"},
 		{"success, late", "InPlaceUpdating", []edit{updatingFor(time.Hour), result("successful")}, "InPlaceUpdateSuccessful"},
@@ -33,10 +33,10 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		{"failure becomes Failed", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone}, "Failed"},
 		{"not where the health timeout is disabled", "InPlaceUpdateFailed", []edit{updatingFor(time.Hour), result("failed"), alone, disabled}, ""},
 		{"updated, and healthy", "InPlaceUpdateSuccessful", []edit{result("successful")}, "Running"},
-		{"updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), noNode}, "Unknown"},
+		{"updated, and ill", "InPlaceUpdateSuccessful", []edit{result("successful"), withoutNode}, "Unknown"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(facts(row.phase, row.edits...))
+			v := health.Decide(newFacts(row.phase, row.edits...))
 			if row.to == "" {
 				assert.Nil(t, v.Change)
 				return
@@ -46,13 +46,13 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		})
 	}
 	t.Run("below a deployment it waits for its grant", func(t *testing.T) {
-		v := health.Decide(facts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), inSet))
+		v := health.Decide(newFacts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), needingGrant))
 		assert.Nil(t, v.Change)
 		require.NotNil(t, v.Due)
 		assert.True(t, v.Due.True)
 	})
 	t.Run("its deadline is told", func(t *testing.T) {
-		f := facts("InPlaceUpdating", updatingFor(time.Minute))
+		f := newFacts("InPlaceUpdating", updatingFor(time.Minute))
 		assert.Equal(t, f.Since.Add(20*time.Minute), health.Decide(f).Deadline)
 	})
 }

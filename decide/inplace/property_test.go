@@ -12,12 +12,13 @@ import (
 	"millwright/decide/inplace"
 )
 
-// TestTheUpdateGoesForward plays rollout, person and agent with dice, and the machine's workflow as it should be.
-func TestTheUpdateGoesForward(t *testing.T) {
-	order := []string{candidate, selected, drained, ready, successful, failed}
+// TestAnUpdateNeverReturnsToAnEarlierReason simulates rollout, person and agent with random actions. The machine's
+// workflow executes each step.
+func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
+	order := []string{reasonCandidate, reasonSelected, reasonDrained, reasonReady, reasonSuccessful, reasonFailed}
 	dice := rand.New(rand.NewSource(1))
 	reached, rounds := map[string]int{}, decidetest.Seeds(50_000)
-	n, phase, held := inplace.Node{}, "Running", false // held: by pods
+	n, phase, held := inplace.Node{}, "Running", false // held: pods keep the node from becoming empty
 	for range rounds {
 		switch dice.Intn(7) {
 		case 0:
@@ -27,15 +28,15 @@ func TestTheUpdateGoesForward(t *testing.T) {
 		case 2:
 			n.Cordoned = dice.Intn(2) == 0
 		case 3:
-			held = held || !n.Cordoned // pods come to a node without a cordon
+			held = held || !n.Cordoned // pods are scheduled to a node without a cordon
 		case 4:
-			if n.Reason == ready && phase == "InPlaceUpdating" {
+			if n.Reason == reasonReady && phase == "InPlaceUpdating" {
 				n.Result = []string{"successful", "failed"}[dice.Intn(2)]
 			}
-		case 5: // the rollout takes its labels away; or a person gives it another try
-			if n.Reason == successful || n.Reason == failed {
-				if n.Reason == failed {
-					n.Reason = successful
+		case 5: // the rollout removes its labels, or a person starts a second attempt
+			if n.Reason == reasonSuccessful || n.Reason == reasonFailed {
+				if n.Reason == reasonFailed {
+					n.Reason = reasonSuccessful
 				}
 				n.Candidate, n.Selected, n.Result, phase = false, false, "", "Running"
 			}
@@ -49,14 +50,14 @@ func TestTheUpdateGoesForward(t *testing.T) {
 		case inplace.Nothing:
 			require.Empty(t, d.Reason)
 		case inplace.Update:
-			require.True(t, n.Cordoned && (n.Reason == drained || n.Reason == ready), "%+v", n)
+			require.True(t, n.Cordoned && (n.Reason == reasonDrained || n.Reason == reasonReady), "%+v", n)
 			phase = "InPlaceUpdating"
 		case inplace.Drain:
 			if n.Cordoned = true; !held {
 				n.Reason = d.Reason
 			}
 		case inplace.Ready:
-			require.True(t, n.Cordoned && n.Reason == drained && phase == "InPlaceUpdating", "%+v", n)
+			require.True(t, n.Cordoned && n.Reason == reasonDrained && phase == "InPlaceUpdating", "%+v", n)
 			n.Reason = d.Reason
 		case inplace.Condition:
 			require.NotEqual(t, n.Reason, d.Reason)
@@ -64,7 +65,7 @@ func TestTheUpdateGoesForward(t *testing.T) {
 		}
 		require.Equal(t, d.Step == inplace.Nothing || d.Step == inplace.Update, d.Reason == "", "%+v", d)
 		require.True(t, d.Step == inplace.Nothing || d.Why != "")
-		if was.Reason != successful && n.Result == "" {
+		if was.Reason != reasonSuccessful && n.Result == "" {
 			require.GreaterOrEqual(t, slices.Index(order, n.Reason), slices.Index(order, was.Reason), "%+v", was)
 		}
 		reached[n.Reason]++

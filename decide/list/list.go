@@ -1,4 +1,5 @@
-// Package list has the operations on lists that the standard library lacks, and orders that several packages use.
+// Package list provides operations on slices that the standard library lacks, and sort orders that several packages
+// use.
 package list
 
 import (
@@ -7,9 +8,9 @@ import (
 	"time"
 )
 
-// Where returns the items for which holds is true, as a new list; nil if there are none.
+// Where returns the items for which holds is true, as a new slice; nil if no item fits.
 func Where[T any](items []T, holds func(T) bool) []T {
-	var at []int // so that large items are copied once
+	var at []int // indexes, so that large items are copied only once
 	for i, item := range items {
 		if holds(item) {
 			at = append(at, i)
@@ -18,7 +19,7 @@ func Where[T any](items []T, holds func(T) bool) []T {
 	return Map(at, func(i int) T { return items[i] })
 }
 
-// Count returns for how many items holds is true.
+// Count returns the number of items for which holds is true.
 func Count[T any](items []T, holds func(T) bool) int {
 	n := 0
 	for _, item := range items {
@@ -29,7 +30,7 @@ func Count[T any](items []T, holds func(T) bool) int {
 	return n
 }
 
-// Find returns the first item for which holds is true; the zero value if there is none.
+// Find returns the first item for which holds is true, or the zero value.
 func Find[T any](items []T, holds func(T) bool) T {
 	if i := slices.IndexFunc(items, holds); i >= 0 {
 		return items[i]
@@ -37,15 +38,15 @@ func Find[T any](items []T, holds func(T) bool) T {
 	return *new(T)
 }
 
-// Sorted returns a sorted copy.
+// Sorted returns a sorted copy of items.
 func Sorted[T any](items []T, by func(a, b T) int) []T {
 	items = slices.Clone(items)
 	slices.SortFunc(items, by)
 	return items
 }
 
-// SortedLarge is Sorted for items of hundreds of bytes: it compares and moves pointers instead of copies. by must not
-// change the items.
+// SortedLarge is Sorted for items of hundreds of bytes: SortedLarge compares and moves pointers instead of copies.
+// by must not change the items.
 func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {
@@ -55,7 +56,7 @@ func SortedLarge[T any](items []T, by func(a, b *T) int) []T {
 	return Map(pointers, func(p *T) T { return *p })
 }
 
-// Map returns the result of convert for each item; nil if there are none.
+// Map returns the result of convert for each item; nil for an empty slice.
 func Map[T, R any](items []T, convert func(T) R) []R {
 	if len(items) == 0 {
 		return nil
@@ -67,7 +68,7 @@ func Map[T, R any](items []T, convert func(T) R) []R {
 	return results
 }
 
-// Set returns the keys of the items as a set, for lists that are long.
+// Set returns the keys of the items as a set, for long lists.
 func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	set := make(map[K]bool, len(items))
 	for _, item := range items {
@@ -76,10 +77,11 @@ func Set[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// Identity returns its argument. It is the key of Set for a list of keys.
+// Identity returns its argument. Identity is the key function of Set for a list of keys.
 func Identity[T any](item T) T { return item }
 
-// When returns value if holds is true, and the zero value otherwise. It is for lists of alternatives in cmp.Or.
+// When returns value if holds is true, and the zero value otherwise. Callers pass the result to cmp.Or as one of
+// several alternatives.
 func When[T any](holds bool, value T) T {
 	if !holds {
 		return *new(T)
@@ -87,7 +89,7 @@ func When[T any](holds bool, value T) T {
 	return value
 }
 
-// FalseFirst compares two booleans: false comes first.
+// FalseFirst compares two booleans: false sorts before true.
 func FalseFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -99,5 +101,5 @@ func FalseFirst(a, b bool) int {
 	}
 }
 
-// KnownFirst compares two times: the earlier comes first, and the zero time last.
+// KnownFirst compares two times: earlier times sort first, the zero time last.
 func KnownFirst(a, b time.Time) int { return cmp.Or(FalseFirst(a.IsZero(), b.IsZero()), a.Compare(b)) }

@@ -1,7 +1,7 @@
-// Package nodesync decides what a node lacks, and what it has that it should no longer have, compared with its
-// machine's node template and with the virtual capacity of its class. Like MCM, it compares three sides: what is
-// wanted, what the node has, and what was applied last. So a manual change of a wanted key is undone, a key that was
-// removed from the template is removed from the node, and keys of others stay.
+// Package nodesync compares a node with its machine's node template and with its class's virtual capacity. Package
+// nodesync decides what the node lacks, and what has to be removed from the node. Like MCM, nodesync compares three
+// states: wanted, present, and last applied. A manual change of a wanted key is undone; a key that was removed from
+// the template is removed from the node; keys of other parties stay.
 package nodesync
 
 import (
@@ -14,44 +14,44 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Taint is a taint of a node. Key and effect are its identity.
+// Taint is a taint of a node. Key and effect identify the taint.
 type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
 }
 
-type identity struct{ key, effect string }
+type taintIdentity struct{ key, effect string }
 
-func (t Taint) identity() identity { return identity{t.Key, t.Effect} }
+func (t Taint) identity() taintIdentity { return taintIdentity{t.Key, t.Effect} }
 
 func (t Taint) String() string { return t.Key + ":" + t.Effect }
 
-// Wanted is what a node should have.
+// Wanted holds what a node should have.
 type Wanted struct {
 	MachineName string
 	MachineUID  string
-	Labels      map[string]string // labels, annotations and taints come from the machine's node template
+	Labels      map[string]string // labels, annotations and taints are those of the machine's node template
 	Annotations map[string]string
-	Taints      []Taint           // of two taints with the same key and effect the later counts
+	Taints      []Taint           // of two taints with the same key and effect the later applies
 	Capacity    map[string]string // virtual capacity of the class, quantities as text; nil: not known, no change
 }
 
-// Node is what a node has. Two of its annotations record what was applied last.
+// Node holds what a node has. Two of the node's annotations record what was applied last.
 type Node struct {
 	Labels, Annotations map[string]string
 	Taints              []Taint
-	Capacity            map[string]string // quantities as text, in the same form as the wanted ones
-	Finalizer           bool              // it has our finalizer
-	Deleting            bool              // metadata.deletionTimestamp is set
+	Capacity            map[string]string // quantities as text, in the same form as Wanted.Capacity
+	Finalizer           bool              // the node has Millwright's finalizer
+	Deleting            bool              // the node has a metadata.deletionTimestamp
 }
 
-// Decide returns the changes that a node needs. After these changes it returns none.
+// Decide returns the changes that a node needs. After all changes were applied, Decide returns no change.
 func Decide(wanted Wanted, node Node) Changes {
-	d := &differ{}
-	want := newTemplate(wanted.Labels, wanted.Annotations, wanted.Taints)
-	recorded, readable := read[template](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
-	applied := newTemplate(recorded.Metadata.Labels, recorded.Metadata.Annotations, recorded.Spec.Taints)
+	d := &comparison{}
+	want := newNodeTemplate(wanted.Labels, wanted.Annotations, wanted.Taints)
+	recorded, readable := parseRecord[nodeTemplate](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
+	applied := newNodeTemplate(recorded.Metadata.Labels, recorded.Metadata.Annotations, recorded.Spec.Taints)
 	labels := maps.Clone(want.Metadata.Labels)
 	labels[vocabulary.LabelMachineName] = wanted.MachineName
 	annotations := maps.Clone(want.Metadata.Annotations)
@@ -59,31 +59,31 @@ func Decide(wanted Wanted, node Node) Changes {
 		annotations[vocabulary.AnnotationMachineUID] = wanted.MachineUID
 	}
 	changes := Changes{
-		Labels: d.keys("label", "template", labels, applied.Metadata.Labels, node.Labels),
-		Annotations: d.keys(
+		Labels: d.compareKeys("label", "template", labels, applied.Metadata.Labels, node.Labels),
+		Annotations: d.compareKeys(
 			"annotation",
 			"template",
 			annotations,
 			applied.Metadata.Annotations,
 			node.Annotations,
 		),
-		Taints: d.taints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
+		Taints: d.compareTaints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
 	}
-	if !readable || !want.equal(applied) {
-		d.record(
+	if !readable || !want.hasEqualContents(applied) {
+		d.updateRecord(
 			"template",
 			&changes.Annotations,
 			vocabulary.AnnotationLastAppliedTemplate,
-			text(want.equal(template{}), want),
+			recordText(want.hasEqualContents(nodeTemplate{}), want),
 			node.Annotations,
 		)
 	}
 	if wanted.Capacity != nil {
-		applied, readable := read[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
-		changes.Capacity = d.keys("capacity", "class", wanted.Capacity, applied, node.Capacity)
+		applied, readable := parseRecord[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
+		changes.Capacity = d.compareKeys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
-			record := text(len(wanted.Capacity) == 0, wanted.Capacity)
-			d.record(
+			record := recordText(len(wanted.Capacity) == 0, wanted.Capacity)
+			d.updateRecord(
 				"virtual capacity",
 				&changes.Annotations,
 				vocabulary.AnnotationLastAppliedVirtualCapacity,
@@ -94,31 +94,32 @@ func Decide(wanted Wanted, node Node) Changes {
 	}
 	if _, marked := node.Annotations[vocabulary.AnnotationNotManaged]; marked {
 		changes.Annotations.Drop(vocabulary.AnnotationNotManaged)
-		d.because("is marked as a node without a machine")
+		d.addReason("is marked as a node without a machine")
 	}
 	if !node.Finalizer && !node.Deleting { // the API server rejects a new finalizer on an object that is being deleted
 		changes.Finalizer = true
-		d.because("lacks our finalizer")
+		d.addReason("lacks our finalizer")
 	}
 	changes.Reasons = d.reasons
 	return changes
 }
 
-// differ collects the reasons for changes.
-type differ struct{ reasons []string }
+// comparison collects the reasons for changes.
+type comparison struct{ reasons []string }
 
-func (d *differ) because(reason string) { d.reasons = append(d.reasons, reason) }
+func (d *comparison) addReason(reason string) { d.reasons = append(d.reasons, reason) }
 
-// keys compares maps. Only keys that were applied before are removed; other keys belong to others.
-func (d *differ) keys(what, source string, wanted, applied, has map[string]string) Edit {
+// compareKeys returns the edit that makes the map has equal to wanted. Only keys that were applied before are
+// removed; all other keys belong to other parties.
+func (d *comparison) compareKeys(what, source string, wanted, applied, has map[string]string) Edit {
 	var edit Edit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		value, there := has[key]
 		switch {
 		case !there:
-			d.because("lacks " + what + " " + key)
+			d.addReason("lacks " + what + " " + key)
 		case value != wanted[key]:
-			d.because("has another value of " + what + " " + key)
+			d.addReason("has another value of " + what + " " + key)
 		default:
 			continue
 		}
@@ -128,17 +129,18 @@ func (d *differ) keys(what, source string, wanted, applied, has map[string]strin
 		_, stays := wanted[key]
 		if _, there := has[key]; there && !stays {
 			edit.Drop(key)
-			d.because("has " + what + " " + key + " that left the " + source)
+			d.addReason("has " + what + " " + key + " that left the " + source)
 		}
 	}
 	return edit
 }
 
-// taints compares taints; wanted and applied have no duplicates. The taint for critical components is added only once:
-// others remove it when the components run, and the node would never become ready if it were added again.
-func (d *differ) taints(wanted, applied, has []Taint) TaintEdit {
+// compareTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
+// components is added only once: another controller removes the taint when the components run, and a repeated taint
+// would keep the node from becoming ready.
+func (d *comparison) compareTaints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
-	want, was, on := indexed(wanted), indexed(applied), indexed(has)
+	want, was, on := taintsByIdentity(wanted), taintsByIdentity(applied), taintsByIdentity(has)
 	for _, t := range wanted {
 		old, there := on[t.identity()]
 		_, before := was[t.identity()]
@@ -146,9 +148,9 @@ func (d *differ) taints(wanted, applied, has []Taint) TaintEdit {
 		case !there && before && t.Key == vocabulary.TaintCriticalComponentsNotReady:
 			continue
 		case !there:
-			d.because("lacks taint " + t.String())
+			d.addReason("lacks taint " + t.String())
 		case old.Value != t.Value:
-			d.because("has another value of taint " + t.String())
+			d.addReason("has another value of taint " + t.String())
 		default:
 			continue
 		}
@@ -158,51 +160,51 @@ func (d *differ) taints(wanted, applied, has []Taint) TaintEdit {
 		_, stays := want[t.identity()]
 		if _, there := on[t.identity()]; there && !stays {
 			edit.Remove = append(edit.Remove, Taint{Key: t.Key, Effect: t.Effect})
-			d.because("has taint " + t.String() + " that left the template")
+			d.addReason("has taint " + t.String() + " that left the template")
 		}
 	}
 	return edit
 }
 
-// record updates a record of what was applied. If nothing is wanted, it removes the record.
-func (d *differ) record(of string, edit *Edit, key, text string, has map[string]string) {
+// updateRecord updates a record of what was applied. If nothing is wanted, updateRecord removes the annotation.
+func (d *comparison) updateRecord(of string, edit *Edit, key, text string, has map[string]string) {
 	if text != "" {
 		edit.Put(key, text)
 	} else if _, there := has[key]; there {
 		edit.Drop(key)
 	}
-	d.because("has no current record of the " + of)
+	d.addReason("has no current record of the " + of)
 }
 
-func indexed(taints []Taint) map[identity]Taint {
-	index := make(map[identity]Taint, len(taints))
+func taintsByIdentity(taints []Taint) map[taintIdentity]Taint {
+	index := make(map[taintIdentity]Taint, len(taints))
 	for _, t := range taints {
 		index[t.identity()] = t
 	}
 	return index
 }
 
-// Changes are the changes that a node needs. The zero value: none.
+// Changes holds the changes that a node needs. The zero value means no change.
 type Changes struct {
 	Labels      Edit
-	Annotations Edit // those of the template, the records of what was applied, and not-managed-by-mcm
+	Annotations Edit // annotations of the template, records of what was applied, and not-managed-by-mcm
 	Taints      TaintEdit
-	Capacity    Edit     // of status.capacity, quantities as text
-	Finalizer   bool     // add our finalizer
-	Reasons     []string // one for each key, without values; see Why
+	Capacity    Edit     // changes of status.capacity, quantities as text
+	Finalizer   bool     // Millwright's finalizer has to be added to the node
+	Reasons     []string // one reason per key, without values; see Why
 }
 
-// Edit is the change of a map. Keys that it does not name stay.
+// Edit is the change of a map. An Edit does not change keys that it does not name.
 type Edit struct {
 	Set    map[string]string // keys to add or to overwrite
-	Remove []string          // sorted
+	Remove []string          // sorted keys to remove
 }
 
-// TaintEdit is the change of a list of taints, which are identified by key and effect. Taints that it does not name
-// stay.
+// TaintEdit is the change of a list of taints, identified by key and effect. A TaintEdit does not change taints that
+// it does not name.
 type TaintEdit struct {
-	Set    []Taint // to add or to overwrite; sorted
-	Remove []Taint // without values; sorted
+	Set    []Taint // taints to add or to overwrite; sorted
+	Remove []Taint // taints to remove, without values; sorted
 }
 
 // Empty reports whether there is no change.
@@ -216,21 +218,22 @@ func (e Edit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // Empty reports whether there is no change.
 func (e TaintEdit) Empty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// mostNamed is how many reasons Why lists. Source: a drain lists as many pods; the text must stay readable in a status.
-const mostNamed = 20
+// maxNamedReasons is the most reasons that Why lists. Source of maxNamedReasons: a drain lists as many pods; the
+// text must stay readable in a status.
+const maxNamedReasons = 20
 
 // Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule
-// that left the template". It is empty if there is no change.
+// that left the template". Why is empty if there is no change.
 func (c Changes) Why() string {
 	if len(c.Reasons) == 0 {
 		return ""
 	}
-	return "node " + phrase.List(c.Reasons, mostNamed, ", ")
+	return "node " + phrase.List(c.Reasons, maxNamedReasons, ", ")
 }
 
 // Apply returns a changed copy of a map.
 func (e Edit) Apply(to map[string]string) map[string]string {
-	result := except(to, e.Remove...)
+	result := withoutKeys(to, e.Remove...)
 	maps.Copy(result, e.Set)
 	return result
 }
@@ -243,15 +246,15 @@ func (e *Edit) Put(key, value string) {
 	e.Set[key] = value
 }
 
-// Drop removes a key.
+// Drop adds a key to the keys to remove.
 func (e *Edit) Drop(key string) {
 	e.Remove = append(e.Remove, key)
 	slices.Sort(e.Remove)
 }
 
-// template is a node template, or the record of one that was applied. Its JSON has the form that MCM writes into the
-// annotation: that of the API's node template.
-type template struct {
+// nodeTemplate is a node template, or the record of an applied node template. The JSON of nodeTemplate has the form
+// in which MCM writes the annotation: the form of the API's node template.
+type nodeTemplate struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -261,26 +264,27 @@ type template struct {
 	} `json:"spec"`
 }
 
-// newTemplate returns a template without the keys that only Millwright writes: a template can neither set nor remove
-// them. Its taints are sorted and without duplicates.
-func newTemplate(labels, annotations map[string]string, taints []Taint) (t template) {
-	t.Metadata.Labels = except(labels, vocabulary.LabelMachineName)
-	t.Metadata.Annotations = except(annotations, vocabulary.AnnotationLastAppliedTemplate,
+// newNodeTemplate returns a template without the keys that only Millwright writes: a template can neither set nor
+// remove these keys. The template's taints are sorted and without duplicates.
+func newNodeTemplate(labels, annotations map[string]string, taints []Taint) (t nodeTemplate) {
+	t.Metadata.Labels = withoutKeys(labels, vocabulary.LabelMachineName)
+	t.Metadata.Annotations = withoutKeys(annotations, vocabulary.AnnotationLastAppliedTemplate,
 		vocabulary.AnnotationLastAppliedVirtualCapacity, vocabulary.AnnotationNotManaged)
-	t.Spec.Taints = slices.SortedFunc(maps.Values(indexed(taints)), func(a, b Taint) int {
+	t.Spec.Taints = slices.SortedFunc(maps.Values(taintsByIdentity(taints)), func(a, b Taint) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect))
 	})
 	return t
 }
 
-// equal compares meanings, not texts: a record that MCM wrote with more fields and in another order is up to date.
-func (t template) equal(other template) bool {
+// hasEqualContents compares contents, not texts: a record that MCM wrote with more fields or in another order is up
+// to date.
+func (t nodeTemplate) hasEqualContents(other nodeTemplate) bool {
 	return maps.Equal(t.Metadata.Labels, other.Metadata.Labels) &&
 		maps.Equal(t.Metadata.Annotations, other.Metadata.Annotations) &&
 		slices.Equal(t.Spec.Taints, other.Spec.Taints)
 }
 
-func except(from map[string]string, keys ...string) map[string]string {
+func withoutKeys(from map[string]string, keys ...string) map[string]string {
 	result := map[string]string{}
 	maps.Copy(result, from)
 	for _, key := range keys {
@@ -289,21 +293,21 @@ func except(from map[string]string, keys ...string) map[string]string {
 	return result
 }
 
-// read parses the record of what was applied last; an empty text means nothing. If it cannot be parsed, nothing counts
-// as applied: keys that left the template then stay on the node, which is better than a failure because somebody
-// changed an annotation.
-func read[T any](text string) (applied T, readable bool) {
+// parseRecord parses the record of what was applied last; an empty text means that nothing was applied. A record that
+// cannot be parsed also counts as empty: keys that left the template stay on the node, and a person's change of the
+// annotation does not stop the reconciliation.
+func parseRecord[T any](text string) (applied T, readable bool) {
 	if text != "" && json.Unmarshal([]byte(text), &applied) != nil {
 		return *new(T), false
 	}
 	return applied, true
 }
 
-// text returns a value as the text of a record; an empty text if empty is true.
-func text(empty bool, of any) string {
+// recordText returns a value as the text of a record; if empty is true, recordText returns an empty string.
+func recordText(empty bool, of any) string {
 	if empty {
 		return ""
 	}
-	text, _ := json.Marshal(of) // never fails: all of it is text
+	text, _ := json.Marshal(of) // json.Marshal never fails: all parts are strings
 	return string(text)
 }

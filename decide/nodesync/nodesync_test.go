@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	nameLabel      = "node.gardener.cloud/machine-name"
-	templateRecord = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
-	capacityRecord = "node.machine.sapcloud.io/last-applied-virtual-capacity"
-	notManaged     = "node.machine.sapcloud.io/not-managed-by-mcm"
-	critical       = "node.gardener.cloud/critical-components-not-ready"
+	nameLabel            = "node.gardener.cloud/machine-name"
+	templateRecord       = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
+	capacityRecord       = "node.machine.sapcloud.io/last-applied-virtual-capacity"
+	notManagedAnnotation = "node.machine.sapcloud.io/not-managed-by-mcm"
+	criticalTaint        = "node.gardener.cloud/critical-components-not-ready"
 )
 
 type (
@@ -24,12 +24,12 @@ type (
 	taints = []nodesync.Taint
 )
 
-func taint(key, value, effect string) nodesync.Taint {
+func newTaint(key, value, effect string) nodesync.Taint {
 	return nodesync.Taint{Key: key, Value: value, Effect: effect}
 }
 
-// applied makes the changes on a node, as the activity does.
-func applied(n nodesync.Node, c nodesync.Changes) nodesync.Node {
+// applyChanges returns the node after the changes, as the activity writes them.
+func applyChanges(n nodesync.Node, c nodesync.Changes) nodesync.Node {
 	n.Labels = c.Labels.Apply(n.Labels)
 	n.Annotations = c.Annotations.Apply(n.Annotations)
 	n.Capacity = c.Capacity.Apply(n.Capacity)
@@ -42,21 +42,21 @@ func applied(n nodesync.Node, c nodesync.Changes) nodesync.Node {
 	return n
 }
 
-// synced returns a bare node that took everything that is wanted.
-func synced(t *testing.T, wanted nodesync.Wanted) nodesync.Node {
+// syncedNode returns a node without other keys after all wanted changes were applied.
+func syncedNode(t *testing.T, wanted nodesync.Wanted) nodesync.Node {
 	t.Helper()
-	n := applied(nodesync.Node{}, nodesync.Decide(wanted, nodesync.Node{}))
+	n := applyChanges(nodesync.Node{}, nodesync.Decide(wanted, nodesync.Node{}))
 	require.Equal(t, nodesync.Changes{}, nodesync.Decide(wanted, n), "a node that took the changes needs none")
 	return n
 }
 
-// base is a template and the node that it was applied to; rows change one of them.
-func base() nodesync.Wanted {
+// baseWanted returns a template. Each row of a table changes the template or the node that has it.
+func baseWanted() nodesync.Wanted {
 	return nodesync.Wanted{
 		MachineName: "m",
 		Labels:      texts{"pool": "web"},
 		Annotations: texts{"team": "shop"},
-		Taints:      taints{taint("only", "web", "NoSchedule")},
+		Taints:      taints{newTaint("only", "web", "NoSchedule")},
 		Capacity:    texts{"example.com/dongle": "2"},
 	}
 }
@@ -67,7 +67,7 @@ func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 		wanted texts
 		has    texts
 		edit   nodesync.Edit
-		record string // in Set; - for removed
+		record string // the record in Set; "-": the record is removed
 		why    string
 	}{
 		{name: "unchanged", wanted: texts{"example.com/dongle": "2"}, has: texts{"example.com/dongle": "2", "cpu": "4"}},
@@ -94,7 +94,7 @@ func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 		{name: "not known: left as it is", wanted: nil, has: texts{"example.com/dongle": "1"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			wanted, node := base(), synced(t, base())
+			wanted, node := baseWanted(), syncedNode(t, baseWanted())
 			wanted.Capacity, node.Capacity = row.wanted, row.has
 			c := nodesync.Decide(wanted, node)
 			assert.Equal(t, row.edit, c.Capacity)
@@ -107,17 +107,17 @@ func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 				assert.Equal(t, nodesync.Edit{Set: texts{capacityRecord: row.record}}, c.Annotations)
 			}
 			assert.Equal(t, row.why, c.Why())
-			assert.True(t, nodesync.Decide(wanted, applied(node, c)).Empty(), "one time is enough")
+			assert.True(t, nodesync.Decide(wanted, applyChanges(node, c)).Empty(), "one time is enough")
 		})
 	}
 }
 
 func TestANewNode(t *testing.T) {
-	wanted := base()
-	wanted.Taints = append(wanted.Taints, taint("a", "", "NoExecute"))
+	wanted := baseWanted()
+	wanted.Taints = append(wanted.Taints, newTaint("a", "", "NoExecute"))
 	c := nodesync.Decide(wanted, nodesync.Node{Labels: texts{"pool": "web"}})
 	assert.Equal(t, nodesync.Edit{Set: texts{nameLabel: "m"}}, c.Labels)
-	assert.Equal(t, taints{taint("a", "", "NoExecute"), taint("only", "web", "NoSchedule")}, c.Taints.Set, "sorted")
+	assert.Equal(t, taints{newTaint("a", "", "NoExecute"), newTaint("only", "web", "NoSchedule")}, c.Taints.Set, "sorted")
 	assert.Equal(t, texts{
 		"team": "shop",
 		templateRecord: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
@@ -136,7 +136,7 @@ func TestANodeWithoutATemplateCarriesNoRecords(t *testing.T) {
 	assert.Equal(
 		t,
 		nodesync.Node{Labels: texts{nameLabel: "m"}, Annotations: texts{}, Capacity: texts{}, Finalizer: true},
-		synced(t, wanted),
+		syncedNode(t, wanted),
 	)
 }
 
@@ -176,86 +176,90 @@ func TestFinalizer(t *testing.T) {
 	}
 }
 
-func TestANodeThatHasAMachineIsNotMarkedAsOneWithout(t *testing.T) {
-	node := synced(t, base())
-	node.Annotations[notManaged] = "1"
-	c := nodesync.Decide(base(), node)
-	assert.Equal(t, nodesync.Edit{Remove: []string{notManaged}}, c.Annotations)
+func TestTheMarkOfAnUnmanagedNodeIsRemoved(t *testing.T) {
+	node := syncedNode(t, baseWanted())
+	node.Annotations[notManagedAnnotation] = "1"
+	c := nodesync.Decide(baseWanted(), node)
+	assert.Equal(t, nodesync.Edit{Remove: []string{notManagedAnnotation}}, c.Annotations)
 	assert.Equal(t, "node is marked as a node without a machine", c.Why())
 }
 
-func TestTheCriticalTaintIsPutOnOnce(t *testing.T) {
-	wanted := base()
-	wanted.Taints = taints{taint(critical, "", "NoSchedule"), taint("only", "web", "NoSchedule")}
-	node := synced(t, wanted)
-	assert.Contains(t, node.Taints, taint(critical, "", "NoSchedule"), "a new node gets it")
+func TestTheCriticalTaintIsAddedOnce(t *testing.T) {
+	wanted := baseWanted()
+	wanted.Taints = taints{newTaint(criticalTaint, "", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
+	node := syncedNode(t, wanted)
+	assert.Contains(t, node.Taints, newTaint(criticalTaint, "", "NoSchedule"), "a new node gets it")
 
 	node.Taints = nil
 	c := nodesync.Decide(wanted, node)
 	assert.Equal(
 		t,
-		nodesync.TaintEdit{Set: taints{taint("only", "web", "NoSchedule")}},
+		nodesync.TaintEdit{Set: taints{newTaint("only", "web", "NoSchedule")}},
 		c.Taints,
 		"others took both off; one comes back",
 	)
 
-	node = applied(node, c)
+	node = applyChanges(node, c)
 	wanted.Labels = texts{"pool": "db"}
-	node = applied(node, nodesync.Decide(wanted, node))
+	node = applyChanges(node, nodesync.Decide(wanted, node))
 	assert.True(t, nodesync.Decide(wanted, node).Empty(), "nor does it come back with the next template")
-	assert.NotContains(t, node.Taints, taint(critical, "", "NoSchedule"))
+	assert.NotContains(t, node.Taints, newTaint(criticalTaint, "", "NoSchedule"))
 
 	t.Run("its value is that of the template while it is on", func(t *testing.T) {
-		edited := synced(t, wanted)
-		edited.Taints = taints{taint(critical, "mine", "NoSchedule"), taint("only", "web", "NoSchedule")}
-		assert.Equal(t, taints{taint(critical, "", "NoSchedule")}, nodesync.Decide(wanted, edited).Taints.Set)
+		edited := syncedNode(t, wanted)
+		edited.Taints = taints{newTaint(criticalTaint, "mine", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
+		assert.Equal(t, taints{newTaint(criticalTaint, "", "NoSchedule")}, nodesync.Decide(wanted, edited).Taints.Set)
 	})
 	t.Run("it goes with the template", func(t *testing.T) {
-		assert.Equal(t, taints{taint(critical, "", "NoSchedule")}, nodesync.Decide(base(), synced(t, wanted)).Taints.Remove)
+		assert.Equal(
+			t,
+			taints{newTaint(criticalTaint, "", "NoSchedule")},
+			nodesync.Decide(baseWanted(), syncedNode(t, wanted)).Taints.Remove,
+		)
 	})
 	t.Run("a node that registered with it: noted, so that it does not come back", func(t *testing.T) {
-		fresh := nodesync.Node{Taints: taints{taint(critical, "", "NoSchedule")}}
-		fresh = applied(fresh, nodesync.Decide(wanted, fresh))
-		fresh.Taints = slices.DeleteFunc(fresh.Taints, func(t nodesync.Taint) bool { return t.Key == critical })
+		fresh := nodesync.Node{Taints: taints{newTaint(criticalTaint, "", "NoSchedule")}}
+		fresh = applyChanges(fresh, nodesync.Decide(wanted, fresh))
+		fresh.Taints = slices.DeleteFunc(fresh.Taints, func(t nodesync.Taint) bool { return t.Key == criticalTaint })
 		assert.True(t, nodesync.Decide(wanted, fresh).Empty())
 	})
 }
 
-func TestKeysOfOursAreRemovedOnlyIfTheTemplateBroughtThem(t *testing.T) {
+func TestOwnKeysAreRemovedOnlyIfTheTemplateSetThem(t *testing.T) {
 	noSchedule, preserved := "deployment.machine.sapcloud.io/prefer-no-schedule", "node.machine.sapcloud.io/preserved"
 	disabled := "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	byMCM := "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 	all := taints{
-		taint(noSchedule, "True", "PreferNoSchedule"),
-		taint(preserved, "", "NoSchedule"),
-		taint(critical, "", "NoSchedule"),
+		newTaint(noSchedule, "True", "PreferNoSchedule"),
+		newTaint(preserved, "", "NoSchedule"),
+		newTaint(criticalTaint, "", "NoSchedule"),
 	}
 
-	node := synced(t, base())
+	node := syncedNode(t, baseWanted())
 	node.Taints = append(node.Taints, all...)
 	node.Annotations[disabled], node.Annotations[byMCM] = "true", "true"
-	assert.True(t, nodesync.Decide(base(), node).Empty())
+	assert.True(t, nodesync.Decide(baseWanted(), node).Empty())
 
-	wanted := base()
+	wanted := baseWanted()
 	wanted.Taints, wanted.Annotations = append(wanted.Taints, all...), texts{"team": "shop", disabled: "true"}
-	c := nodesync.Decide(base(), synced(t, wanted))
+	c := nodesync.Decide(baseWanted(), syncedNode(t, wanted))
 	assert.Len(t, c.Taints.Remove, 3)
 	assert.Equal(t, []string{disabled}, c.Annotations.Remove)
 }
 
-func TestATemplateCannotTouchWhatOnlyWeWrite(t *testing.T) {
-	wanted := base()
+func TestATemplateCannotChangeKeysThatOnlyMillwrightWrites(t *testing.T) {
+	wanted := baseWanted()
 	wanted.Labels[nameLabel] = "another"
-	for _, key := range []string{templateRecord, capacityRecord, notManaged} {
+	for _, key := range []string{templateRecord, capacityRecord, notManagedAnnotation} {
 		wanted.Annotations[key] = "mine"
 	}
-	node := synced(t, wanted)
-	assert.Equal(t, synced(t, base()), node)
+	node := syncedNode(t, wanted)
+	assert.Equal(t, syncedNode(t, baseWanted()), node)
 
 	t.Run("even if a record says that it did", func(t *testing.T) {
 		node.Annotations[templateRecord] = `{"metadata":{"labels":{"` + nameLabel + `":"m","pool":"web"},"annotations":{"` +
 			templateRecord + `":"x","team":"shop"}},"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`
-		assert.True(t, nodesync.Decide(base(), node).Empty())
+		assert.True(t, nodesync.Decide(baseWanted(), node).Empty())
 	})
 }
 

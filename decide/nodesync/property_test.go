@@ -12,10 +12,10 @@ import (
 	"millwright/decide/nodesync"
 )
 
-// dice makes wishes and nodes out of few keys, so that they meet often.
+// dice generates random templates and nodes from few keys, so that equal keys are frequent.
 type dice struct{ *rand.Rand }
 
-func (d dice) texts(keys ...string) texts {
+func (d dice) randomTexts(keys ...string) texts {
 	m := texts{}
 	for _, key := range keys {
 		if d.Intn(2) == 0 {
@@ -25,12 +25,12 @@ func (d dice) texts(keys ...string) texts {
 	return m
 }
 
-func (d dice) taints() taints {
+func (d dice) randomTaints() taints {
 	var list taints
-	for _, key := range []string{critical, "a", "b"} {
+	for _, key := range []string{criticalTaint, "a", "b"} {
 		for _, effect := range []string{"NoSchedule", "NoExecute"} {
 			if d.Intn(2) == 0 {
-				list = append(list, taint(key, string(rune('0'+d.Intn(3))), effect))
+				list = append(list, newTaint(key, string(rune('0'+d.Intn(3))), effect))
 			}
 		}
 	}
@@ -38,21 +38,22 @@ func (d dice) taints() taints {
 	return list
 }
 
-func (d dice) wanted() nodesync.Wanted {
+func (d dice) randomWanted() nodesync.Wanted {
 	w := nodesync.Wanted{
 		MachineName: "m",
-		Labels:      d.texts("a", "b", "c", nameLabel),
-		Annotations: d.texts("a", "b", "c", notManaged, templateRecord),
-		Taints:      d.taints(),
+		Labels:      d.randomTexts("a", "b", "c", nameLabel),
+		Annotations: d.randomTexts("a", "b", "c", notManagedAnnotation, templateRecord),
+		Taints:      d.randomTaints(),
 	}
 	if d.Intn(4) > 0 {
-		w.Capacity = d.texts("x", "y", "z")
+		w.Capacity = d.randomTexts("x", "y", "z")
 	}
 	return w
 }
 
-// node returns one to which a template may have been applied, and on which others have worked since.
-func (d dice) node(former nodesync.Wanted) nodesync.Node {
+// randomNode returns a random node to which a template may have been applied, and which other parties may have changed
+// since.
+func (d dice) randomNode(former nodesync.Wanted) nodesync.Node {
 	n := nodesync.Node{
 		Labels:      texts{},
 		Annotations: texts{},
@@ -61,31 +62,31 @@ func (d dice) node(former nodesync.Wanted) nodesync.Node {
 		Finalizer:   d.Intn(2) == 0,
 	}
 	if d.Intn(3) > 0 {
-		n = applied(n, nodesync.Decide(former, n))
+		n = applyChanges(n, nodesync.Decide(former, n))
 	}
-	maps.Copy(n.Labels, d.texts("a", "c", "foreign"))
-	maps.Copy(n.Annotations, d.texts("a", "c", "foreign", notManaged))
-	maps.Copy(n.Capacity, d.texts("x", "z", "cpu"))
+	maps.Copy(n.Labels, d.randomTexts("a", "c", "foreign"))
+	maps.Copy(n.Annotations, d.randomTexts("a", "c", "foreign", notManagedAnnotation))
+	maps.Copy(n.Capacity, d.randomTexts("x", "z", "cpu"))
 	for _, key := range []string{"a", "b", templateRecord, capacityRecord} {
 		if d.Intn(6) == 0 {
 			delete(n.Annotations, key)
 		}
 	}
 	if d.Intn(2) == 0 {
-		n.Taints = d.taints()
+		n.Taints = d.randomTaints()
 	}
 	return n
 }
 
-func TestANodeThatTookTheChangesNeedsNone(t *testing.T) {
+func TestASyncedNodeNeedsNoChange(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(1))}
 	empty := 0
 	for range 5_000 {
-		former, wanted := d.wanted(), d.wanted()
+		former, wanted := d.randomWanted(), d.randomWanted()
 		if d.Intn(4) == 0 {
 			wanted = former
 		}
-		node := d.node(former)
+		node := d.randomNode(former)
 		c := nodesync.Decide(wanted, node)
 		if c.Empty() {
 			empty++
@@ -93,7 +94,7 @@ func TestANodeThatTookTheChangesNeedsNone(t *testing.T) {
 		require.Equal(t, c.Empty(), c.Why() == "", "%+v", c)
 		require.Equal(t, c, nodesync.Decide(wanted, node), "the same facts, the same answer")
 
-		after := applied(node, c)
+		after := applyChanges(node, c)
 		require.Equal(t, nodesync.Changes{}, nodesync.Decide(wanted, after), "wanted %+v, node %+v", wanted, node)
 		for key, value := range wanted.Labels {
 			if key != nameLabel {

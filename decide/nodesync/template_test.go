@@ -15,7 +15,7 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 		wanted func(*nodesync.Wanted)
 		node   func(*nodesync.Node)
 		labels nodesync.Edit
-		others nodesync.Edit // annotations, without the record
+		others nodesync.Edit // changes of annotations, except the record
 		taints nodesync.TaintEdit
 		why    string
 	}{
@@ -78,53 +78,53 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 		{name: "foreign annotation kept", node: func(n *nodesync.Node) { n.Annotations["volumes.kubernetes.io/x"] = "true" }},
 		{
 			name:   "taint changed in the template",
-			wanted: func(w *nodesync.Wanted) { w.Taints = taints{taint("only", "db", "NoSchedule")} },
-			taints: nodesync.TaintEdit{Set: taints{taint("only", "db", "NoSchedule")}},
+			wanted: func(w *nodesync.Wanted) { w.Taints = taints{newTaint("only", "db", "NoSchedule")} },
+			taints: nodesync.TaintEdit{Set: taints{newTaint("only", "db", "NoSchedule")}},
 			why:    "node has another value of taint only:NoSchedule, has no current record of the template",
 		},
 		{
 			name: "same taint key, another effect: another taint, added",
 			wanted: func(w *nodesync.Wanted) {
-				w.Taints = append(w.Taints, taint("only", "web", "NoExecute"))
+				w.Taints = append(w.Taints, newTaint("only", "web", "NoExecute"))
 			},
-			taints: nodesync.TaintEdit{Set: taints{taint("only", "web", "NoExecute")}},
+			taints: nodesync.TaintEdit{Set: taints{newTaint("only", "web", "NoExecute")}},
 			why:    "node lacks taint only:NoExecute, has no current record of the template",
 		},
 		{
 			name:   "the effect of a taint changes: one comes, one goes",
-			wanted: func(w *nodesync.Wanted) { w.Taints = taints{taint("only", "web", "NoExecute")} },
-			taints: nodesync.TaintEdit{Set: taints{taint("only", "web", "NoExecute")}, Remove: taints{taint("only", "", "NoSchedule")}},
+			wanted: func(w *nodesync.Wanted) { w.Taints = taints{newTaint("only", "web", "NoExecute")} },
+			taints: nodesync.TaintEdit{Set: taints{newTaint("only", "web", "NoExecute")}, Remove: taints{newTaint("only", "", "NoSchedule")}},
 			why:    "node lacks taint only:NoExecute, has taint only:NoSchedule that left the template, has no current record of the template",
 		},
 		{
 			name:   "taint deleted; the foreign one with its key stays",
 			wanted: func(w *nodesync.Wanted) { w.Taints = nil },
-			node:   func(n *nodesync.Node) { n.Taints = append(n.Taints, taint("only", "web", "PreferNoSchedule")) },
-			taints: nodesync.TaintEdit{Remove: taints{taint("only", "", "NoSchedule")}},
+			node:   func(n *nodesync.Node) { n.Taints = append(n.Taints, newTaint("only", "web", "PreferNoSchedule")) },
+			taints: nodesync.TaintEdit{Remove: taints{newTaint("only", "", "NoSchedule")}},
 			why:    "node has taint only:NoSchedule that left the template, has no current record of the template",
 		},
 		{
 			name:   "taint edited by hand is reverted",
-			node:   func(n *nodesync.Node) { n.Taints = taints{taint("only", "mine", "NoSchedule")} },
-			taints: nodesync.TaintEdit{Set: taints{taint("only", "web", "NoSchedule")}},
+			node:   func(n *nodesync.Node) { n.Taints = taints{newTaint("only", "mine", "NoSchedule")} },
+			taints: nodesync.TaintEdit{Set: taints{newTaint("only", "web", "NoSchedule")}},
 			why:    "node has another value of taint only:NoSchedule",
 		},
 		{
 			name:   "taint removed by hand is put back",
 			node:   func(n *nodesync.Node) { n.Taints = nil },
-			taints: nodesync.TaintEdit{Set: taints{taint("only", "web", "NoSchedule")}},
+			taints: nodesync.TaintEdit{Set: taints{newTaint("only", "web", "NoSchedule")}},
 			why:    "node lacks taint only:NoSchedule",
 		},
 		{
 			name: "foreign taint kept",
 			node: func(n *nodesync.Node) {
-				n.Taints = append(n.Taints, taint("node.kubernetes.io/unreachable", "", "NoExecute"))
+				n.Taints = append(n.Taints, newTaint("node.kubernetes.io/unreachable", "", "NoExecute"))
 			},
 		},
 		{
 			name: "of a taint that is wanted twice the later one counts",
 			wanted: func(w *nodesync.Wanted) {
-				w.Taints = taints{taint("only", "db", "NoSchedule"), taint("only", "web", "NoSchedule")}
+				w.Taints = taints{newTaint("only", "db", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
 			},
 		},
 		{
@@ -135,7 +135,7 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			wanted, node := base(), synced(t, base())
+			wanted, node := baseWanted(), syncedNode(t, baseWanted())
 			if row.wanted != nil {
 				row.wanted(&wanted)
 			}
@@ -155,7 +155,7 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 			assert.Equal(t, row.others, others)
 			assert.Equal(t, row.why, c.Why())
 			assert.Equal(t, row.why == "", c.Empty())
-			assert.True(t, nodesync.Decide(wanted, applied(node, c)).Empty(), "one time is enough")
+			assert.True(t, nodesync.Decide(wanted, applyChanges(node, c)).Empty(), "one time is enough")
 		})
 	}
 }

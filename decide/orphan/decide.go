@@ -12,8 +12,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Decide says which instances are orphans, and which of them are deleted now: orphans found by two sweeps at least
-// Confirm apart, of at least MinAge, and few enough for the breaker.
+// Decide returns which instances are orphans, and which orphans are deleted now. An orphan is deleted if two sweeps
+// at least Confirm apart found it, if its age is at least MinAge, and if the breaker is closed.
 func Decide(f Facts) Decision {
 	f.Settings = f.Settings.withDefaults()
 	d := Decision{Instances: len(f.Instances)}
@@ -22,52 +22,54 @@ func Decide(f Facts) Decision {
 			d.Machines++
 		}
 	}
-	orphans := d.sort(f)
+	orphans := d.sortInstances(f)
 	for _, g := range orphans {
 		d.Orphans += len(g.members)
 	}
-	most, held := limit(f, d)
+	most, held := deletionLimit(f, d)
 	if held != "" {
 		d.Held = held
-		return d // no sightings while the breaker is open, because machines may be missing
+		return d // while the breaker is open, machines may be missing: the sweep records no sightings
 	}
-	d.collect(f, orphans, most)
-	d.Sightings = sightings(orphans)
+	d.selectTargets(f, orphans, most)
+	d.Sightings = nextSightings(orphans)
 	return d
 }
 
-// group is all instances with one UID. They are kept or deleted together.
-type group struct {
+// instanceGroup holds all instances with one UID. All instances of a group are kept, or all are deleted.
+type instanceGroup struct {
 	machine, uid string
-	members      []Instance // by provider ID
-	since        []time.Time
+	members      []Instance // instances of the group, sorted by provider ID
+	firstSeen    []time.Time
 }
 
-// last returns when the last member of the group was first seen without a machine.
-func (g group) last() time.Time { return slices.MaxFunc(g.since, time.Time.Compare) }
+// latestFirstSeen returns the latest time in since: when the last member of the group was first seen without a machine.
+func (g instanceGroup) latestFirstSeen() time.Time {
+	return slices.MaxFunc(g.firstSeen, time.Time.Compare)
+}
 
-// sort counts the instances, and returns the groups that no machine claims, sorted by UID.
-func (d *Decision) sort(f Facts) []group {
+// sortInstances counts the instances, and returns the groups that no machine claims, sorted by UID.
+func (d *Decision) sortInstances(f Facts) []instanceGroup {
 	var unclear notes
-	var orphans []group
-	claims := claimsOf(f.Machines)
-	for _, g := range groups(f) {
-		if f.Named && g.uid == "" && claims.nobodys(g.members[0]) {
+	var orphans []instanceGroup
+	claims := newClaimIndex(f.Machines)
+	for _, g := range groupByUID(f) {
+		if f.Named && g.uid == "" && claims.isUnclaimed(g.members[0]) {
 			orphans = append(orphans, g)
 			continue
 		}
 		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
 			for _, i := range g.members {
-				if why := claims.unclear(i); why != "" {
+				if why := claims.ownershipProblem(i); why != "" {
 					d.Unknown++
 					unclear.add("instance %s %s: it is not deleted", cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"), why)
 				}
 			}
 			continue
 		}
-		owner, claimed := claims.byUID[g.uid]
+		owner, claimed := claims.machineByUID[g.uid]
 		for _, i := range g.members {
-			if m, why := claims.of(i); why != "" && !claimed {
+			if m, why := claims.claimant(i); why != "" && !claimed {
 				owner, claimed = m, true
 				unclear.add("instance %s has the UID of another machine and is not deleted: %s", i.ProviderID, why)
 			}
@@ -81,16 +83,17 @@ func (d *Decision) sort(f Facts) []group {
 				"%s has %d instances (%s), and it is not known which of them to delete: delete the surplus at the cloud",
 				owner,
 				len(g.members),
-				g.ids(),
+				g.joinedIDs(),
 			)
 		}
 	}
-	d.Unclear = unclear.bounded()
+	d.Unclear = unclear.limited()
 	return orphans
 }
 
-// groups returns the instances by UID, each with the time since which it is known to have no machine.
-func groups(f Facts) []group {
+// groupByUID returns the instances grouped by UID. Each instance has the time since which a sweep sees it without a
+// machine.
+func groupByUID(f Facts) []instanceGroup {
 	since := map[[2]string]time.Time{}
 	for _, s := range f.Sightings {
 		since[[2]string{s.ProviderID, s.UID}] = s.Since
@@ -98,29 +101,29 @@ func groups(f Facts) []group {
 	sorted := list.Sorted(f.Instances, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.ProviderID, b.ProviderID))
 	})
-	var all []group
+	var all []instanceGroup
 	for _, i := range sorted {
 		seen := f.Now
 		if earlier, known := since[[2]string{i.ProviderID, i.UID}]; known && earlier.Before(f.Now) {
 			seen = earlier
 		}
 		if last := len(all) - 1; last >= 0 && i.UID != "" && all[last].uid == i.UID {
-			all[last].members, all[last].since = append(all[last].members, i), append(all[last].since, seen)
+			all[last].members, all[last].firstSeen = append(all[last].members, i), append(all[last].firstSeen, seen)
 			continue
 		}
-		all = append(all, group{machine: i.Machine, uid: i.UID, members: []Instance{i}, since: []time.Time{seen}})
+		all = append(all, instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeen: []time.Time{seen}})
 	}
 	return all
 }
 
-// unless says how an operator allows a sweep that the breaker holds.
-const unless = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
+// overrideHint is the part of a message that tells operators how to allow a sweep that the breaker holds.
+const overrideHint = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
 
-// limit returns how many instances may be deleted, or why none may be. The annotation collect-orphans replaces both
-// breakers.
-func limit(f Facts, d Decision) (most int, held string) {
-	allowed, wrong := f.allowed()
-	few := max(breakerFew, d.Instances/breakerShare)
+// deletionLimit returns how many instances may be deleted, or why none may be deleted. A valid annotation
+// collect-orphans overrides every breaker.
+func deletionLimit(f Facts, d Decision) (most int, held string) {
+	allowed, wrong := f.parseAllowed()
+	few := max(breakerMinOrphans, d.Instances/breakerDivisor)
 	switch {
 	case d.Orphans == 0:
 		return 0, ""
@@ -136,13 +139,13 @@ func limit(f Facts, d Decision) (most int, held string) {
 		return 0, fmt.Sprintf(
 			"%s and no machine at all: moved or restored control plane? Nothing is deleted%s",
 			phrase.Count(d.Orphans, "instance"),
-			unless,
+			overrideHint,
 		)
-	case d.Orphans+d.Unknown == d.Instances: // machines are restored one by one, and those of other classes may come first
+	case d.Orphans+d.Unknown == d.Instances: // a restore creates machines one by one
 		return 0, fmt.Sprintf(
 			"no machine claims any of the class's %s: is it being restored? Nothing is deleted%s",
 			phrase.Count(d.Instances, "instance"),
-			unless,
+			overrideHint,
 		)
 	case d.Orphans > few:
 		return 0, fmt.Sprintf(
@@ -150,16 +153,16 @@ func limit(f Facts, d Decision) (most int, held string) {
 			d.Orphans,
 			phrase.Count(d.Instances, "instance"),
 			few,
-			unless,
+			overrideHint,
 		)
 	default:
 		return f.Settings.MaxPerSweep, ""
 	}
 }
 
-// allowed returns the number of the annotation collect-orphans, in the form "5 until 2026-11-24T12:00:00Z"; nil when
-// there is none or its time is over. 0 needs no end. wrong says why the annotation cannot be obeyed.
-func (f Facts) allowed() (n *int, wrong string) {
+// parseAllowed returns the number in the annotation collect-orphans, whose form is "5 until 2026-11-24T12:00:00Z"; nil:
+// no annotation, or its time has passed. The number 0 needs no end. wrong is why the annotation is invalid.
+func (f Facts) parseAllowed() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {
 		return nil, ""
@@ -186,34 +189,37 @@ func (f Facts) allowed() (n *int, wrong string) {
 	}
 }
 
-// collect chooses the groups to delete now, those seen first before the others.
-func (d *Decision) collect(f Facts, orphans []group, most int) {
+// selectTargets selects the groups to delete now, the groups with the earliest sightings first.
+func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 	var notes notes
 	queue := slices.Clone(orphans)
-	slices.SortStableFunc(queue, func(a, b group) int { return a.last().Compare(b.last()) })
+	slices.SortStableFunc(queue, func(a, b instanceGroup) int { return a.latestFirstSeen().Compare(b.latestFirstSeen()) })
 	count, size := 0, 0
 	for _, g := range queue {
 		why := cmp.Or(
-			waits(g, f),
+			waitReason(g, f),
 			phrase.If(count+len(g.members) > most, "one sweep deletes at most %d", most),
-			phrase.If(size+g.size() > maxTargetBytes, "the names do not fit into the history, and a later sweep deletes it"),
+			phrase.If(
+				size+g.targetSize() > maxTargetBytes,
+				"the names do not fit into the history, and a later sweep deletes it",
+			),
 		)
 		if why != "" {
-			notes.add("instance %s of Machine %s, which does not exist, is not deleted yet: %s", g.ids(), g.machine, why)
+			notes.add("instance %s of Machine %s, which does not exist, is not deleted yet: %s", g.joinedIDs(), g.machine, why)
 			continue
 		}
-		count, size = count+len(g.members), size+g.size()
+		count, size = count+len(g.members), size+g.targetSize()
 		d.Collect = append(d.Collect, Target{g.machine, g.uid, g.providerIDs()})
 	}
-	d.Notes = notes.bounded()
+	d.Notes = notes.limited()
 }
 
-// waits says what a group waits for; empty: it may be deleted.
-func waits(g group, f Facts) string {
-	if confirmed := g.last().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
+// waitReason returns what a group waits for; empty: the group may be deleted.
+func waitReason(g instanceGroup, f Facts) string {
+	if confirmed := g.latestFirstSeen().Add(f.Settings.Confirm); f.Now.Before(confirmed) {
 		return fmt.Sprintf(
 			"first seen at %s, and not confirmed before %s",
-			phrase.Clock(g.last(), f.Now),
+			phrase.Clock(g.latestFirstSeen(), f.Now),
 			phrase.Clock(confirmed, f.Now),
 		)
 	}
@@ -225,28 +231,28 @@ func waits(g group, f Facts) string {
 	return ""
 }
 
-// After returns the sightings without those of deleted instances.
-func After(all []Sighting, gone []string) []Sighting {
+// WithoutDeleted returns the sightings without the sightings of deleted instances.
+func WithoutDeleted(all []Sighting, gone []string) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return slices.Contains(gone, s.ProviderID) })
 }
 
-// Bounds of a Decision: as JSON it stays below 16 KiB, whatever the size of the fleet and its names.
+// Limits of a Decision: its JSON stays below 16 KiB for any number of instances and any length of names.
 const (
 	maxSightings     = 100
 	maxSightingBytes = 7 << 10
 	maxTargetBytes   = 3 << 10
 	maxNotes         = 10
 	maxNoteBytes     = 200
-	jsonOverhead     = 80 // of one sighting or target: keys, quotes and the time
+	jsonOverhead     = 80 // bytes of one sighting or target: keys, quotes and the time
 )
 
-// sightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. An instance that
-// is left out is first seen again by a later sweep.
-func sightings(orphans []group) []Sighting {
+// nextSightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. For an
+// instance that does not fit, a later sweep starts a new sighting.
+func nextSightings(orphans []instanceGroup) []Sighting {
 	var all []Sighting
 	for _, g := range orphans {
 		for i, m := range g.members {
-			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.since[i]})
+			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.firstSeen[i]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Sighting) int { return a.Since.Compare(b.Since) })
@@ -259,8 +265,8 @@ func sightings(orphans []group) []Sighting {
 	return all
 }
 
-// size returns the size of the group's target in a history, in bytes.
-func (g group) size() int {
+// targetSize returns the size of the group's target in a history, in bytes.
+func (g instanceGroup) targetSize() int {
 	size := len(g.machine) + len(g.uid) + jsonOverhead
 	for _, m := range g.members {
 		size += len(m.ProviderID) + len(`"",`)
@@ -268,21 +274,21 @@ func (g group) size() int {
 	return size
 }
 
-func (g group) providerIDs() []string {
+func (g instanceGroup) providerIDs() []string {
 	return list.Map(g.members, func(i Instance) string { return i.ProviderID })
 }
 
-func (g group) ids() string { return strings.Join(g.providerIDs(), ", ") }
+func (g instanceGroup) joinedIDs() string { return strings.Join(g.providerIDs(), ", ") }
 
-// notes are sentences of a decision.
+// notes is a list of sentences of a decision.
 type notes []string
 
 func (n *notes) add(format string, args ...any) {
 	*n = append(*n, phrase.Cut(fmt.Sprintf(format, args...), maxNoteBytes))
 }
 
-// bounded returns at most maxNotes of them; the last one counts the others.
-func (n notes) bounded() []string {
+// limited returns at most maxNotes sentences. If there are more, the last sentence counts the omitted sentences.
+func (n notes) limited() []string {
 	if len(n) <= maxNotes {
 		return n
 	}

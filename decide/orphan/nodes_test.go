@@ -12,7 +12,7 @@ import (
 
 func TestUnmanaged(t *testing.T) {
 	node := func(age time.Duration, change func(*orphan.Node)) orphan.Node {
-		n := orphan.Node{Name: "n", ProviderID: "i-n", Machine: "m", Created: ago(age), Guarded: true}
+		n := orphan.Node{Name: "n", ProviderID: "i-n", Machine: "m", Created: timeAgo(age), Guarded: true}
 		if change != nil {
 			change(&n)
 		}
@@ -47,7 +47,7 @@ func TestUnmanaged(t *testing.T) {
 	t.Run("bounded", func(t *testing.T) {
 		var nodes []orphan.Node
 		for i := range 60 {
-			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: ago(time.Hour)})
+			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: timeAgo(time.Hour)})
 		}
 		assert.Len(t, orphan.Unmanaged(now, nodes, []orphan.NodeOwner{other}), orphan.MostUnmanaged)
 	})

@@ -1,5 +1,5 @@
-// Package orphan decides which instances of a cloud no Machine claims any more, and which of them may be deleted now.
-// In case of doubt it keeps an instance and reports it.
+// Package orphan decides which instances of a cloud no Machine claims any more, and which of these instances may be
+// deleted now. In case of doubt an instance is kept and reported.
 package orphan
 
 import (
@@ -7,34 +7,35 @@ import (
 	"time"
 )
 
-// Facts are what one sweep over the instances of one class read. The instances must be read before the machines.
-// Otherwise the machine of an instance created in between would be missing.
+// Facts holds the facts that one sweep over the instances of one class read. The instances must be read before the
+// machines: otherwise the machine of an instance that is created between the two reads would be missing.
 type Facts struct {
 	Now       time.Time
-	Allowed   string     // value of the class's annotation collect-orphans; empty: none
+	Allowed   string     // value of the class's annotation collect-orphans; empty: no annotation
 	Instances []Instance // all instances of the class
-	Named     bool       // instances of this cloud never carry a UID: an instance belongs to the machine whose name it has
-	Machines  []Machine  // all machines of all namespaces, of any class and in any phase
-	Sightings []Sighting // the Sightings that the previous sweep returned
+	Named     bool       // instances of this cloud have no UID tag: an instance belongs to the machine of the same name
+	Machines  []Machine  // all machines of all namespaces, of every class and in every phase
+	Sightings []Sighting // the Sightings of the previous sweep's Decision
 	Settings  Settings
 }
 
 // Instance is an instance as its cloud lists it.
 type Instance struct {
 	ProviderID string
-	Machine    string    // tag: name of its machine
-	UID        string    // tag: UID of its machine
-	Created    time.Time // zero: the cloud does not report it
+	Machine    string    // tag: name of the instance's machine
+	UID        string    // tag: UID of the instance's machine
+	Created    time.Time // creation time of the instance; zero: the cloud does not report it
 }
 
-// Machine is an existing Machine object. It keeps its instance in every phase, also while it is being deleted.
+// Machine is an existing Machine object. A machine keeps its instance in every phase, also during the machine's
+// deletion.
 type Machine struct {
 	Name, UID  string
-	Elsewhere  string // its namespace; empty: that of the class
-	ProviderID string // empty until its instance is known
+	Elsewhere  string // namespace of the machine; empty: namespace of the class
+	ProviderID string // provider ID of the machine's instance; empty: not known yet
 }
 
-// String returns what people call the machine.
+// String returns the machine's name for messages.
 func (m Machine) String() string {
 	if m.Elsewhere == "" {
 		return "Machine " + m.Name
@@ -42,46 +43,47 @@ func (m Machine) String() string {
 	return "Machine " + m.Elsewhere + "/" + m.Name
 }
 
-// Sighting records since when an instance is known to have no machine.
+// Sighting records since when sweeps have seen an instance without a machine.
 type Sighting struct {
 	ProviderID string
-	UID        string // tells instances apart if a provider ID is used again
+	UID        string // distinguishes instances if a provider ID is used again
 	Since      time.Time
 }
 
 // Settings are the limits of a sweep. A zero value means the default.
 type Settings struct {
-	Confirm     time.Duration // shortest time between the first and the last sighting
-	MinAge      time.Duration // lowest age of an instance, if its cloud reports when it was created
+	Confirm     time.Duration // shortest time between the first and the last sighting of a deleted instance
+	MinAge      time.Duration // lowest age of a deleted instance, if its cloud reports the creation time
 	MaxPerSweep int           // most instances that one sweep deletes, at most MostPerSweep
 }
 
-// MostPerSweep is the most that one sweep deletes, whatever is configured, because its history names them all.
+// MostPerSweep is the most that one sweep deletes with any settings: the history of the sweep names all deleted
+// instances.
 const MostPerSweep = 25
 
-// The breaker opens if there are more orphans than breakerFew and than one in breakerShare of the class's instances:
-// then Machine objects are probably missing.
+// The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
+// instances are orphans: then Machine objects are probably missing.
 const (
-	breakerFew   = 2
-	breakerShare = 10
+	breakerMinOrphans = 2
+	breakerDivisor    = 10
 )
 
-// Decision is what a sweep found, what it deletes, and what the next sweep has to know.
+// Decision says what a sweep found and what it deletes, and holds the sightings for the next sweep.
 type Decision struct {
 	Instances  int        // number of instances of the class
-	Machines   int        // number of machines of its namespace
+	Machines   int        // number of machines of the class's namespace
 	Orphans    int        // number of instances that no machine claims
-	Unknown    int        // number of instances without the tags of a machine, which are kept
-	Duplicates int        // number of instances beyond the first of an existing machine, which are kept
+	Unknown    int        // number of instances without the tags of a machine; they are kept
+	Duplicates int        // number of additional instances of machines that have more than one instance; they are kept
 	Held       string     // why no orphan is deleted; empty: no hold
-	Collect    []Target   // what to delete, the earliest seen first
-	Sightings  []Sighting // for the next sweep, the oldest first
+	Collect    []Target   // what to delete, the earliest sightings first
+	Sightings  []Sighting // sightings for the next sweep, the oldest first
 	Notes      []string   // which orphans are not deleted yet, and why; at most 10 sentences
 	Unclear    []string   // what an operator has to resolve; at most 10 sentences
 }
 
-// Target names a former machine and all instances with its UID, since a provider deletes them together. Without a UID
-// it has one instance, which is deleted by its provider ID.
+// Target names a former machine and all instances with its UID, because a provider deletes these instances together.
+// A target without a UID has one instance, which is deleted by its provider ID.
 type Target struct {
 	Machine, UID string
 	ProviderIDs  []string
@@ -98,38 +100,38 @@ func (s Settings) withDefaults() Settings {
 // Node is a node of the target cluster.
 type Node struct {
 	Name       string
-	ProviderID string // empty: the node has none
-	Machine    string // name of its machine by its label; empty: none
+	ProviderID string // provider ID of the node; empty: the node has none
+	Machine    string // name of the node's machine from the node's label; empty: no label
 	Created    time.Time
-	NotManaged bool // it has the annotation not-managed-by-mcm
-	Guarded    bool // it has our finalizer
+	NotManaged bool // the node has the annotation not-managed-by-mcm
+	Guarded    bool // the node has Millwright's finalizer
 }
 
-// NodeOwner is a Machine of any namespace, with all that can tie it to a node.
+// NodeOwner is a Machine of any namespace, with everything that can tie the Machine to a node.
 type NodeOwner struct {
 	Name       string
-	Node       string // name of its node; empty: not known
-	ProviderID string // empty: its instance is not known
+	Node       string // name of the machine's node; empty: not known
+	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
 // MostUnmanaged is the most nodes that one call of Unmanaged returns. Source: the most machines that one decision
 // names.
 const MostUnmanaged = 50
 
-// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine and are not marked yet, or still
-// have our finalizer: at most MostUnmanaged, in the order given. If there is no machine at all it returns none, because
-// the machines have yet to be restored.
+// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
+// not-managed-by-mcm or still have Millwright's finalizer. Unmanaged returns at most MostUnmanaged names, in the
+// given order. Without any machine Unmanaged returns none: the machines may have to be restored first.
 func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
 	}
-	claimed := map[NodeOwner]bool{} // each entry has one of the three ties
+	claimed := map[NodeOwner]bool{} // each entry has one of the three ties: name, node or provider ID
 	for _, o := range owners {
 		claimed[NodeOwner{Name: o.Name}] = true
 		claimed[NodeOwner{Node: o.Node}] = true
 		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
 	}
-	delete(claimed, NodeOwner{}) // an unknown value is no tie
+	delete(claimed, NodeOwner{}) // an empty value is no tie
 	var names []string
 	for _, n := range nodes {
 		done := n.NotManaged && !n.Guarded

@@ -4,14 +4,14 @@ import "time"
 
 // This file holds the times of sweeps that no object configures.
 
-// Defaults of Settings. Sources: the period of MCM's sweep, MCM's creation timeout, and a fifth of what a set deletes
-// at a time.
+// Defaults of a sweep's Settings. Sources of the defaults: the period of MCM's sweep, MCM's creation timeout, and a
+// fifth of the machines that a set deletes at a time.
 const (
 	DefaultConfirm     = 15 * time.Minute
 	DefaultMinAge      = 20 * time.Minute
 	DefaultMaxPerSweep = 10
 )
 
-// maxAllowedFor is how far in the future the end of the annotation collect-orphans may be. Source: many times the two
-// sweeps that a deletion takes, and at most one day if an operator forgets the annotation.
+// maxAllowedFor is how far in the future the end of the annotation collect-orphans may be. Source of maxAllowedFor:
+// one day is many times the two sweeps that a deletion takes, and limits the effect of a forgotten annotation.
 const maxAllowedFor = 24 * time.Hour

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/orphan"
 )
 
-// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
 type dice uint64
 
-func (d *dice) below(n int) int {
+func (d *dice) intBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,34 +25,34 @@ func (d *dice) below(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
 
-// cloud is a small world in which anything happens between two sweeps.
-type cloud struct {
+// simulatedCloud is a simulated cloud that changes at random between two sweeps.
+type simulatedCloud struct {
 	dice
 	orphan.Facts
-	made int
+	machineCount int
 }
 
-// happen changes the world: machines and instances come and go, by themselves and together.
-func (c *cloud) happen() {
-	c.Now = c.Now.Add(time.Duration(1+c.below(12)) * time.Minute)
-	for range c.below(5) {
-		name := fmt.Sprintf("m-%d", c.made)
-		c.made++
-		m, i := machine(name, ""), instance("i-"+name, name)
+// changeAtRandom changes the simulated cloud: machines and instances are created and deleted, alone and together.
+func (c *simulatedCloud) changeAtRandom() {
+	c.Now = c.Now.Add(time.Duration(1+c.intBelow(12)) * time.Minute)
+	for range c.intBelow(5) {
+		name := fmt.Sprintf("m-%d", c.machineCount)
+		c.machineCount++
+		m, i := newMachine(name, ""), newInstance("i-"+name, name)
 		i.Created = c.Now
 		if c.oneIn(3) {
 			i.Created = time.Time{}
 		}
-		switch c.below(8) {
+		switch c.intBelow(8) {
 		case 0:
 			i.UID = ""
 		case 1:
 			i.Machine = ""
 		case 2:
-			c.Instances = append(c.Instances, instance("i-twin-"+name, name))
-		case 3: // of a backup
+			c.Instances = append(c.Instances, newInstance("i-twin-"+name, name))
+		case 3: // a machine that was restored from a backup
 			i.UID, m.ProviderID = "uid-former", i.ProviderID
 		default:
 		}
@@ -61,7 +61,7 @@ func (c *cloud) happen() {
 			c.Instances = append(c.Instances, i)
 		}
 	}
-	for i := range c.Machines { // moved into another namespace
+	for i := range c.Machines { // some machines are moved into another namespace
 		if c.oneIn(20) {
 			c.Machines[i].Elsewhere = "elsewhere"
 		}
@@ -72,8 +72,8 @@ func (c *cloud) happen() {
 	}
 }
 
-// claimed reports whether a machine that exists has to do with an instance, by a rule that is written here once more.
-func claimed(f orphan.Facts, id string) bool {
+// isClaimed reports whether an existing machine claims an instance. isClaimed does not use the package's functions.
+func isClaimed(f orphan.Facts, id string) bool {
 	at := slices.IndexFunc(f.Instances, func(i orphan.Instance) bool { return i.ProviderID == id })
 	return slices.ContainsFunc(
 		f.Machines,
@@ -81,29 +81,29 @@ func claimed(f orphan.Facts, id string) bool {
 	)
 }
 
-func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
+func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 	collected, held, seeds := 0, 0, decidetest.Seeds(200)
 	for seed := range seeds {
-		c := &cloud{dice: dice(seed), Facts: orphan.Facts{Now: now}}
-		first := map[string]time.Time{} // when each was first seen without a machine, and since then at each sweep
+		c := &simulatedCloud{dice: dice(seed), Facts: orphan.Facts{Now: now}}
+		first := map[string]time.Time{} // by provider ID: start of the unbroken sightings
 		for range 40 {
-			c.happen()
-			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.below(5)]
+			c.changeAtRandom()
+			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.intBelow(5)]
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
 				if !slices.ContainsFunc(c.Instances, func(i orphan.Instance) bool { return i.ProviderID == id }) ||
-					claimed(c.Facts, id) {
+					isClaimed(c.Facts, id) {
 					delete(first, id)
 				}
 			}
-			gone := goes(d)
+			gone := collectedIDs(d)
 			for _, id := range gone {
-				require.False(t, claimed(c.Facts, id), "seed %d: %s has a machine", seed, id)
+				require.False(t, isClaimed(c.Facts, id), "seed %d: %s has a machine", seed, id)
 				require.Contains(t, first, id, "seed %d: %s was not seen before", seed, id)
 				require.GreaterOrEqual(t, c.Now.Sub(first[id]), orphan.DefaultConfirm, "seed %d: %s", seed, id)
 			}
-			for _, i := range c.Instances { // a provider deletes all that carry the UID
+			for _, i := range c.Instances { // a provider deletes all instances with the UID
 				together := slices.ContainsFunc(d.Collect, func(t orphan.Target) bool { return t.UID == i.UID })
 				require.Equal(t, together, slices.Contains(gone, i.ProviderID), "seed %d: %s", seed, i.ProviderID)
 			}
@@ -115,11 +115,11 @@ func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 			}
 			require.True(t, d.Held == "" || len(gone) == 0)
 			for _, i := range c.Instances {
-				if _, known := first[i.ProviderID]; !known && !claimed(c.Facts, i.ProviderID) {
+				if _, known := first[i.ProviderID]; !known && !isClaimed(c.Facts, i.ProviderID) {
 					first[i.ProviderID] = c.Now
 				}
 			}
-			c.Sightings = orphan.After(d.Sightings, gone)
+			c.Sightings = orphan.WithoutDeleted(d.Sightings, gone)
 			c.Instances = slices.DeleteFunc(
 				c.Instances,
 				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },
@@ -134,21 +134,21 @@ func TestNoWorldLosesAnInstanceThatAMachineClaims(t *testing.T) {
 	assert.Greater(t, held, seeds/2)
 }
 
-// In a world in which nothing else happens, whatever may go is gone after a few sweeps.
-func TestOrphansOfAHealthyWorldGo(t *testing.T) {
+// If nothing else changes, all orphans that may be deleted are deleted after a few sweeps.
+func TestOrphansAreDeletedWhenNothingElseChanges(t *testing.T) {
 	for seed := range decidetest.Seeds(200) {
 		d := dice(seed)
-		f := healthy(50 + d.below(400))
-		few := 1 + d.below(max(2, len(f.Instances)/10))
-		for _, i := range lost(few) {
-			i.Created = now.Add(-time.Duration(d.below(40)) * time.Minute)
+		f := healthyFacts(50 + d.intBelow(400))
+		few := 1 + d.intBelow(max(2, len(f.Instances)/10))
+		for _, i := range lostInstances(few) {
+			i.Created = now.Add(-time.Duration(d.intBelow(40)) * time.Minute)
 			f.Instances = append(f.Instances, i)
 		}
 		sweeps := 0
 		for ; sweeps < 10; sweeps++ {
 			decision := orphan.Decide(f)
-			gone := goes(decision)
-			f.Sightings = orphan.After(decision.Sightings, gone)
+			gone := collectedIDs(decision)
+			f.Sightings = orphan.WithoutDeleted(decision.Sightings, gone)
 			f.Instances = slices.DeleteFunc(
 				f.Instances,
 				func(i orphan.Instance) bool { return slices.Contains(gone, i.ProviderID) },

@@ -14,35 +14,38 @@ import (
 )
 
 const (
-	id    = "aws:///eu-1a/i-1" // of the Machine that asks
-	other = "aws:///eu-1a/i-2"
+	ownProviderID   = "aws:///eu-1a/i-1" // provider ID of the Machine for which the owner is requested
+	otherProviderID = "aws:///eu-1a/i-2"
 )
 
-// me is the Machine that asks: it has an instance, and the provider told the name of its node.
-var me = ownership.Machine{Namespace: "prod", Name: "m", UID: "uid-m", ProviderID: id, Told: "n"}
+// ownMachine is the Machine for which the owner is requested. ownMachine has an instance, and the provider returned
+// the name of its node.
+var ownMachine = ownership.Machine{Namespace: "prod", Name: "m", UID: "uid-m", ProviderID: ownProviderID, Told: "n"}
 
-func asking(change func(*ownership.Machine)) ownership.Machine {
-	m := me
+func changedOwnMachine(change func(*ownership.Machine)) ownership.Machine {
+	m := ownMachine
 	change(&m)
 	return m
 }
 
-// untold has a label node alone: the provider has not told the name.
-func untold() ownership.Machine { return asking(func(m *ownership.Machine) { m.Told = "" }) }
-
-// bare names no instance.
-func bare() ownership.Machine {
-	return asking(func(m *ownership.Machine) { m.ProviderID, m.Told = "", "" })
+// machineWithoutNodeName returns me without status.nodeName: only a label names the node.
+func machineWithoutNodeName() ownership.Machine {
+	return changedOwnMachine(func(m *ownership.Machine) { m.Told = "" })
 }
 
-// one is another Machine that exists.
-func one(providerID, told string) []ownership.Machine {
+// machineWithoutInstance returns me without a provider ID and without status.nodeName.
+func machineWithoutInstance() ownership.Machine {
+	return changedOwnMachine(func(m *ownership.Machine) { m.ProviderID, m.Told = "", "" })
+}
+
+// oneOtherMachine returns a list with one other existing Machine.
+func oneOtherMachine(providerID, told string) []ownership.Machine {
 	return []ownership.Machine{{Namespace: "copy", Name: "m", UID: "uid-c", ProviderID: providerID, Told: told}}
 }
 
-// lost is one whose instance the provider does not have any more.
-func lost(providerID, told string) []ownership.Machine {
-	all := one(providerID, told)
+// oneLostMachine returns a list with one other Machine whose instance is gone, as the provider reported.
+func oneLostMachine(providerID, told string) []ownership.Machine {
+	all := oneOtherMachine(providerID, told)
 	all[0].InstanceGone = true
 	return all
 }
@@ -58,142 +61,142 @@ type nodeRow struct {
 var nodeTable = []nodeRow{
 	{
 		"the node has the Machine's provider ID, and no other Machine names it",
-		ownership.Node{ProviderID: id},
-		me, one(other, "x"), ownership.Ours,
+		ownership.Node{ProviderID: ownProviderID},
+		ownMachine, oneOtherMachine(otherProviderID, "x"), ownership.Ours,
 	},
 	{
-		"the same ID, in the form of another program: region instead of zone",
+		"node and Machine have the same ID in two forms: region instead of zone",
 		ownership.Node{ProviderID: "aws:///eu/i-1"},
-		me, nil, ownership.Ours,
+		ownMachine, nil, ownership.Ours,
 	},
 	{
-		"an ID without \"://\", equal on Machine and node",
+		"machine and node have an equal ID without \"://\"",
 		ownership.Node{ProviderID: "i-0abc"},
-		asking(func(m *ownership.Machine) { m.ProviderID = "i-0abc" }), nil, ownership.Ours,
+		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = "i-0abc" }), nil, ownership.Ours,
 	},
 	{
-		"a restore: the mark is of a Machine that does not exist any more",
-		ownership.Node{ProviderID: id, Mark: "uid-before"},
-		me, nil, ownership.Ours,
+		"after a restore: the mark names a Machine that does not exist any more",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-before"},
+		ownMachine, nil, ownership.Ours,
 	},
 	{
-		"a copy of the Machine in another namespace, and the node has the mark of the original: as seen from the original",
-		ownership.Node{ProviderID: id, Mark: "uid-m"},
-		me, one(id, "n"), ownership.Ours,
+		"the Machine has a copy in another namespace, and the node has the Machine's mark",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Ours,
 	},
 	{
-		"the same, as seen from the copy",
-		ownership.Node{ProviderID: id, Mark: "uid-c"},
-		me, one(id, "n"), ownership.Anothers,
+		"the Machine is the copy, and the node has the mark of the original",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-c"},
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Anothers,
 	},
 	{
-		"a copy, and the node has no mark, or that of a Machine that does not exist any more",
-		ownership.Node{ProviderID: id, Mark: "uid-before"},
-		me, one(id, "n"), ownership.InDoubt,
+		"the Machine has a copy, and the node has no mark, or the mark of a Machine that does not exist any more",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-before"},
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
 	},
 	{
-		"a copy whose instance is gone, and the node has no mark",
-		ownership.Node{ProviderID: id},
-		me, lost(id, "n"), ownership.Ours,
+		"the Machine has a copy whose instance is gone, and the node has no mark",
+		ownership.Node{ProviderID: ownProviderID},
+		ownMachine, oneLostMachine(ownProviderID, "n"), ownership.Ours,
 	},
 	{
 		"another Machine has a label with the node's name, and no instance",
-		ownership.Node{ProviderID: id},
-		me, one("", ""), ownership.Ours,
+		ownership.Node{ProviderID: ownProviderID},
+		ownMachine, oneOtherMachine("", ""), ownership.Ours,
 	},
 	{
 		"the node has the mark of a Machine that names another instance now",
-		ownership.Node{ProviderID: id, Mark: "uid-c"},
-		me, one(other, ""), ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-c"},
+		ownMachine, oneOtherMachine(otherProviderID, ""), ownership.InDoubt,
 	},
 	{
 		"two nodes have the Machine's provider ID",
-		ownership.Node{ProviderID: id, Twin: "n-2"},
-		me, nil, ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, Twin: "n-2"},
+		ownMachine, nil, ownership.InDoubt,
 	},
 	{
 		"a reused name: the node has the provider ID of another instance, which another Machine names",
-		ownership.Node{ProviderID: other},
-		me, one(other, "n"), ownership.Anothers,
+		ownership.Node{ProviderID: otherProviderID},
+		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
 	},
 	{
 		"a reused name: the node has the provider ID of an instance that no Machine names",
-		ownership.Node{ProviderID: other},
-		me, nil, ownership.Nobodys,
+		ownership.Node{ProviderID: otherProviderID},
+		ownMachine, nil, ownership.Nobodys,
 	},
 	{
 		"the node has another provider ID and the Machine's mark: somebody changed spec.providerID",
-		ownership.Node{ProviderID: other, Mark: "uid-m"},
-		me, nil, ownership.InDoubt,
+		ownership.Node{ProviderID: otherProviderID, Mark: "uid-m"},
+		ownMachine, nil, ownership.InDoubt,
 	},
 	{
-		"the node has no provider ID, and the Machine's mark",
+		"the node has no provider ID, but the Machine's mark",
 		ownership.Node{Mark: "uid-m"},
-		untold(), one(other, "n"), ownership.Ours,
+		machineWithoutNodeName(), oneOtherMachine(otherProviderID, "n"), ownership.Ours,
 	},
 	{
-		"the node has no provider ID yet, and the provider told its name for the Machine's instance",
+		"the node has no provider ID yet, and the provider returned its name for the Machine's instance",
 		ownership.Node{},
-		me, nil, ownership.Ours,
+		ownMachine, nil, ownership.Ours,
 	},
 	{
-		"the node has no provider ID, and the provider told its name for the instances of two Machines",
+		"the node has no provider ID, and the provider returned its name for the instances of two Machines",
 		ownership.Node{},
-		me, one(other, "n"), ownership.InDoubt,
+		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.InDoubt,
 	},
 	{
-		"the same, and the other instance is gone: a reused address",
+		"the provider returned the node's name for two Machines, and the other instance is gone: a reused address",
 		ownership.Node{},
-		me, lost(other, "n"), ownership.Ours,
+		ownMachine, oneLostMachine(otherProviderID, "n"), ownership.Ours,
 	},
 	{
-		"the node has no provider ID, and the mark of another Machine",
+		"the node has no provider ID, but the mark of another Machine",
 		ownership.Node{Mark: "uid-c"},
-		me, one(other, "n"), ownership.Anothers,
+		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
 	},
 	{
-		"the same, and the other instance is gone",
+		"the node has the mark of another Machine whose instance is gone",
 		ownership.Node{Mark: "uid-c"},
-		me, lost(other, "n"), ownership.Ours,
+		ownMachine, oneLostMachine(otherProviderID, "n"), ownership.Ours,
 	},
 	{
-		"the node has no provider ID, and its name was told for another Machine's instance alone",
+		"the node has no provider ID, and the provider returned its name for another Machine's instance alone",
 		ownership.Node{},
-		untold(), one(other, "n"), ownership.Anothers,
+		machineWithoutNodeName(), oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
 	},
 	{
-		"the node has no provider ID, and a label of the Machine alone has its name: the provider is asked",
+		"the node has no provider ID, and only the Machine's label has its name: the provider is asked",
 		ownership.Node{},
-		untold(), nil, ownership.InDoubt,
+		machineWithoutNodeName(), nil, ownership.InDoubt,
 	},
 	{
-		"the Machine names no instance, and a label has the node's name",
-		ownership.Node{ProviderID: other},
-		bare(), nil, ownership.Nobodys,
+		"the Machine names no instance, and its label has the node's name",
+		ownership.Node{ProviderID: otherProviderID},
+		machineWithoutInstance(), nil, ownership.Nobodys,
 	},
 	{
-		"the same, and the node has no provider ID",
+		"the Machine names no instance, and its label names a node without provider ID",
 		ownership.Node{},
-		bare(), nil, ownership.Nobodys,
+		machineWithoutInstance(), nil, ownership.Nobodys,
 	},
 	{
-		"the same, and another Machine names the node's instance",
-		ownership.Node{ProviderID: other},
-		bare(), one(other, "n"), ownership.Anothers,
+		"the Machine names no instance, and another Machine names the node's instance",
+		ownership.Node{ProviderID: otherProviderID},
+		machineWithoutInstance(), oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
 	},
 	{
-		"spec.providerID was removed, and the node has the Machine's mark",
-		ownership.Node{ProviderID: id, Mark: "uid-m"},
-		bare(), nil, ownership.Ours,
+		"the Machine's spec.providerID was removed, and the node has the Machine's mark",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
+		machineWithoutInstance(), nil, ownership.Ours,
 	},
 	{
-		"the same, and another Machine names the node's instance",
-		ownership.Node{ProviderID: id, Mark: "uid-m"},
-		bare(), one(id, "n"), ownership.InDoubt,
+		"the Machine's spec.providerID was removed, and another Machine names the node's instance",
+		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
+		machineWithoutInstance(), oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
 	},
 }
 
-func TestWhoseNode(t *testing.T) {
+func TestOwnerOfANode(t *testing.T) {
 	for _, row := range nodeTable {
 		t.Run(row.situation, func(t *testing.T) {
 			row.node.Name = "n"
@@ -206,7 +209,7 @@ func TestWhoseNode(t *testing.T) {
 			}
 		})
 	}
-	label := ownership.OfNode(ownership.Node{Name: "n"}, untold(), nil)
+	label := ownership.OfNode(ownership.Node{Name: "n"}, machineWithoutNodeName(), nil)
 	assert.True(t, label.Ask, "the provider knows the name of the instance's node")
 }
 
@@ -222,86 +225,86 @@ var instanceTable = []instanceRow{
 	{
 		"the instance has the Machine's UID",
 		ownership.Instance{UID: "uid-m"},
-		bare(), nil, ownership.Ours,
+		machineWithoutInstance(), nil, ownership.Ours,
 	},
 	{
-		"the same, and a copy of the Machine names its provider ID",
+		"the instance has the Machine's UID, and a copy of the Machine names its provider ID",
 		ownership.Instance{UID: "uid-m"},
-		me, one(id, "n"), ownership.Ours,
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Ours,
 	},
 	{
 		"the instance has the UID of another Machine that exists, and the Machine names its provider ID: a copy, " +
 			"a template with a providerID, a stranger",
 		ownership.Instance{UID: "uid-c"},
-		me, one(id, "n"), ownership.Anothers,
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Anothers,
 	},
 	{
-		"the same, and the other Machine does not know its instance yet",
+		"the instance has the UID of another Machine that does not know its instance yet",
 		ownership.Instance{UID: "uid-c"},
-		me, one("", ""), ownership.Anothers,
+		ownMachine, oneOtherMachine("", ""), ownership.Anothers,
 	},
 	{
-		"a restore: the instance has the UID of a Machine that does not exist any more, and the Machine alone names it",
+		"after a restore: the instance has the UID of a Machine that does not exist any more, and the Machine alone names it",
 		ownership.Instance{UID: "uid-before"},
-		me, nil, ownership.Ours,
+		ownMachine, nil, ownership.Ours,
 	},
 	{
-		"two restores: the same, and another Machine names it, too",
+		"after two restores: the instance has such a UID, and two Machines name it",
 		ownership.Instance{UID: "uid-before"},
-		me, one(id, "n"), ownership.InDoubt,
+		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
 	},
 	{
 		"the instance has no UID, as with MCM's drivers, and the Machine alone names it",
 		ownership.Instance{Machine: "m"},
-		me, one(other, ""), ownership.Ours,
+		ownMachine, oneOtherMachine(otherProviderID, ""), ownership.Ours,
 	},
 	{
 		"the instance has no UID, and two Machines name it",
 		ownership.Instance{Machine: "m"},
-		me, one(id, ""), ownership.InDoubt,
+		ownMachine, oneOtherMachine(ownProviderID, ""), ownership.InDoubt,
 	},
 	{
 		"the instance has no UID and the Machine's name, no Machine names it, and the Machine names none: " +
 			"another controller made it for the Machine",
 		ownership.Instance{Machine: "m"},
-		bare(), nil, ownership.Ours,
+		machineWithoutInstance(), nil, ownership.Ours,
 	},
 	{
-		"the same, and another Machine names it",
+		"the instance has no UID and the Machine's name, and another Machine names it",
 		ownership.Instance{Machine: "m"},
-		bare(), one(id, ""), ownership.InDoubt,
+		machineWithoutInstance(), oneOtherMachine(ownProviderID, ""), ownership.InDoubt,
 	},
 	{
-		"the instance has no UID and the Machine's name, and the Machine names another one",
+		"the instance has no UID and the Machine's name, and the Machine names another instance",
 		ownership.Instance{Machine: "m"},
-		asking(func(m *ownership.Machine) { m.ProviderID = other }), nil, ownership.Nobodys,
+		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = otherProviderID }), nil, ownership.Nobodys,
 	},
 	{
-		"the instance has the UID of a Machine that does not exist, and the Machine's name alone",
+		"the instance has the Machine's name, but the UID of a Machine that does not exist",
 		ownership.Instance{UID: "uid-before", Machine: "m"},
-		bare(), nil, ownership.Nobodys,
+		machineWithoutInstance(), nil, ownership.Nobodys,
 	},
 	{
 		"the instance has neither UID nor name, and another Machine names it",
 		ownership.Instance{},
-		bare(), one(id, ""), ownership.Anothers,
+		machineWithoutInstance(), oneOtherMachine(ownProviderID, ""), ownership.Anothers,
 	},
 }
 
-func TestWhoseInstance(t *testing.T) {
+func TestOwnerOfAnInstance(t *testing.T) {
 	for _, row := range instanceTable {
 		t.Run(row.situation, func(t *testing.T) {
-			row.instance.ProviderID = id
+			row.instance.ProviderID = ownProviderID
 			got := ownership.OfInstance(row.instance, row.me, append(row.others, row.me))
 			assert.Equal(t, row.answer, got.Whose, got.Why)
-			assert.Contains(t, got.Why, id)
+			assert.Contains(t, got.Why, ownProviderID)
 			assert.False(t, got.Ask)
 		})
 	}
 }
 
-// The page has each situation of the tests with its answer, and no other.
-func TestThePageHasTheSameTable(t *testing.T) {
+// The table of docs/ownership.md contains exactly the situations of the tests, with the same answers.
+func TestTheOwnershipPageHasTheSameTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/ownership.md")
 	require.NoError(t, err)
 	var page, want []string
@@ -362,7 +365,7 @@ func TestProviderIDsOfTheSameInstance(t *testing.T) {
 	}
 }
 
-// No order of the other Machines changes an answer, and a Machine that claims nothing changes none.
+// The order of the other Machines does not change an answer. A Machine without a tie does not change an answer.
 func TestTheOrderOfMachinesDoesNotMatter(t *testing.T) {
 	stranger := ownership.Machine{Namespace: "else", Name: "x", UID: "uid-x", ProviderID: "aws:///eu-1a/i-9", Told: "n-9"}
 	for _, row := range nodeTable {

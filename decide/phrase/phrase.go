@@ -9,7 +9,8 @@ import (
 	"millwright/decide/list"
 )
 
-// Clock returns a time in UTC, with the date unless it is the date of now. If now is zero, the date is always there.
+// Clock returns a time in UTC. The date is left out if it is the date of now. If now is zero, the date is always
+// present.
 func Clock(t, now time.Time) string {
 	t, now = t.UTC(), now.UTC()
 	if t.Truncate(24 * time.Hour).Equal(now.Truncate(24 * time.Hour)) {
@@ -21,22 +22,22 @@ func Clock(t, now time.Time) string {
 // When returns a time and its distance from now, such as "13:51:07 UTC (in 14m)".
 func When(t, now time.Time) string {
 	if t.After(now) {
-		return fmt.Sprintf("%s (in %s)", Clock(t, now), distance(t.Sub(now)))
+		return fmt.Sprintf("%s (in %s)", Clock(t, now), distanceText(t.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distance(now.Sub(t)))
+	return fmt.Sprintf("%s (%s ago)", Clock(t, now), distanceText(now.Sub(t)))
 }
 
-// distance returns a Span, except that one to three hours are rounded to minutes and written as in a spec: "2h", not
-// "119m", one second after a timeout of two hours has begun.
-func distance(d time.Duration) string {
+// distanceText returns a Span, except for one to three hours: a distance of one to three hours is rounded to minutes
+// and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
+func distanceText(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return Span(d)
 	}
 	return Length(d.Round(time.Minute))
 }
 
-// By returns " by ann (lunch)" for the words "ann: lunch" that a request records, " (lunch)" for words without a colon,
-// and nothing for no words.
+// By returns " by ann (lunch)" for the words "ann: lunch" of a request, " (lunch)" for words without a colon, and ""
+// for no words.
 func By(words string) string {
 	who, why, signed := strings.Cut(words, ": ")
 	if !signed {
@@ -45,7 +46,7 @@ func By(words string) string {
 	return fmt.Sprintf(" by %s (%s)", who, why)
 }
 
-// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". It is exact; for an age, use Span.
+// Length returns a duration as people write it in a spec: "20s", "5m", "1h30m". Length is exact; for an age, use Span.
 func Length(d time.Duration) string {
 	text := d.String() // such as "1h0m0s"
 	if strings.HasSuffix(text, "m0s") {
@@ -61,7 +62,7 @@ func Length(d time.Duration) string {
 func Span(d time.Duration) string {
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	for _, u := range []struct {
-		below, unit, rest time.Duration // rest is zero: no second unit
+		below, unit, rest time.Duration // rest is zero for a single unit
 		name, restName    string
 	}{
 		{2 * time.Minute, time.Second, 0, "s", ""},
@@ -85,7 +86,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dy", d/year)
 }
 
-// Cut shortens a text to at most so many bytes, and ends a shortened text with "…".
+// Cut shortens a text to at most most bytes. A shortened text ends with "…".
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -93,16 +94,17 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// longestMessage bounds the message of a failure, condition or event, in bytes. Source: an event holds 1 KiB.
-const longestMessage = 1000
+// maxMessageBytes bounds the message of a failure, condition or event, in bytes. Source: an event's message holds 1
+// KiB.
+const maxMessageBytes = 1000
 
-// Message cuts a text to the length that a failure, condition or event may have.
-func Message(text string) string { return Cut(text, longestMessage) }
+// Message cuts a text to the largest length of a failure, condition or event.
+func Message(text string) string { return Cut(text, maxMessageBytes) }
 
 // Count returns "1 pod" or "2 pods".
 func Count(n int, thing string) string { return fmt.Sprint(n, " ", thing) + OneOf(n, "", "s") }
 
-// OneOf returns the word for one thing, or the word for none or several.
+// OneOf returns one if n is 1, else several.
 func OneOf(n int, one, several string) string {
 	if n == 1 {
 		return one
@@ -110,12 +112,13 @@ func OneOf(n int, one, several string) string {
 	return several
 }
 
-// List names the first of some things, and counts the others.
+// List joins the first most names. If there are more names, List adds their number, as in "a, b and 3 more".
 func List(names []string, most int, separator string) string {
 	return ListOf(names, len(names), most, separator)
 }
 
-// ListOf is List for a longer list whose first items are in names; all is the length of that list.
+// ListOf returns what List returns for a list of all names. The parameter names needs only the first most names of this
+// list.
 func ListOf(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)
@@ -123,7 +126,7 @@ func ListOf(names []string, all, most int, separator string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], separator), all-most)
 }
 
-// Later is the later one of two times.
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -131,7 +134,7 @@ func Later(a, b time.Time) time.Time {
 	return b
 }
 
-// If returns the formatted text if holds is true, and an empty text otherwise.
+// If returns the formatted text if holds is true, else "".
 func If(holds bool, format string, values ...any) string {
 	if !holds {
 		return ""
@@ -144,5 +147,5 @@ func Parts(texts ...string) []string {
 	return list.Where(texts, func(text string) bool { return text != "" })
 }
 
-// PausedBy says that an object with the annotation pauses what it owns, in the words of Cluster API.
+// PausedBy returns Cluster API's sentence that an object of this kind has the annotation that pauses it.
 func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }

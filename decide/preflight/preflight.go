@@ -1,5 +1,5 @@
-// Package preflight decides whether a set may create machines now, by the state and the version of the control plane
-// that they join. It does no I/O and blocks nothing: it returns the failed checks, each with its reason.
+// Package preflight decides whether a set may create machines now, from the state and the version of the set's
+// control plane. The package does no I/O and blocks no caller: it returns the failed checks with their reasons.
 package preflight
 
 import (
@@ -13,95 +13,97 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Names of the checks, from Cluster API. All means every check, in Settings.Checks and in Settings.Skip.
+// Names of the checks, from Cluster API. All stands for every check in Settings.Checks and in Settings.Skip.
 const (
 	All                   = "All"
 	ControlPlaneIsStable  = "ControlPlaneIsStable"
 	KubernetesVersionSkew = "KubernetesVersionSkew"
 	KubeadmVersionSkew    = "KubeadmVersionSkew"
-	// ControlPlaneVersionSkew runs with Settings.Strict for a control plane whose version a topology sets.
+	// ControlPlaneVersionSkew runs only with Settings.Strict, and only if a topology sets the version of the control
+	// plane.
 	ControlPlaneVersionSkew = "ControlPlaneVersionSkew"
 )
 
-// ControlPlane describes the control plane that the machines of a set join.
+// ControlPlane holds the facts about the control plane that the machines of a set join.
 type ControlPlane struct {
-	Kind         string // for messages
-	Name         string // for messages; with its namespace, if it has one
-	Version      string // wanted version, such as v1.31.2; empty: not known, and no version is compared
-	Replicas     int    // wanted replicas; 0: this kind of control plane does not count replicas
-	Available    int    // available replicas
-	Unread       bool   // it was not read yet: no check passes
-	Absent       bool   // it does not exist although the Cluster names it: no check passes
-	Provisioning bool   // it has not reported a version yet
-	Upgrading    bool   // it reports an older version than the wanted one
-	Topology     bool   // the topology of its Cluster sets its version
+	Kind         string // kind of the control plane object, for messages
+	Name         string // for messages; namespace/name if the control plane has a namespace
+	Version      string // wanted version, such as v1.31.2; empty: not known, and versions are not compared
+	Replicas     int    // wanted replicas; 0: this kind of control plane has no replicas
+	Available    int    // number of available replicas of the control plane
+	Unread       bool   // the control plane was not read yet: no check passes
+	Absent       bool   // the Cluster names the control plane, and the control plane does not exist: no check passes
+	Provisioning bool   // the control plane has not reported a version yet
+	Upgrading    bool   // the reported version is older than the wanted version
+	Topology     bool   // the topology of the Cluster sets the version of the control plane
 	Pending      string // version that the topology will set next; empty: none
 }
 
-// Machines describes the machines that the set would create.
+// Machines holds the facts about the machines that the set would create.
 type Machines struct {
-	Version string // Kubernetes version, such as v1.31.2; empty: not known, and no version is compared
-	Kubeadm bool   // they join by kubeadm
+	Version string // Kubernetes version, such as v1.31.2; empty: not known, and versions are not compared
+	Kubeadm bool   // the machines join by kubeadm
 }
 
-// Settings say which checks run.
+// Settings says which checks run.
 type Settings struct {
-	Checks []string // the checks that run, or All; empty: none
-	// Strict adds what Cluster API's code demands beyond its document: the control plane is not being provisioned or
-	// upgraded, and kubeadm has the minor version of the control plane.
+	Checks []string // names of the checks that run, or All; empty: no check runs
+	// Strict adds the requirements of Cluster API's code that its documentation does not contain: the control plane
+	// is not being provisioned or upgraded, and kubeadm has the minor version of the control plane.
 	Strict bool
 	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
 
-// Observed is what the set's activity read at one moment.
+// Observed holds the facts that the set's activity read at one moment.
 type Observed struct {
-	ControlPlane *ControlPlane // nil: none is configured, and every check passes
+	ControlPlane *ControlPlane // nil: no control plane is configured, and every check passes
 	Machines     Machines
 	Settings     Settings
 }
 
 // Failure is a failed check.
 type Failure struct {
-	Check string // its name
+	Check string // name of the check
 	Why   string // one sentence that contains the name of the check
 }
 
-// Decide returns the failed checks, in the order of the constants. None: the set may create machines.
+// Decide returns the failed checks, in the order of the constants. No failure means that the set may create
+// machines.
 func Decide(o Observed) []Failure {
 	if o.ControlPlane == nil {
 		return nil
 	}
 	failures := list.Where([]Failure{
-		{ControlPlaneIsStable, stable(o)},
-		{KubernetesVersionSkew, kubernetesSkew(o)},
-		{KubeadmVersionSkew, kubeadmSkew(o)},
-		{ControlPlaneVersionSkew, controlPlaneSkew(o)},
-	}, func(f Failure) bool { return f.Why != "" && o.Settings.runs(f.Check) })
+		{ControlPlaneIsStable, stabilityFailure(o)},
+		{KubernetesVersionSkew, kubernetesSkewFailure(o)},
+		{KubeadmVersionSkew, kubeadmSkewFailure(o)},
+		{ControlPlaneVersionSkew, controlPlaneSkewFailure(o)},
+	}, func(f Failure) bool { return f.Why != "" && o.Settings.isEnabled(f.Check) })
 	for i, f := range failures {
 		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
 	}
 	return failures
 }
 
-// runs reports whether a check is enabled and not skipped.
-func (s Settings) runs(check string) bool {
+// isEnabled reports whether a check is enabled and not skipped.
+func (s Settings) isEnabled(check string) bool {
 	skipped := list.Map(strings.Split(s.Skip, ","), strings.TrimSpace)
 	has := func(names []string) bool { return slices.Contains(names, All) || slices.Contains(names, check) }
 	return has(s.Checks) && !has(skipped)
 }
 
-// Largest differences in minor versions.
+// The largest allowed differences in minor versions.
 const (
-	// oldestMachines is how many minor versions machines may be behind the control plane. Source: Kubernetes' version skew
-	// policy.
-	oldestMachines = 3
-	// widestKubeadm is how many minor versions the machines' kubeadm may differ from the control plane, in either
-	// direction. Source: Cluster API's document, "less than 2 minor versions".
-	widestKubeadm = 1
+	// maxMinorLag is how many minor versions machines may be older than the control plane. Source of maxMinorLag:
+	// Kubernetes' version skew policy.
+	maxMinorLag = 3
+	// maxKubeadmMinorSkew is how many minor versions kubeadm may be older or newer than the control plane. Source of
+	// maxKubeadmMinorSkew: Cluster API's documentation, "less than 2 minor versions".
+	maxKubeadmMinorSkew = 1
 )
 
-// stable checks that all replicas of the control plane are available.
-func stable(o Observed) string {
+// stabilityFailure checks that all replicas of the control plane are available.
+func stabilityFailure(o Observed) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
@@ -114,36 +116,36 @@ func stable(o Observed) string {
 	)
 }
 
-// kubernetesSkew checks that the control plane supports the machines' kubelets.
-func kubernetesSkew(o Observed) string {
-	return compare(o, "the kubernetes", func(m, c *version) string {
+// kubernetesSkewFailure checks that the control plane supports the machines' kubelets.
+func kubernetesSkewFailure(o Observed) string {
+	return compareVersions(o, "the kubernetes", func(m, c *version) string {
 		return cmp.Or(
 			phrase.If(m.major != c.major, "their major versions differ"),
 			phrase.If(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
 			// A sum, because a difference of unsigned numbers can underflow.
-			phrase.If(m.minor+oldestMachines < c.minor,
-				"MachineSet version is more than %d minor versions older than the ControlPlane version", oldestMachines),
+			phrase.If(m.minor+maxMinorLag < c.minor,
+				"MachineSet version is more than %d minor versions older than the ControlPlane version", maxMinorLag),
 		)
 	})
 }
 
-// kubeadmSkew checks that kubeadm can join the control plane.
-func kubeadmSkew(o Observed) string {
+// kubeadmSkewFailure checks that kubeadm can join the control plane.
+func kubeadmSkewFailure(o Observed) string {
 	if !o.Machines.Kubeadm {
 		return ""
 	}
-	return compare(o, "kubeadm", func(m, c *version) string {
+	return compareVersions(o, "kubeadm", func(m, c *version) string {
 		return cmp.Or(
 			phrase.If(m.major != c.major || o.Settings.Strict && m.minor != c.minor,
 				"kubeadm only supports joining with the same major+minor version as the control plane"),
-			phrase.If(m.minor > c.minor+widestKubeadm || m.minor+widestKubeadm < c.minor,
-				"they are %d or more minor versions apart", widestKubeadm+1),
+			phrase.If(m.minor > c.minor+maxKubeadmMinorSkew || m.minor+maxKubeadmMinorSkew < c.minor,
+				"they are %d or more minor versions apart", maxKubeadmMinorSkew+1),
 		)
 	})
 }
 
-// controlPlaneSkew checks that the topology has given the machines the version of the control plane.
-func controlPlaneSkew(o Observed) string {
+// controlPlaneSkewFailure checks that the topology has set the control plane's version on the machines.
+func controlPlaneSkewFailure(o Observed) string {
 	c, m := o.ControlPlane, o.Machines
 	return phrase.If(
 		o.Settings.Strict && c.Topology && m.Version != "" && c.Version != "" && m.Version != c.Version,
@@ -153,11 +155,11 @@ func controlPlaneSkew(o Observed) string {
 	)
 }
 
-// compare says why the versions of machines and control plane violate a policy, or cannot be parsed. A version that is
-// not given is not compared.
-func compare(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
-	c, readable := parse(o.ControlPlane.Version)
-	m, ok := parse(o.Machines.Version)
+// compareVersions returns why the versions of machines and control plane violate a policy, or why a version cannot be
+// parsed. Empty versions are not compared.
+func compareVersions(o Observed, policy string, differ func(machines, controlPlane *version) string) string {
+	c, readable := parseVersion(o.ControlPlane.Version)
+	m, ok := parseVersion(o.Machines.Version)
 	switch {
 	case !readable:
 		return fmt.Sprintf(
@@ -185,12 +187,13 @@ func compare(o Observed, policy string, differ func(machines, controlPlane *vers
 // version is a parsed Kubernetes version.
 type version struct {
 	major, minor uint64
-	text         string // without the leading v
+	text         string // the version without the leading v
 }
 
-// parse reads a version such as v1.31.2; v, patch, pre-release and build are optional: 1.31, v1.31.2-beta.0 and
-// v1.31.2+vendor.1 have the same major and minor. For an empty text v is nil and ok is true.
-func parse(text string) (v *version, ok bool) {
+// parseVersion parses a version such as v1.31.2. The leading v, patch, pre-release and build are optional: 1.31,
+// v1.31.2-beta.0 and v1.31.2+vendor.1 have the same major and minor version. For an empty text v is nil and ok is
+// true.
+func parseVersion(text string) (v *version, ok bool) {
 	if text == "" {
 		return nil, true
 	}
@@ -203,7 +206,7 @@ func parse(text string) (v *version, ok bool) {
 	}
 	var parsed [3]uint64
 	for i, number := range numbers {
-		n, err := strconv.ParseUint(number, 10, 32) // 32: sums of these do not overflow
+		n, err := strconv.ParseUint(number, 10, 32) // 32 bits: sums of these numbers do not overflow
 		if err != nil {
 			return nil, false
 		}

@@ -24,44 +24,44 @@ func TestConditionOfAPreservedNode(t *testing.T) {
 		name  string
 		facts preserve.Facts
 		was   *preserve.Condition
-		want  *preserve.Condition // nil: as it was
+		want  *preserve.Condition // expected condition; nil: the condition is not changed
 	}{
-		{"none yet, running", facts(onMachine("now")), nil, is(true, byHand, running)},
-		{"none yet, failed", facts(onMachine("when-failed"), failed), nil, is(true, byHand, undrained)},
-		{"none yet, preserved by its set", facts(onMachine("auto-preserved"), failed), nil, is(true, byMCM, undrained)},
-		{"right already", facts(onMachine("now"), failed), is(true, byHand, undrained), nil},
-		{"right already, as machine-controller-manager writes it", facts(onMachine("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
+		{"none yet, running", newFacts(withMachineValue("now")), nil, is(true, byHand, running)},
+		{"none yet, failed", newFacts(withMachineValue("when-failed"), asFailed), nil, is(true, byHand, undrained)},
+		{"none yet, preserved by its set", newFacts(withMachineValue("auto-preserved"), asFailed), nil, is(true, byMCM, undrained)},
+		{"right already", newFacts(withMachineValue("now"), asFailed), is(true, byHand, undrained), nil},
+		{"right already, as machine-controller-manager writes it", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
 		{
-			"so, and another time is meant", facts(onMachine("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
+			"so, and another time is meant", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
 		},
 		{
-			"a drain succeeded", facts(onMachine("now"), failed, drained("Drained")),
+			"a drain succeeded", newFacts(withMachineValue("now"), asFailed, withDrainResult("Drained")),
 			is(true, byHand, undrained), is(true, byHand, "Preserved node drained successfully. "+running),
 		},
 		{
-			"a drain failed: that stays, whoever asks now and until whenever", facts(onMachine("auto-preserved"), failed, drained("Forced")),
+			"a drain failed: that stays, whoever asks now and until whenever", newFacts(withMachineValue("auto-preserved"), asFailed, withDrainResult("Forced")),
 			is(true, byHand, "Preserved node could not be drained. Machine preserved until 2026-03-04T12:00:00Z."),
 			is(true, byMCM, "Preserved node could not be drained. "+running),
 		},
 		{
-			"a drain of a former preservation is none of this one", facts(onMachine("now"), failed),
+			"a drain of a former preservation is none of this one", newFacts(withMachineValue("now"), asFailed),
 			is(false, stop, "Preserved node drained successfully. "+running), is(true, byHand, undrained),
 		},
-		{"recovered", facts(onMachine("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
-		{"of another user", facts(onMachine("now")), is(true, byMCM, running), is(true, byHand, running)},
-		{"unknown", facts(onMachine("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
+		{"recovered", newFacts(withMachineValue("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
+		{"of another user", newFacts(withMachineValue("now")), is(true, byMCM, running), is(true, byHand, running)},
+		{"unknown", newFacts(withMachineValue("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
 		{
-			"stopped", facts(), is(true, byHand, running),
+			"stopped", newFacts(), is(true, byHand, running),
 			is(false, stop, "Machine is no longer preserved: nobody requests it."),
 		},
-		{"stopped while it was unknown", facts(tainted), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody requests it.")},
-		{"stopped already", facts(tainted), is(false, stop, "long ago"), nil},
-		{"stopped, and there never was one", facts(tainted), nil, nil},
-		{"not preserved, and no business of ours", facts(), is(false, "SomethingElse", ""), nil},
+		{"stopped while it was unknown", newFacts(withTaint), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody requests it.")},
+		{"stopped already", newFacts(withTaint), is(false, stop, "long ago"), nil},
+		{"stopped, and there never was one", newFacts(withTaint), nil, nil},
+		{"not preserved, and no business of ours", newFacts(), is(false, "SomethingElse", ""), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.facts.OnMachine.Present {
-				row.facts.Expiry = tilNoon
+				row.facts.Expiry = noonPlus96h
 			}
 			row.facts.Condition = row.was
 			assert.Equal(t, row.want, preserve.Decide(row.facts).Node.Condition)
@@ -69,16 +69,16 @@ func TestConditionOfAPreservedNode(t *testing.T) {
 	}
 }
 
-func TestWhatPeopleAreTold(t *testing.T) {
+func TestMessagesOfPreservations(t *testing.T) {
 	assert.Equal(
 		t,
 		"Machine preserved until 2026-03-05T12:00:00Z.",
-		preserve.Decide(facts(without, failed, onMachine("now"))).Message,
+		preserve.Decide(newFacts(withoutNode, asFailed, withMachineValue("now"))).Message,
 		"without a node there is nothing to drain",
 	)
-	assert.Empty(t, preserve.Decide(facts(onMachine("when-failed"))).Message)
+	assert.Empty(t, preserve.Decide(newFacts(withMachineValue("when-failed"))).Message)
 
-	elsewhere := facts(onMachine("now"), kept(t))
+	elsewhere := newFacts(withMachineValue("now"), completePreservation(t))
 	elsewhere.Expiry = elsewhere.Expiry.In(time.FixedZone("elsewhere", 3600))
 	assert.True(t, preserve.Decide(elsewhere).Empty(), "the same moment, whatever the worker's clock calls it")
 }

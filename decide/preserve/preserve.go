@@ -1,6 +1,6 @@
-// Package preserve decides whether a machine is preserved, until when, and which changes its node, its annotations and
-// its status need for that. A preservation has a recorded end, which nothing moves. It is over when that end comes, or
-// when nobody requests it any more.
+// Package preserve decides whether a machine is preserved, until when, and which changes to its node, its
+// annotations and its status are missing. A preservation has a recorded end that never moves. A preservation ends at
+// the recorded end, or when no annotation requests preservation any more.
 package preserve
 
 import (
@@ -12,22 +12,22 @@ import (
 	"millwright/decide/nodesync"
 )
 
-// Facts describe a machine and its node.
+// Facts holds the facts about a machine and its node.
 type Facts struct {
-	OnMachine   Annotation // the machine's annotation preserve
-	OnNode      Annotation // the node's annotation preserve
-	LastApplied Annotation // the machine's record of the node's annotation that was applied last
-	NodeExists  bool       // false: all facts of the node are zero
-	Deleting    bool       // the machine is being deleted: it is not preserved, and nothing is changed
+	OnMachine   Annotation // annotation preserve of the machine
+	OnNode      Annotation // annotation preserve of the node
+	LastApplied Annotation // the machine's annotation that records the last applied annotation of the node
+	NodeExists  bool       // the node exists; false: all facts of the node are zero
+	Deleting    bool       // the machine is being deleted: the machine is not preserved, and nothing is changed
 	Failed      bool       // the machine is in phase Failed
-	Drained     string     // how the drain of its node in this preservation ended; empty: it has not
+	Drained     string     // result of the drain of the node in this preservation; empty: the drain has not ended
 
-	Expiry  time.Time     // the recorded end; zero: not preserved
+	Expiry  time.Time     // recorded end; zero: the machine is not preserved
 	Timeout time.Duration // duration of a preservation that begins now; zero: no machine is preserved
-	Now     time.Time     // zero: the end is not evaluated
+	Now     time.Time     // present time; zero: the end of the preservation is not evaluated
 
-	ScaleDownDisabled Annotation // on the node: the cluster autoscaler must not remove it
-	DisabledByUs      Annotation // on the node: with the text true, we set ScaleDownDisabled
+	ScaleDownDisabled Annotation // annotation of the node: the cluster autoscaler must not remove the node
+	DisabledByUs      Annotation // annotation of the node: with the text true, Millwright set ScaleDownDisabled
 	Tainted           bool       // the node has the taint of preserved nodes
 	Condition         *Condition // the node's condition Preserved; nil: none
 }
@@ -38,176 +38,180 @@ type Annotation struct {
 	Text    string
 }
 
-// Decide says whether a machine is preserved, and which changes are left so that every object shows it. Completed
-// changes are not returned, so an interrupted preservation continues where it stopped.
+// Decide returns whether a machine is preserved, and which changes of node, annotations and status are missing.
+// Decide does not return completed changes: an interrupted preservation continues where it stopped.
 //
-// For a machine that is about to fail, call it with Failed set: it returns whether the machine is preserved, and the
-// end to write together with the phase.
+// For a machine whose phase is about to become Failed, callers set Failed. Decide then returns whether the machine
+// is preserved, and the end to write together with the phase.
 func Decide(f Facts) Decision {
-	value, known := f.requested()
+	value, known := f.requestedValue()
 	switch {
 	case f.Deleting:
 		return Decision{}
-	case !known && f.expired(): // an unknown value does not preserve for ever
-		return release(f, value, verdict{because: "its time is over"})
+	case !known && f.isExpired(): // a preservation with an unknown value of the node ends, too
+		return endPreservation(f, value, verdict{reason: "its time is over"})
 	case !known && f.Expiry.IsZero():
 		return Decision{}
 	case !known:
 		return Decision{Preserve: true, Expiry: f.Expiry}
 	}
-	if v := f.judge(value); !v.preserve {
-		return release(f, value, v)
+	if v := f.judgeValue(value); !v.preserve {
+		return endPreservation(f, value, v)
 	}
-	return keep(f, value)
+	return keepPreservation(f, value)
 }
 
-// Protected reports whether a Failed machine is preserved from being replaced. A recorded end decides alone; without
-// one, the annotations do. Deletions that somebody requested are not affected.
+// Protected reports whether preservation prevents the replacement of a Failed machine. If an end is recorded, only
+// the end decides. Without a recorded end, the annotations decide. Protected does not affect deletions that a person
+// requested.
 func Protected(f Facts) bool {
 	if !f.Expiry.IsZero() {
-		return !f.expired()
+		return !f.isExpired()
 	}
 	f.Failed = true
-	value, known := f.requested()
-	return known && f.judge(value).preserve
+	value, known := f.requestedValue()
+	return known && f.judgeValue(value).preserve
 }
 
-// expired reports whether the recorded end has come. With a zero Now it has not.
-func (f Facts) expired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
+// isExpired reports whether the recorded end has passed. With a zero Now, isExpired is false.
+func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
 
-// verdict says what follows from an annotation's value.
+// verdict is the consequence of an annotation's value.
 type verdict struct {
-	preserve bool
-	forget   bool   // the request was met: its annotation is removed, so that the preservation does not begin again
-	because  string // why the machine is not preserved
+	preserve          bool
+	forgetsAnnotation bool   // the request was met: its annotation is removed, against a second preservation
+	reason            string // why the machine is not preserved
 }
 
-func (f Facts) judge(value string) verdict {
+func (f Facts) judgeValue(value string) verdict {
 	asked := value == vocabulary.PreserveNow ||
 		f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
-	over := f.expired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // it would end when it begins
+	over := f.isExpired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // the preservation would end at once
 	switch {
 	case value == vocabulary.PreserveFalse:
-		return verdict{because: "the annotation says false"}
+		return verdict{reason: "the annotation says false"}
 	case over:
-		return verdict{forget: true, because: "its time is over"}
+		return verdict{forgetsAnnotation: true, reason: "its time is over"}
 	case asked:
 		return verdict{preserve: true}
 	case value == "":
-		return verdict{because: "nobody requests it"}
-	default: // auto-preserved is for one failure, when-failed for all
-		return verdict{forget: value == vocabulary.PreserveAuto, because: "the machine has not failed"}
+		return verdict{reason: "nobody requests it"}
+	default: // auto-preserved applies to one failure, when-failed to every failure
+		return verdict{forgetsAnnotation: value == vocabulary.PreserveAuto, reason: "the machine has not failed"}
 	}
 }
 
-// keep returns the changes that show a preservation. Without a node they are in the machine's status only.
-func keep(f Facts, value string) Decision {
+// keepPreservation returns the missing changes of a preservation. Without a node, only the machine's status shows the
+// preservation.
+func keepPreservation(f Facts, value string) Decision {
 	d := Decision{Value: value, Preserve: true, Expiry: f.Expiry}
-	l := ledger{Decision: &d}
+	l := changeLedger{Decision: &d}
 	if f.Expiry.IsZero() {
 		d.StatusChange = true
-		l.because("its end is not recorded")
+		l.addReason("its end is not recorded")
 		if !f.Now.IsZero() {
 			// now + timeout, rounded up to whole seconds, the precision of times in the API
 			d.Expiry = f.Now.Add(f.Timeout).UTC().Add(time.Second - 1).Truncate(time.Second)
 		}
 	}
 	if f.NodeExists {
-		l.mark(f)
+		l.markNode(f)
 	}
 	if !d.Expiry.IsZero() {
-		l.declare(f)
+		l.setCondition(f)
 	}
-	l.remember(f, false)
-	l.close("preserved (" + value + ")")
+	l.recordNodeValue(f, false)
+	l.setWhy("preserved (" + value + ")")
 	return d
 }
 
-// release returns the changes that end a preservation. The recorded end is removed last, because it shows that changes
-// are left. The annotations against the autoscaler cannot show this, because rollouts set them as well.
-func release(f Facts, value string, v verdict) Decision {
+// endPreservation returns the changes that end a preservation. The recorded end is removed last: it shows that
+// changes are missing. The annotations against the autoscaler cannot show this, because rollouts set these
+// annotations as well.
+func endPreservation(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
-	l := ledger{Decision: &d}
-	state := "not preserved, as " + v.because
+	l := changeLedger{Decision: &d}
+	state := "not preserved, as " + v.reason
 	if d.StatusChange || f.Tainted || f.Condition != nil && f.Condition.True {
-		state = "no longer preserved, as " + v.because
-		l.revoke(f, v.because)
-		l.unmark(f)
+		state = "no longer preserved, as " + v.reason
+		l.revokeCondition(f, v.reason)
+		l.unmarkNode(f)
 	}
-	l.remember(f, v.forget)
+	l.recordNodeValue(f, v.forgetsAnnotation)
 	if d.StatusChange {
-		l.because("its end is still recorded")
+		l.addReason("its end is still recorded")
 	}
-	l.close(state)
+	l.setWhy(state)
 	return d
 }
 
-// ledger collects the changes of a decision, and the reasons for them.
-type ledger struct {
+// changeLedger collects the changes of a decision, and the reasons for the changes.
+type changeLedger struct {
 	*Decision
 	reasons []string
 }
 
-func (l *ledger) because(reason string) { l.reasons = append(l.reasons, reason) }
+func (l *changeLedger) addReason(reason string) { l.reasons = append(l.reasons, reason) }
 
-func (l *ledger) close(state string) {
+func (l *changeLedger) setWhy(state string) {
 	if len(l.reasons) > 0 {
 		l.Why = state + ": " + strings.Join(l.reasons, ", ")
 	}
 }
 
-// asks reports whether a value requests preservation.
-func asks(value string) bool {
+// requestsPreservation reports whether a value requests preservation.
+func requestsPreservation(value string) bool {
 	return value == vocabulary.PreserveNow || value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto
 }
 
-// requested returns the value that counts; empty: nobody requests preservation. Once a node's value was applied, its
-// absence counts too: somebody ended the preservation on the node. An unknown value of the machine counts as none. With
-// an unknown value of the node, known is false: nothing may change until the value is corrected.
-func (f Facts) requested() (value string, known bool) {
+// requestedValue returns the annotation value that applies; empty: nobody requests preservation. If a value of the node
+// was applied and is gone, somebody ended the preservation on the node: the machine's value does not apply. An
+// unknown value of the machine counts as empty. With an unknown value of the node, known is false: nothing may
+// change until a person corrects the value.
+func (f Facts) requestedValue() (value string, known bool) {
 	switch {
-	case f.nodeDecides():
+	case f.nodeHasKnownValue():
 		return f.OnNode.Text, true
 	case f.NodeExists && f.OnNode.Text != "":
 		return "", false
 	case f.NodeExists && f.LastApplied.Text != "":
 		return "", true
-	case asks(f.OnMachine.Text), f.OnMachine.Text == vocabulary.PreserveFalse:
+	case requestsPreservation(f.OnMachine.Text), f.OnMachine.Text == vocabulary.PreserveFalse:
 		return f.OnMachine.Text, true
 	default:
 		return "", true
 	}
 }
 
-// nodeDecides reports whether the node has a known value.
-func (f Facts) nodeDecides() bool {
-	return f.NodeExists && (asks(f.OnNode.Text) || f.OnNode.Text == vocabulary.PreserveFalse)
+// nodeHasKnownValue reports whether the node has a known value.
+func (f Facts) nodeHasKnownValue() bool {
+	return f.NodeExists && (requestsPreservation(f.OnNode.Text) || f.OnNode.Text == vocabulary.PreserveFalse)
 }
 
-// Decision says whether a machine is preserved, and which changes are left to show it.
+// Decision says whether a machine is preserved, and which changes are missing.
 type Decision struct {
-	Value        string    // the value that counts; empty: no request, or the node's value is unknown
+	Value        string    // the value that applies; empty: no request, or the node's value is unknown
 	Preserve     bool      // the machine is preserved
-	Expiry       time.Time // the end; zero: not preserved, or it would begin now and Now is zero
+	Expiry       time.Time // end of the preservation; zero: not preserved, or Now is zero and no end is recorded
 	Node         NodeChanges
 	Machine      MachineChanges
-	StatusChange bool   // set the recorded end to Expiry, or remove it if that is zero
-	Message      string // the message for status and events, as in the node's condition; may be set without a change
-	Why          string // what is to change, in one sentence; empty: nothing
+	StatusChange bool   // write Expiry as the recorded end; if Expiry is zero, remove the recorded end
+	Message      string // message for status and events, as in the node's condition; may be set without a change
+	Why          string // one sentence about the missing changes; empty: none
 }
 
-// NodeChanges are the changes to the node.
+// NodeChanges holds the changes to the node.
 type NodeChanges struct {
 	Annotations Edit
 	Taint       bool       // add the taint of preserved nodes
-	Untaint     bool       // remove it
-	Condition   *Condition // the new condition Preserved; nil: no change
+	Untaint     bool       // remove the taint of preserved nodes
+	Condition   *Condition // new condition Preserved; nil: no change
 }
 
-// MachineChanges are the changes to the machine without its status.
+// MachineChanges holds the changes to the machine, except its status.
 type MachineChanges struct{ Annotations Edit }
 
-// Edit is the change of a map.
+// Edit is the change of a map of annotations.
 type Edit = nodesync.Edit
 
 // Empty reports whether there is no change.
@@ -220,13 +224,14 @@ func (c NodeChanges) Empty() bool {
 	return c.Annotations.Empty() && !c.Taint && !c.Untaint && c.Condition == nil
 }
 
-// mark makes the node carry the annotation against the autoscaler and, if the machine failed, the taint against new
-// pods. The taint does not change a cordon by somebody else. An annotation that others set is not changed.
-func (l *ledger) mark(f Facts) {
+// markNode adds the annotation against the autoscaler to the node. If the machine is Failed, markNode also adds the
+// taint against new pods. The taint does not change a cordon by another party. markNode does not change an
+// annotation that another party set.
+func (l *changeLedger) markNode(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
 		l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueLowerTrue)
-		l.because("node lacks annotation " + vocabulary.AnnotationScaleDownDisabled)
+		l.addReason("node lacks annotation " + vocabulary.AnnotationScaleDownDisabled)
 		if !ours {
 			l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueLowerTrue)
 		}
@@ -234,53 +239,54 @@ func (l *ledger) mark(f Facts) {
 	switch {
 	case f.Failed && !f.Tainted:
 		l.Node.Taint = true
-		l.because("node of a failed machine lacks its taint")
+		l.addReason("node of a failed machine lacks its taint")
 	case !f.Failed && f.Tainted:
-		l.untaint()
+		l.removeTaint()
 	}
 }
 
-// unmark removes our annotations and our taint from the node.
-func (l *ledger) unmark(f Facts) {
+// unmarkNode removes Millwright's annotations and taint from the node.
+func (l *changeLedger) unmarkNode(f Facts) {
 	if f.DisabledByUs.Text == vocabulary.ValueLowerTrue {
 		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabled)
 		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabledByMCM)
-		l.because("node still has our annotations against the autoscaler")
+		l.addReason("node still has our annotations against the autoscaler")
 	}
 	if f.Tainted {
-		l.untaint()
+		l.removeTaint()
 	}
 }
 
-func (l *ledger) untaint() {
+func (l *changeLedger) removeTaint() {
 	l.Node.Untaint = true
-	l.because("node has the taint of a preserved failed machine")
+	l.addReason("node has the taint of a preserved failed machine")
 }
 
-// remember makes the machine record the node's value. If the node has a known value, the machine's own annotation is
-// removed, so that only one counts. forget removes annotations whose request was met; the value false stays.
-func (l *ledger) remember(f Facts, forget bool) {
+// recordNodeValue copies the node's value to the machine's record. If the node has a known value, recordNodeValue
+// removes the machine's own annotation: only one annotation applies. forget removes annotations whose request was
+// met; the value false stays.
+func (l *changeLedger) recordNodeValue(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
-	if forget && asks(nodeSays) {
+	if forget && requestsPreservation(nodeSays) {
 		nodeSays = ""
 		l.Node.Annotations.Drop(vocabulary.AnnotationPreserve)
-		l.because("node still requests it")
+		l.addReason("node still requests it")
 	}
 	switch {
-	case f.OnMachine.Present && f.nodeDecides():
+	case f.OnMachine.Present && f.nodeHasKnownValue():
 		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
-		l.because("machine and node both have the annotation")
-	case forget && asks(f.OnMachine.Text):
+		l.addReason("machine and node both have the annotation")
+	case forget && requestsPreservation(f.OnMachine.Text):
 		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
-		l.because("machine still requests it")
+		l.addReason("machine still requests it")
 	}
 	switch {
 	case nodeSays == "" && f.LastApplied.Present:
 		l.Machine.Annotations.Drop(vocabulary.AnnotationLastAppliedPreserve)
-		l.because("machine records an annotation that its node no longer has")
+		l.addReason("machine records an annotation that its node no longer has")
 	case nodeSays != f.LastApplied.Text:
 		l.Machine.Annotations.Put(vocabulary.AnnotationLastAppliedPreserve, nodeSays)
-		l.because("machine does not record the annotation of its node")
+		l.addReason("machine does not record the annotation of its node")
 	}
 }
 
@@ -290,20 +296,20 @@ type Condition struct {
 	Reason, Message string
 }
 
-// declare makes the node's condition say why the machine is preserved, and until when.
-func (l *ledger) declare(f Facts) {
+// setCondition writes into the node's condition why the machine is preserved, and until when.
+func (l *changeLedger) setCondition(f Facts) {
 	const until = "Machine preserved until "
 	l.Message = until + l.Expiry.UTC().Format(time.RFC3339) + "."
 	if !f.NodeExists {
 		return
 	}
-	mcms := until + l.Expiry.UTC().String() + "." // the same, as machine-controller-manager writes it
+	mcms := until + l.Expiry.UTC().String() + "." // the message in the format of machine-controller-manager
 	if f.Failed {
 		drained := map[string]string{
 			"":                      "Preserved node is not drained.",
 			vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained,
 		}
-		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " // also if no drain was wanted
+		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " " // also for a skipped drain
 		l.Message, mcms = drain+l.Message, drain+mcms
 	}
 	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}
@@ -312,13 +318,14 @@ func (l *ledger) declare(f Facts) {
 	}
 	if is := f.Condition; is == nil || *is != c && *is != (Condition{c.True, c.Reason, mcms}) {
 		l.Node.Condition = &c
-		l.because("node has no current condition Preserved")
+		l.addReason("node has no current condition Preserved")
 	}
 }
 
-// revoke makes the node's condition say that preservation has stopped. A node without the condition gets none. A
-// condition that says so already keeps its message, because the reason may have been removed since.
-func (l *ledger) revoke(f Facts, because string) {
+// revokeCondition writes into the node's condition that the preservation has stopped. A node without the condition
+// gets no condition. A condition with the reason PreservationStopped keeps its message, because the annotation that
+// explains the message may be gone.
+func (l *changeLedger) revokeCondition(f Facts, because string) {
 	l.Message = "Machine is no longer preserved: " + because + "."
 	switch {
 	case f.Condition == nil:
@@ -328,5 +335,5 @@ func (l *ledger) revoke(f Facts, because string) {
 		return
 	}
 	l.Node.Condition = &Condition{Reason: vocabulary.ReasonPreservationStopped, Message: l.Message}
-	l.because("node has the condition of a preserved machine")
+	l.addReason("node has the condition of a preserved machine")
 }

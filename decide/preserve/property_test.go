@@ -12,23 +12,23 @@ import (
 	"millwright/decide/preserve"
 )
 
-// dice makes facts out of few values, so that they meet often.
+// dice generates random facts from few values, so that equal values are frequent.
 type dice struct{ *rand.Rand }
 
-func (d dice) annotation(texts ...string) preserve.Annotation {
+func (d dice) randomAnnotation(texts ...string) preserve.Annotation {
 	if d.Intn(3) == 0 {
 		return preserve.Annotation{}
 	}
-	return says(texts[d.Intn(len(texts))])
+	return annotationWith(texts[d.Intn(len(texts))])
 }
 
-func (d dice) wish() preserve.Annotation {
-	return d.annotation("now", "when-failed", "auto-preserved", "false", "forever", "")
+func (d dice) randomRequest() preserve.Annotation {
+	return d.randomAnnotation("now", "when-failed", "auto-preserved", "false", "forever", "")
 }
 
-func (d dice) facts() preserve.Facts {
+func (d dice) randomFacts() preserve.Facts {
 	f := preserve.Facts{
-		OnMachine: d.wish(), LastApplied: d.wish(), Failed: d.Intn(2) == 0, Now: noon,
+		OnMachine: d.randomRequest(), LastApplied: d.randomRequest(), Failed: d.Intn(2) == 0, Now: noon,
 		Timeout: []time.Duration{0, time.Hour, 96 * time.Hour}[d.Intn(3)],
 	}
 	if d.Intn(2) == 0 {
@@ -37,8 +37,8 @@ func (d dice) facts() preserve.Facts {
 	if d.Intn(4) == 0 {
 		return f
 	}
-	f.NodeExists, f.OnNode, f.Tainted = true, d.wish(), d.Intn(2) == 0
-	f.ScaleDownDisabled, f.DisabledByUs = d.annotation("true", "false"), d.annotation("true", "maybe")
+	f.NodeExists, f.OnNode, f.Tainted = true, d.randomRequest(), d.Intn(2) == 0
+	f.ScaleDownDisabled, f.DisabledByUs = d.randomAnnotation("true", "false"), d.randomAnnotation("true", "maybe")
 	if d.Intn(2) == 0 {
 		f.Condition = &preserve.Condition{
 			True:    d.Intn(2) == 0,
@@ -49,25 +49,25 @@ func (d dice) facts() preserve.Facts {
 	return f
 }
 
-func TestDecisionsComeToAnEnd(t *testing.T) {
+func TestDecisionsConverge(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(1))}
 	seen, rounds := map[bool]int{}, decidetest.Seeds(20_000)
 	for range rounds {
-		f := d.facts()
+		f := d.randomFacts()
 		decision := preserve.Decide(f)
 		require.Equal(t, decision, preserve.Decide(f), "the same facts, the same answer")
 		require.Equal(t, decision.Empty(), decision.Why == "", "%+v", decision)
 		require.Equal(t, decision.Preserve, !decision.Expiry.IsZero())
 		require.True(t, decision.Expiry.IsZero() || decision.Expiry.After(f.Now), "%+v", f)
-		require.True(t, sorted(decision.Node.Annotations) && sorted(decision.Machine.Annotations))
+		require.True(t, isSorted(decision.Node.Annotations) && isSorted(decision.Machine.Annotations))
 		require.False(t, decision.Node.Taint && decision.Node.Untaint)
 		if !f.NodeExists {
 			require.True(t, decision.Node.Empty())
 		}
 		if f.DisabledByUs.Text != "true" && f.ScaleDownDisabled.Present {
-			require.Equal(t, f.ScaleDownDisabled, settled(t, f).ScaleDownDisabled, "what others disabled is theirs")
+			require.Equal(t, f.ScaleDownDisabled, applyAllChanges(t, f).ScaleDownDisabled, "what others disabled is theirs")
 		}
-		end := settled(t, f)
+		end := applyAllChanges(t, f)
 		if final := preserve.Decide(end); final.Preserve {
 			require.Equal(t, end.Expiry, final.Expiry)
 		} else if f.NodeExists && end.OnNode.Text != "forever" {
@@ -88,19 +88,19 @@ func TestDecisionsComeToAnEnd(t *testing.T) {
 	assert.Greater(t, seen[false], rounds/10)
 }
 
-// TestNothingMovesAnEndOnRecord lets everything happen to a machine and interrupts the writes at will.
-func TestNothingMovesAnEndOnRecord(t *testing.T) {
+// TestNothingMovesTheRecordedEnd applies random events to a machine, and interrupts the writes at random.
+func TestNothingMovesTheRecordedEnd(t *testing.T) {
 	d := dice{rand.New(rand.NewSource(2))}
 	var began, ended, failedMeanwhile int
 	lives := decidetest.Seeds(500)
 	for range lives {
-		f := facts()
+		f := newFacts()
 		for range 60 {
 			switch d.Intn(7) {
 			case 0:
-				f.OnMachine = d.wish()
+				f.OnMachine = d.randomRequest()
 			case 1:
-				f.OnNode = d.wish()
+				f.OnNode = d.randomRequest()
 			case 2:
 				f.Failed = !f.Failed
 			case 3:
@@ -108,11 +108,11 @@ func TestNothingMovesAnEndOnRecord(t *testing.T) {
 			case 4:
 				f.Now = f.Now.Add(time.Duration(d.Intn(40)) * time.Hour)
 			case 5:
-				f.ScaleDownDisabled = d.annotation("true", "false")
+				f.ScaleDownDisabled = d.randomAnnotation("true", "false")
 			}
 			decision := preserve.Decide(f)
 			before := f.Expiry
-			writes := steps(decision)
+			writes := writesOf(decision)
 			for _, write := range writes[:d.Intn(len(writes)+1)] {
 				write(&f)
 			}

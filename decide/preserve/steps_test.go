@@ -11,93 +11,105 @@ import (
 )
 
 func TestStepsOfAPreservation(t *testing.T) {
-	d := preserve.Decide(facts(onNode("when-failed"), onMachine("now"), failed))
+	d := preserve.Decide(newFacts(withNodeValue("when-failed"), withMachineValue("now"), asFailed))
 	assert.Equal(t, preserve.Decision{
 		Value:        "when-failed",
 		Preserve:     true,
-		Expiry:       tilNoon,
+		Expiry:       noonPlus96h,
 		StatusChange: true,
 		Node: preserve.NodeChanges{
-			Annotations: preserve.Edit{Set: texts{disabled: "true", byUs: "true"}},
+			Annotations: preserve.Edit{Set: texts{scaleDownDisabledKey: "true", disabledByUsKey: "true"}},
 			Taint:       true,
 			Condition: &preserve.Condition{
 				True: true, Reason: "Preserved by user.",
 				Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 			},
 		},
-		Machine: preserve.MachineChanges{Annotations: preserve.Edit{Set: texts{last: "when-failed"}, Remove: []string{ask}}},
+		Machine: preserve.MachineChanges{
+			Annotations: preserve.Edit{Set: texts{lastAppliedKey: "when-failed"}, Remove: []string{preserveKey}},
+		},
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
-		Why: "preserved (when-failed): its end is not recorded, node lacks annotation " + disabled + ", node of a failed machine lacks its taint, " +
+		Why: "preserved (when-failed): its end is not recorded, node lacks annotation " + scaleDownDisabledKey + ", node of a failed machine lacks its taint, " +
 			"node has no current condition Preserved, machine and node both have the annotation, machine does not record the annotation of its node",
 	}, d)
 }
 
-// resumed stops after each write of a decision, decides anew, later, and comes to the same end.
-func resumed(t *testing.T, f preserve.Facts) {
+// checkResumption executes the writes of a decision one by one, and calls Decide again after each write, one hour
+// later. The result must be the same as without interruptions.
+func checkResumption(t *testing.T, f preserve.Facts) {
 	t.Helper()
-	want := settled(t, f)
-	writes := steps(preserve.Decide(f))
+	want := applyAllChanges(t, f)
+	writes := writesOf(preserve.Decide(f))
 	for done := range len(writes) + 1 {
 		g := f
 		for _, write := range writes[:done] {
 			write(&g)
 		}
-		if done > 0 && preserve.Decide(f).Preserve { // before the first write the end is not yet fixed
+		if done > 0 && preserve.Decide(f).Preserve { // before the first write the end is not recorded
 			g.Now = g.Now.Add(time.Hour)
 		}
-		got := settled(t, g)
+		got := applyAllChanges(t, g)
 		got.Now = want.Now
-		assert.Equal(t, told(want), told(got), "after %d writes", done)
+		assert.Equal(t, renderFacts(want), renderFacts(got), "after %d writes", done)
 		require.Equal(t, want, got)
 	}
 }
 
 func TestAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
-		"now on the machine":         facts(onMachine("now")),
-		"now on the node":            facts(onNode("now"), onMachine("false"), failed),
-		"when-failed on the machine": facts(onMachine("when-failed"), failed),
-		"auto-preserved":             facts(onMachine("auto-preserved"), failed),
-		"again, after a stop": facts(onNode("now"), failed, func(f *preserve.Facts) {
+		"now on the machine":         newFacts(withMachineValue("now")),
+		"now on the node":            newFacts(withNodeValue("now"), withMachineValue("false"), asFailed),
+		"when-failed on the machine": newFacts(withMachineValue("when-failed"), asFailed),
+		"auto-preserved":             newFacts(withMachineValue("auto-preserved"), asFailed),
+		"again, after a stop": newFacts(withNodeValue("now"), asFailed, func(f *preserve.Facts) {
 			f.Condition = &preserve.Condition{Reason: "Preservation stopped.", Message: "before"}
 		}),
-		"preserved, turns failed": facts(onMachine("now"), kept(t), failed),
-		"preserved, recovers":     facts(onMachine("now"), failed, kept(t), recovered),
+		"preserved, turns failed": newFacts(withMachineValue("now"), completePreservation(t), asFailed),
+		"preserved, recovers":     newFacts(withMachineValue("now"), asFailed, completePreservation(t), asRecovered),
 	} {
-		t.Run(name, func(t *testing.T) { resumed(t, f) })
+		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
 	}
 	t.Run("the node joins when its machine is preserved already", func(t *testing.T) {
-		f := facts(without, onMachine("now"), kept(t))
+		f := newFacts(withoutNode, withMachineValue("now"), completePreservation(t))
 		f.NodeExists = true
-		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+byUser, told(settled(t, f)))
+		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+byUser, renderFacts(applyAllChanges(t, f)))
 	})
 }
 
-func TestWhatOthersDisabledIsTheirs(t *testing.T) {
+func TestAnAnnotationOfAnotherPartyIsNotChanged(t *testing.T) {
 	for _, text := range []string{"true", "false", ""} {
-		f := facts(onMachine("now"), func(f *preserve.Facts) { f.ScaleDownDisabled = says(text) }, kept(t))
-		assert.Equal(t, says(text), f.ScaleDownDisabled)
+		f := newFacts(
+			withMachineValue("now"),
+			func(f *preserve.Facts) { f.ScaleDownDisabled = annotationWith(text) },
+			completePreservation(t),
+		)
+		assert.Equal(t, annotationWith(text), f.ScaleDownDisabled)
 		assert.False(t, f.DisabledByUs.Present)
-		f = settled(t, facts(func(g *preserve.Facts) { *g = f }, silent))
-		assert.Equal(t, says(text), f.ScaleDownDisabled, "nor is it removed")
+		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
+		assert.Equal(t, annotationWith(text), f.ScaleDownDisabled, "nor is it removed")
 	}
 	t.Run("ours is put back when it is taken away", func(t *testing.T) {
-		for _, text := range []preserve.Annotation{{}, says("false")} {
-			f := facts(onMachine("now"), kept(t))
+		for _, text := range []preserve.Annotation{{}, annotationWith("false")} {
+			f := newFacts(withMachineValue("now"), completePreservation(t))
 			f.ScaleDownDisabled = text
 			d := preserve.Decide(f)
-			assert.Equal(t, preserve.Edit{Set: texts{disabled: "true"}}, d.Node.Annotations)
+			assert.Equal(t, preserve.Edit{Set: texts{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
 		}
 	})
 	t.Run("a mark with another value proves nothing", func(t *testing.T) {
-		f := facts(onMachine("now"), disabledByUser, func(f *preserve.Facts) { f.DisabledByUs = says("maybe") }, kept(t))
-		f = settled(t, facts(func(g *preserve.Facts) { *g = f }, silent))
-		assert.Equal(t, says("true"), f.ScaleDownDisabled)
+		f := newFacts(
+			withMachineValue("now"),
+			withDisabledByUser,
+			func(f *preserve.Facts) { f.DisabledByUs = annotationWith("maybe") },
+			completePreservation(t),
+		)
+		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
+		assert.Equal(t, annotationWith("true"), f.ScaleDownDisabled)
 	})
 	t.Run("the marks of a rollout stay where nothing is preserved", func(t *testing.T) {
 		for _, f := range []preserve.Facts{
-			facts(disabledByUs), facts(disabledByUs, onMachine("when-failed")), facts(disabledByUs, onMachine("false")),
-			facts(disabledByUs, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
+			newFacts(withDisabledByUs), newFacts(withDisabledByUs, withMachineValue("when-failed")), newFacts(withDisabledByUs, withMachineValue("false")),
+			newFacts(withDisabledByUs, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
 		} {
 			assert.True(t, preserve.Decide(f).Empty())
 		}
@@ -110,12 +122,12 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 		facts          preserve.Facts
 		taint, untaint bool
 	}{
-		{"failed", facts(onMachine("now"), failed), true, false},
-		{"failed, and tainted already", facts(onMachine("now"), failed, tainted), false, false},
-		{"running", facts(onMachine("now")), false, false},
-		{"running again", facts(onMachine("now"), tainted), false, true},
-		{"not preserved", facts(failed), false, false},
-		{"not preserved any more", facts(failed, tainted), false, true},
+		{"failed", newFacts(withMachineValue("now"), asFailed), true, false},
+		{"failed, and tainted already", newFacts(withMachineValue("now"), asFailed, withTaint), false, false},
+		{"running", newFacts(withMachineValue("now")), false, false},
+		{"running again", newFacts(withMachineValue("now"), withTaint), false, true},
+		{"not preserved", newFacts(asFailed), false, false},
+		{"not preserved any more", newFacts(asFailed, withTaint), false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := preserve.Decide(row.facts).Node
@@ -127,7 +139,7 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 
 func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 	gone := preserve.NodeChanges{
-		Annotations: preserve.Edit{Remove: []string{disabled, byUs}},
+		Annotations: preserve.Edit{Remove: []string{scaleDownDisabledKey, disabledByUsKey}},
 		Untaint:     true,
 		Condition: &preserve.Condition{
 			Reason:  "Preservation stopped.",
@@ -135,7 +147,7 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 		},
 	}
 	asked := gone
-	asked.Annotations = preserve.Edit{Remove: []string{disabled, byUs, ask}}
+	asked.Annotations = preserve.Edit{Remove: []string{scaleDownDisabledKey, disabledByUsKey, preserveKey}}
 	asked.Condition = &preserve.Condition{
 		Reason:  "Preservation stopped.",
 		Message: "Machine is no longer preserved: its time is over.",
@@ -149,38 +161,38 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 		why     string
 	}{
 		{
-			"asked for on the machine no more", facts(onMachine("now"), failed, kept(t), silent), gone,
+			"asked for on the machine no more", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations), gone,
 			preserve.Edit{},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, its end is still recorded",
 		},
 		{
-			"asked for on the node no more", facts(onNode("now"), failed, kept(t), silent), gone,
-			preserve.Edit{Remove: []string{last}},
+			"asked for on the node no more", newFacts(withNodeValue("now"), asFailed, completePreservation(t), withoutAnnotations), gone,
+			preserve.Edit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the node", facts(onNode("now"), failed, kept(t), after(96*time.Hour)), asked,
-			preserve.Edit{Remove: []string{last}},
+			"time-out, asked for on the node", newFacts(withNodeValue("now"), asFailed, completePreservation(t), afterDuration(96*time.Hour)), asked,
+			preserve.Edit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as its time is over: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, node still requests it, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the machine", facts(without, onMachine("now"), failed, kept(t), after(96*time.Hour)),
+			"time-out, asked for on the machine", newFacts(withoutNode, withMachineValue("now"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
 			preserve.NodeChanges{},
-			preserve.Edit{Remove: []string{ask}},
+			preserve.Edit{Remove: []string{preserveKey}},
 			true,
 			"no longer preserved, as its time is over: machine still requests it, its end is still recorded",
 		},
 		{
-			"never preserved", facts(failed), preserve.NodeChanges{}, preserve.Edit{}, false, "",
+			"never preserved", newFacts(asFailed), preserve.NodeChanges{}, preserve.Edit{}, false, "",
 		},
 		{
-			"its end was lost by another controller", facts(onMachine("now"), failed, kept(t), silent, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
+			"its end was lost by another controller", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
 			preserve.Edit{},
 			false,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
@@ -201,29 +213,29 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 
 func TestTheEndOfAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
-		"asked for on the machine no more":   facts(onMachine("now"), failed, kept(t), silent),
-		"asked for on the node no more":      facts(onNode("now"), failed, kept(t), silent),
-		"refused":                            facts(onNode("now"), failed, kept(t), onNode("false")),
-		"time-out, asked for on the machine": facts(onMachine("when-failed"), failed, kept(t), after(96*time.Hour)),
-		"time-out, asked for on the node":    facts(onNode("when-failed"), failed, kept(t), after(96*time.Hour)),
-		"time-out, asked for on both":        facts(onNode("now"), failed, kept(t), onMachine("now"), after(96*time.Hour)),
-		"recovery":                           facts(onMachine("when-failed"), failed, kept(t), recovered),
-		"recovery of an auto-preserved one":  facts(onMachine("auto-preserved"), failed, kept(t), recovered),
+		"asked for on the machine no more":   newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations),
+		"asked for on the node no more":      newFacts(withNodeValue("now"), asFailed, completePreservation(t), withoutAnnotations),
+		"refused":                            newFacts(withNodeValue("now"), asFailed, completePreservation(t), withNodeValue("false")),
+		"time-out, asked for on the machine": newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on the node":    newFacts(withNodeValue("when-failed"), asFailed, completePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on both":        newFacts(withNodeValue("now"), asFailed, completePreservation(t), withMachineValue("now"), afterDuration(96*time.Hour)),
+		"recovery":                           newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), asRecovered),
+		"recovery of an auto-preserved one":  newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), asRecovered),
 	} {
-		t.Run(name, func(t *testing.T) { resumed(t, f) })
+		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
 	}
 }
 
-func TestTheReasonIsToldAsItWasWritten(t *testing.T) {
-	f := facts(onMachine("auto-preserved"), failed, kept(t), recovered)
-	writes := steps(preserve.Decide(f))
-	for _, write := range writes[:3] { // the wish is gone, the end is still on record
+func TestTheConditionKeepsItsMessage(t *testing.T) {
+	f := newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), asRecovered)
+	writes := writesOf(preserve.Decide(f))
+	for _, write := range writes[:3] { // no annotation requests preservation any more; the end is still recorded
 		write(&f)
 	}
 	d := preserve.Decide(f)
 	assert.Equal(t, "Machine is no longer preserved: the machine has not failed.", d.Message)
 	assert.Nil(t, d.Node.Condition)
 
-	f.Condition.Message = "" // another controller gave none
+	f.Condition.Message = "" // another controller wrote no message
 	assert.Equal(t, "Machine is no longer preserved: nobody requests it.", preserve.Decide(f).Message)
 }

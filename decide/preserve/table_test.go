@@ -24,108 +24,121 @@ func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
 		preserve bool
 		then     string
 	}{
-		{"now", facts(onMachine("now")), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, failed", facts(onMachine("now"), failed), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"now on the node", facts(onNode("now"), onMachine("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, time-out", facts(onMachine("now"), kept(t), after(over)), false, stopped + "its time is over."},
-		{"now, failed, time-out", facts(onMachine("now"), failed, kept(t), after(over)), false, stopped + "its time is over."},
-		{"now on the node, time-out", facts(onNode("now"), failed, kept(t), after(over)), false, stopped + "its time is over."},
-		{"now, a moment before the time-out", facts(onMachine("now"), kept(t), after(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, recovery", facts(onMachine("now"), failed, kept(t), recovered), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
+		{"now", newFacts(withMachineValue("now")), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
+		{"now, failed", newFacts(withMachineValue("now"), asFailed), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + byUserNo},
+		{"now on the node", newFacts(withNodeValue("now"), withMachineValue("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + byUser},
+		{"now, time-out", newFacts(withMachineValue("now"), completePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
+		{"now, failed, time-out", newFacts(withMachineValue("now"), asFailed, completePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
+		{"now on the node, time-out", newFacts(withNodeValue("now"), asFailed, completePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
+		{"now, a moment before the time-out", newFacts(withMachineValue("now"), completePreservation(t), afterDuration(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
+		{"now, recovery", newFacts(withMachineValue("now"), asFailed, completePreservation(t), asRecovered), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
 
-		{"when-failed, running", facts(onMachine("when-failed")), false, "machine=when-failed"},
-		{"when-failed, failed", facts(onMachine("when-failed"), failed), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"when-failed on the node, failed", facts(onNode("when-failed"), failed), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"when-failed, recovery: the wish stays", facts(onMachine("when-failed"), failed, kept(t), recovered), false, "machine=when-failed, " + stopped + "the machine has not failed."},
-		{"when-failed, time-out", facts(onMachine("when-failed"), failed, kept(t), after(over)), false, stopped + "its time is over."},
-		{"when-failed, time-out after a recovery", facts(onMachine("when-failed"), failed, kept(t), recovered, after(over)), false, stopped + "its time is over."},
-		{"when-failed after now, running", facts(onMachine("now"), kept(t), onMachine("when-failed")), false, "machine=when-failed, " + stopped + "the machine has not failed."},
+		{"when-failed, running", newFacts(withMachineValue("when-failed")), false, "machine=when-failed"},
+		{"when-failed, failed", newFacts(withMachineValue("when-failed"), asFailed), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
+		{"when-failed on the node, failed", newFacts(withNodeValue("when-failed"), asFailed), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
+		{"when-failed, recovery: the wish stays", newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), asRecovered), false, "machine=when-failed, " + stopped + "the machine has not failed."},
+		{"when-failed, time-out", newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
+		{"when-failed, time-out after a recovery", newFacts(withMachineValue("when-failed"), asFailed, completePreservation(t), asRecovered, afterDuration(over)), false, stopped + "its time is over."},
+		{"when-failed after now, running", newFacts(withMachineValue("now"), completePreservation(t), withMachineValue("when-failed")), false, "machine=when-failed, " + stopped + "the machine has not failed."},
 
-		{"auto-preserved, failed", facts(onMachine("auto-preserved"), failed), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + byMCMNo},
-		{"auto-preserved, recovery: the wish goes", facts(onMachine("auto-preserved"), failed, kept(t), recovered), false, stopped + "the machine has not failed."},
-		{"auto-preserved, running", facts(onMachine("auto-preserved")), false, ""},
-		{"auto-preserved on the node, running", facts(onNode("auto-preserved")), false, ""},
-		{"auto-preserved, time-out", facts(onMachine("auto-preserved"), failed, kept(t), after(over)), false, stopped + "its time is over."},
+		{"auto-preserved, failed", newFacts(withMachineValue("auto-preserved"), asFailed), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + byMCMNo},
+		{"auto-preserved, recovery: the wish goes", newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), asRecovered), false, stopped + "the machine has not failed."},
+		{"auto-preserved, running", newFacts(withMachineValue("auto-preserved")), false, ""},
+		{"auto-preserved on the node, running", newFacts(withNodeValue("auto-preserved")), false, ""},
+		{"auto-preserved, time-out", newFacts(withMachineValue("auto-preserved"), asFailed, completePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
 
-		{"false, running", facts(onMachine("false")), false, "machine=false"},
-		{"false, failed", facts(onMachine("false"), failed), false, "machine=false"},
-		{"false after now: the refusal stays", facts(onMachine("now"), failed, kept(t), onMachine("false")), false, "machine=false, " + stopped + "the annotation says false."},
-		{"false on the node after now on the machine", facts(onMachine("now"), failed, kept(t), onNode("false")), false, "node=false, last=false, " + stopped + "the annotation says false."},
-		{"false, time-out: the refusal stays", facts(onMachine("now"), kept(t), onMachine("false"), after(over)), false, "machine=false, " + stopped + "the annotation says false."},
+		{"false, running", newFacts(withMachineValue("false")), false, "machine=false"},
+		{"false, failed", newFacts(withMachineValue("false"), asFailed), false, "machine=false"},
+		{"false after now: the refusal stays", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withMachineValue("false")), false, "machine=false, " + stopped + "the annotation says false."},
+		{"false on the node after now on the machine", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withNodeValue("false")), false, "node=false, last=false, " + stopped + "the annotation says false."},
+		{"false, time-out: the refusal stays", newFacts(withMachineValue("now"), completePreservation(t), withMachineValue("false"), afterDuration(over)), false, "machine=false, " + stopped + "the annotation says false."},
 
-		{"false after now on the node, time-out: the refusal stays", facts(onNode("now"), kept(t), silent, onMachine("false"), after(over)), false, "machine=false, " + stopped + "its time is over."},
+		{"false after now on the node, time-out: the refusal stays", newFacts(withNodeValue("now"), completePreservation(t), withoutAnnotations, withMachineValue("false"), afterDuration(over)), false, "machine=false, " + stopped + "its time is over."},
 
-		{"no wish", facts(), false, ""},
-		{"no wish, failed", facts(failed), false, ""},
-		{"the machine's wish is gone", facts(onMachine("now"), failed, kept(t), silent), false, stopped + "nobody requests it."},
-		{"the machine's wish is one that is not known", facts(onMachine("now"), kept(t), onMachine("forever")), false, "machine=forever, " + stopped + "nobody requests it."},
-		{"the node's wish is gone", facts(onNode("now"), failed, kept(t), silent), false, stopped + "nobody requests it."},
-		{"the node's wish is emptied", facts(onNode("when-failed"), failed, kept(t), onNode("")), false, "node=, " + stopped + "nobody requests it."},
+		{"no wish", newFacts(), false, ""},
+		{"no wish, failed", newFacts(asFailed), false, ""},
+		{"the machine's wish is gone", newFacts(withMachineValue("now"), asFailed, completePreservation(t), withoutAnnotations), false, stopped + "nobody requests it."},
+		{"the machine's wish is one that is not known", newFacts(withMachineValue("now"), completePreservation(t), withMachineValue("forever")), false, "machine=forever, " + stopped + "nobody requests it."},
+		{"the node's wish is gone", newFacts(withNodeValue("now"), asFailed, completePreservation(t), withoutAnnotations), false, stopped + "nobody requests it."},
+		{"the node's wish is emptied", newFacts(withNodeValue("when-failed"), asFailed, completePreservation(t), withNodeValue("")), false, "node=, " + stopped + "nobody requests it."},
 
-		{"a time-out of zero keeps nothing", facts(onMachine("now"), failed, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
-		{"a time-out of zero waits for a failure", facts(onMachine("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},
-		{"no node", facts(without, onMachine("now")), true, "machine=now, for 96h0m0s"},
-		{"no node, failed", facts(without, onMachine("when-failed"), failed), true, "machine=when-failed, for 96h0m0s"},
-		{"no node, time-out", facts(without, onMachine("now"), kept(t), after(over)), false, ""},
+		{"a time-out of zero keeps nothing", newFacts(withMachineValue("now"), asFailed, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
+		{"a time-out of zero waits for a failure", newFacts(withMachineValue("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},
+		{"no node", newFacts(withoutNode, withMachineValue("now")), true, "machine=now, for 96h0m0s"},
+		{"no node, failed", newFacts(withoutNode, withMachineValue("when-failed"), asFailed), true, "machine=when-failed, for 96h0m0s"},
+		{"no node, time-out", newFacts(withoutNode, withMachineValue("now"), completePreservation(t), afterDuration(over)), false, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
 			assert.Equal(t, row.preserve, d.Preserve)
 			if row.preserve {
-				assert.Equal(t, tilNoon, d.Expiry)
+				assert.Equal(t, noonPlus96h, d.Expiry)
 			} else {
 				assert.Zero(t, d.Expiry)
 			}
-			assert.Equal(t, row.then, told(settled(t, row.facts)))
+			assert.Equal(t, row.then, renderFacts(applyAllChanges(t, row.facts)))
 		})
 	}
 }
 
-func TestTurningFailedKeepsTheEnd(t *testing.T) {
+func TestTheEndStaysWhenTheMachineFails(t *testing.T) {
 	for _, value := range []string{"now", "when-failed", "auto-preserved"} {
-		f := settled(t, facts(onMachine("now"), kept(t), onMachine(value), failed, after(50*time.Hour)))
-		assert.Equal(t, tilNoon, f.Expiry, value)
+		f := applyAllChanges(
+			t,
+			newFacts(
+				withMachineValue("now"),
+				completePreservation(t),
+				withMachineValue(value),
+				asFailed,
+				afterDuration(50*time.Hour),
+			),
+		)
+		assert.Equal(t, noonPlus96h, f.Expiry, value)
 		assert.True(t, f.Tainted)
 	}
 }
 
-func TestAnotherTimeoutMovesNoEndOnRecord(t *testing.T) {
+func TestAChangedTimeoutDoesNotMoveTheRecordedEnd(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour, 1000 * time.Hour} {
-		f := facts(onMachine("now"), kept(t))
+		f := newFacts(withMachineValue("now"), completePreservation(t))
 		f.Timeout = timeout
 		assert.Equal(t, preserve.Decision{
-			Value: "now", Preserve: true, Expiry: tilNoon, Message: "Machine preserved until 2026-03-05T12:00:00Z.",
+			Value: "now", Preserve: true, Expiry: noonPlus96h, Message: "Machine preserved until 2026-03-05T12:00:00Z.",
 		}, preserve.Decide(f), "%s", timeout)
 	}
 }
 
 func TestTheEndIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
 	for now, want := range map[time.Time]time.Time{
-		noon:                               tilNoon,
-		noon.Add(1):                        tilNoon.Add(time.Second),
-		noon.Add(999 * time.Millisecond):   tilNoon.Add(time.Second),
-		noon.In(time.FixedZone("x", 3600)): tilNoon,
+		noon:                               noonPlus96h,
+		noon.Add(1):                        noonPlus96h.Add(time.Second),
+		noon.Add(999 * time.Millisecond):   noonPlus96h.Add(time.Second),
+		noon.In(time.FixedZone("x", 3600)): noonPlus96h,
 	} {
-		assert.Equal(t, want, preserve.Decide(facts(onMachine("now"), func(f *preserve.Facts) { f.Now = now })).Expiry)
+		assert.Equal(
+			t,
+			want,
+			preserve.Decide(newFacts(withMachineValue("now"), func(f *preserve.Facts) { f.Now = now })).Expiry,
+		)
 	}
 }
 
 func TestDecideWithoutNow(t *testing.T) {
 	t.Run("sees that an end is missing", func(t *testing.T) {
-		d := preserve.Decide(facts(timeless, onMachine("now")))
+		d := preserve.Decide(newFacts(withoutNow, withMachineValue("now")))
 		assert.True(t, d.StatusChange)
 		assert.Zero(t, d.Expiry)
 		assert.Nil(t, d.Node.Condition, "it cannot say until when")
 	})
 	t.Run("judges no end", func(t *testing.T) {
-		f := facts(onMachine("now"), kept(t), timeless)
+		f := newFacts(withMachineValue("now"), completePreservation(t), withoutNow)
 		assert.True(t, preserve.Decide(f).Empty())
-		assert.Equal(t, tilNoon, preserve.Decide(f).Expiry)
+		assert.Equal(t, noonPlus96h, preserve.Decide(f).Expiry)
 		assert.True(t, preserve.Protected(f))
 	})
 	t.Run("sees a stop that was interrupted", func(t *testing.T) {
-		f := facts(onMachine("now"), kept(t), after(96*time.Hour))
-		writes := steps(preserve.Decide(f))
+		f := newFacts(withMachineValue("now"), completePreservation(t), afterDuration(96*time.Hour))
+		writes := writesOf(preserve.Decide(f))
 		for i, write := range writes {
 			write(&f)
 			attention := f
@@ -142,19 +155,19 @@ func TestProtected(t *testing.T) {
 		facts preserve.Facts
 		want  bool
 	}{
-		{"no wish", facts(), false},
-		{"its end is to come, whatever the wish is now", facts(expiring(noon.Add(1)), onMachine("false")), true},
-		{"its end has come", facts(expiring(noon), onMachine("now")), false},
-		{"its end is not judged", facts(timeless, expiring(noon)), true},
-		{"now on the machine", facts(onMachine("now")), true},
-		{"when-failed on the machine", facts(onMachine("when-failed")), true},
-		{"when-failed on the node", facts(onNode("when-failed")), true},
-		{"auto-preserved", facts(onMachine("auto-preserved")), true},
-		{"false on the machine", facts(onMachine("false")), false},
-		{"false on the node", facts(onNode("false"), onMachine("now")), false},
-		{"gone from the node", facts(lastApplied("now")), false},
-		{"not known on the machine", facts(onMachine("forever")), false},
-		{"a time-out of zero", facts(onMachine("now"), func(f *preserve.Facts) { f.Timeout = 0 }), false},
+		{"no wish", newFacts(), false},
+		{"its end is to come, whatever the wish is now", newFacts(expiring(noon.Add(1)), withMachineValue("false")), true},
+		{"its end has come", newFacts(expiring(noon), withMachineValue("now")), false},
+		{"its end is not judged", newFacts(withoutNow, expiring(noon)), true},
+		{"now on the machine", newFacts(withMachineValue("now")), true},
+		{"when-failed on the machine", newFacts(withMachineValue("when-failed")), true},
+		{"when-failed on the node", newFacts(withNodeValue("when-failed")), true},
+		{"auto-preserved", newFacts(withMachineValue("auto-preserved")), true},
+		{"false on the machine", newFacts(withMachineValue("false")), false},
+		{"false on the node", newFacts(withNodeValue("false"), withMachineValue("now")), false},
+		{"gone from the node", newFacts(withLastApplied("now")), false},
+		{"not known on the machine", newFacts(withMachineValue("forever")), false},
+		{"a time-out of zero", newFacts(withMachineValue("now"), func(f *preserve.Facts) { f.Timeout = 0 }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, preserve.Protected(row.facts))
@@ -164,10 +177,10 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-func TestAMachineThatIsToGoIsNotPreserved(t *testing.T) {
+func TestADeletedMachineIsNotPreserved(t *testing.T) {
 	for _, f := range []preserve.Facts{
-		facts(onMachine("now")), facts(onMachine("now"), failed, kept(t)), facts(onNode("forever"), func(f *preserve.Facts) { f.Expiry = tilNoon }),
-		facts(onMachine("now"), kept(t), after(97*time.Hour)),
+		newFacts(withMachineValue("now")), newFacts(withMachineValue("now"), asFailed, completePreservation(t)), newFacts(withNodeValue("forever"), func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		newFacts(withMachineValue("now"), completePreservation(t), afterDuration(97*time.Hour)),
 	} {
 		f.Deleting = true
 		assert.Equal(t, preserve.Decision{}, preserve.Decide(f))

@@ -14,74 +14,74 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 		name  string
 		facts preserve.Facts
 		value string
-		then  string // what the machine says in the end
+		then  string // the annotations after all changes
 	}{
-		{"no node: that of the machine", facts(without, onMachine("when-failed")), "when-failed", "machine=when-failed"},
-		{"no node: one of the machine that is not known counts as none", facts(without, onMachine("forever")), "", "machine=forever"},
-		{"no node, and none on the machine", facts(without), "", ""},
-		{"that of the node goes before that of the machine, which goes", facts(onNode("when-failed"), onMachine("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"none on the node, but the machine remembers one: stopped there", facts(lastApplied("now")), "", ""},
-		{"none on the node, nor remembered: that of the machine", facts(onMachine("when-failed")), "when-failed", "machine=when-failed"},
-		{"one of the node that is not known: nothing is done", facts(onNode("forever"), onMachine("now")), "", "machine=now, node=forever"},
+		{"no node: that of the machine", newFacts(withoutNode, withMachineValue("when-failed")), "when-failed", "machine=when-failed"},
+		{"no node: one of the machine that is not known counts as none", newFacts(withoutNode, withMachineValue("forever")), "", "machine=forever"},
+		{"no node, and none on the machine", newFacts(withoutNode), "", ""},
+		{"that of the node goes before that of the machine, which goes", newFacts(withNodeValue("when-failed"), withMachineValue("now")), "when-failed", "node=when-failed, last=when-failed"},
+		{"none on the node, but the machine remembers one: stopped there", newFacts(withLastApplied("now")), "", ""},
+		{"none on the node, nor remembered: that of the machine", newFacts(withMachineValue("when-failed")), "when-failed", "machine=when-failed"},
+		{"one of the node that is not known: nothing is done", newFacts(withNodeValue("forever"), withMachineValue("now")), "", "machine=now, node=forever"},
 
-		{"one of the node that is not known, and the machine remembers another: nothing is done", facts(onNode("forever"), lastApplied("now")), "", "node=forever, last=now"},
-		{"false on the node goes before that of the machine", facts(onNode("false"), onMachine("now")), "false", "node=false, last=false"},
-		{"one that is not known on the machine makes way for that of the node", facts(onNode("false"), onMachine("forever")), "false", "node=false, last=false"},
-		{"false on the machine", facts(onMachine("false")), "false", "machine=false"},
-		{"an empty one on the node was never a wish", facts(onNode(""), onMachine("when-failed")), "when-failed", "machine=when-failed, node="},
-		{"emptied on the node: stopped there", facts(onNode(""), lastApplied("when-failed")), "", "node="},
-		{"the node has another one than the machine remembers", facts(onNode("when-failed"), lastApplied("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"no node, and the machine remembers one: its own", facts(without, onMachine("when-failed"), lastApplied("false")), "when-failed", "machine=when-failed"},
-		{"values are exact", facts(onMachine("Now")), "", "machine=Now"},
+		{"one of the node that is not known, and the machine remembers another: nothing is done", newFacts(withNodeValue("forever"), withLastApplied("now")), "", "node=forever, last=now"},
+		{"false on the node goes before that of the machine", newFacts(withNodeValue("false"), withMachineValue("now")), "false", "node=false, last=false"},
+		{"one that is not known on the machine makes way for that of the node", newFacts(withNodeValue("false"), withMachineValue("forever")), "false", "node=false, last=false"},
+		{"false on the machine", newFacts(withMachineValue("false")), "false", "machine=false"},
+		{"an empty one on the node was never a wish", newFacts(withNodeValue(""), withMachineValue("when-failed")), "when-failed", "machine=when-failed, node="},
+		{"emptied on the node: stopped there", newFacts(withNodeValue(""), withLastApplied("when-failed")), "", "node="},
+		{"the node has another one than the machine remembers", newFacts(withNodeValue("when-failed"), withLastApplied("now")), "when-failed", "node=when-failed, last=when-failed"},
+		{"no node, and the machine remembers one: its own", newFacts(withoutNode, withMachineValue("when-failed"), withLastApplied("false")), "when-failed", "machine=when-failed"},
+		{"values are exact", newFacts(withMachineValue("Now")), "", "machine=Now"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
 			assert.Equal(t, row.value, d.Value)
 			assert.False(t, d.Preserve)
-			assert.Equal(t, row.then, told(settled(t, row.facts)))
+			assert.Equal(t, row.then, renderFacts(applyAllChanges(t, row.facts)))
 		})
 	}
 }
 
-func TestAWishOfTheMachineThatFollowsThatOfItsNodeIsNotLost(t *testing.T) {
-	f := facts(lastApplied("now"), onMachine("now"), failed) // gone from the node, and written on the machine meanwhile
+func TestAMachineAnnotationAfterThatOfTheNodeIsNotLost(t *testing.T) {
+	f := newFacts(withLastApplied("now"), withMachineValue("now"), asFailed) // moved from the node to the machine
 	d := preserve.Decide(f)
 	assert.False(t, d.Preserve, "the node's was stopped")
-	f = acted(f, d)
-	assert.Equal(t, "machine=now", told(f))
+	f = applyDecision(f, d)
+	assert.Equal(t, "machine=now", renderFacts(f))
 	assert.True(t, preserve.Protected(f), "nobody takes it in between")
 	assert.True(t, preserve.Decide(f).Preserve)
 }
 
-func TestAValueOfTheNodeThatIsNotKnownStopsEverything(t *testing.T) {
-	whole := facts(onNode("now"), failed, kept(t))
+func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
+	whole := newFacts(withNodeValue("now"), asFailed, completePreservation(t))
 	for name, f := range map[string]preserve.Facts{
 		"preserved":                whole,
-		"preserved, half":          facts(onNode("now"), failed, func(f *preserve.Facts) { f.Expiry = tilNoon }),
-		"preserved, for attention": facts(timeless, func(f *preserve.Facts) { f.Expiry = tilNoon }),
+		"preserved, half":          newFacts(withNodeValue("now"), asFailed, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		"preserved, for attention": newFacts(withoutNow, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f.OnNode = says("forever")
+			f.OnNode = annotationWith("forever")
 			assert.Equal(
 				t,
-				preserve.Decision{Preserve: true, Expiry: tilNoon},
+				preserve.Decision{Preserve: true, Expiry: noonPlus96h},
 				preserve.Decide(f),
 				"its end stands, and nothing changes",
 			)
 		})
 	}
 	for name, f := range map[string]preserve.Facts{
-		"not preserved":        facts(onMachine("now"), failed),
-		"tainted by who knows": facts(tainted),
+		"not preserved":        newFacts(withMachineValue("now"), asFailed),
+		"tainted by who knows": newFacts(withTaint),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f.OnNode = says("forever")
+			f.OnNode = annotationWith("forever")
 			require.Equal(t, preserve.Decision{}, preserve.Decide(f))
 			assert.False(t, preserve.Protected(f))
 		})
 	}
 	t.Run("but its end, which nobody can read away", func(t *testing.T) {
-		f := preserve.Facts{NodeExists: true, OnNode: says("forever"), Expiry: noon, Now: noon, Tainted: true}
+		f := preserve.Facts{NodeExists: true, OnNode: annotationWith("forever"), Expiry: noon, Now: noon, Tainted: true}
 		d := preserve.Decide(f)
 		assert.False(t, d.Preserve)
 		assert.True(t, d.StatusChange)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	ask      = "node.machine.sapcloud.io/preserve"
-	last     = "node.machine.sapcloud.io/last-applied-node-preserve-value"
-	disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	byUs     = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	preserveKey          = "node.machine.sapcloud.io/preserve"
+	lastAppliedKey       = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	scaleDownDisabledKey = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	disabledByUsKey      = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 type (
@@ -24,16 +24,18 @@ type (
 	change = func(*preserve.Facts)
 )
 
-// noon is when most tests happen; 96 hours later is tilNoon.
+// noon is the time of most tests. noonPlus96h is noon plus 96 hours.
 var (
-	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	tilNoon = noon.Add(96 * time.Hour)
+	noon        = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	noonPlus96h = noon.Add(96 * time.Hour)
 )
 
-func says(text string) preserve.Annotation { return preserve.Annotation{Present: true, Text: text} }
+func annotationWith(text string) preserve.Annotation {
+	return preserve.Annotation{Present: true, Text: text}
+}
 
-// facts returns a running machine with a node, and no wish about it.
-func facts(changes ...change) preserve.Facts {
+// newFacts returns a running machine with a node. The node and the machine have no annotation preserve.
+func newFacts(changes ...change) preserve.Facts {
 	f := preserve.Facts{NodeExists: true, Timeout: 96 * time.Hour, Now: noon}
 	for _, c := range changes {
 		c(&f)
@@ -41,68 +43,80 @@ func facts(changes ...change) preserve.Facts {
 	return f
 }
 
-func onMachine(text string) change { return func(f *preserve.Facts) { f.OnMachine = says(text) } }
-func onNode(text string) change    { return func(f *preserve.Facts) { f.OnNode = says(text) } }
-func lastApplied(text string) change {
-	return func(f *preserve.Facts) { f.LastApplied = says(text) }
+func withMachineValue(text string) change {
+	return func(f *preserve.Facts) { f.OnMachine = annotationWith(text) }
 }
-func failed(f *preserve.Facts) { f.Failed = true }
-func drained(result string) change {
+
+func withNodeValue(text string) change {
+	return func(f *preserve.Facts) { f.OnNode = annotationWith(text) }
+}
+
+func withLastApplied(text string) change {
+	return func(f *preserve.Facts) { f.LastApplied = annotationWith(text) }
+}
+func asFailed(f *preserve.Facts) { f.Failed = true }
+func withDrainResult(result string) change {
 	return func(f *preserve.Facts) { f.Drained = result }
 }
-func recovered(f *preserve.Facts) { f.Failed = false }
-func tainted(f *preserve.Facts)   { f.Tainted = true }
-func timeless(f *preserve.Facts)  { f.Now = time.Time{} }
-func after(d time.Duration) change {
+func asRecovered(f *preserve.Facts) { f.Failed = false }
+func withTaint(f *preserve.Facts)   { f.Tainted = true }
+func withoutNow(f *preserve.Facts)  { f.Now = time.Time{} }
+func afterDuration(d time.Duration) change {
 	return func(f *preserve.Facts) { f.Now = f.Now.Add(d) }
 }
 
-func silent(f *preserve.Facts) { f.OnMachine, f.OnNode = preserve.Annotation{}, preserve.Annotation{} }
-
-func disabledByUs(f *preserve.Facts) {
-	f.ScaleDownDisabled, f.DisabledByUs = says("true"), says("true")
+func withoutAnnotations(f *preserve.Facts) {
+	f.OnMachine, f.OnNode = preserve.Annotation{}, preserve.Annotation{}
 }
-func disabledByUser(f *preserve.Facts) { f.ScaleDownDisabled = says("true") }
 
-// without is a machine without a node.
-func without(f *preserve.Facts) {
+func withDisabledByUs(f *preserve.Facts) {
+	f.ScaleDownDisabled, f.DisabledByUs = annotationWith("true"), annotationWith("true")
+}
+func withDisabledByUser(f *preserve.Facts) { f.ScaleDownDisabled = annotationWith("true") }
+
+// withoutNode removes the node of a machine.
+func withoutNode(f *preserve.Facts) {
 	f.NodeExists, f.OnNode, f.Tainted, f.Condition = false, preserve.Annotation{}, false, nil
 	f.ScaleDownDisabled, f.DisabledByUs = preserve.Annotation{}, preserve.Annotation{}
 }
 
-// kept makes a machine one that was preserved as its annotations ask, completely.
-func kept(t *testing.T) change {
+// completePreservation completes all changes of the preservation that the annotations request.
+func completePreservation(t *testing.T) change {
 	return func(f *preserve.Facts) {
-		*f = settled(t, *f)
-		require.Equal(t, tilNoon, f.Expiry, "the test means to preserve it")
+		*f = applyAllChanges(t, *f)
+		require.Equal(t, noonPlus96h, f.Expiry, "the test means to preserve it")
 	}
 }
 
-// settled decides and acts until nothing is to be done any more.
-func settled(t *testing.T, f preserve.Facts) preserve.Facts {
+// applyAllChanges calls Decide and executes the changes until no change is missing.
+func applyAllChanges(t *testing.T, f preserve.Facts) preserve.Facts {
 	t.Helper()
 	for range 4 {
 		d := preserve.Decide(f)
 		if d.Empty() {
 			return f
 		}
-		f = acted(f, d)
+		f = applyDecision(f, d)
 	}
 	require.Fail(t, "it never ends", "%+v", f)
 	return f
 }
 
-// steps are the writes that a decision asks for, in the order of the activity.
-func steps(d preserve.Decision) []change {
+// writesOf returns the writes of a decision, in the order in which the activity executes them.
+func writesOf(d preserve.Decision) []change {
 	expiry := func(f *preserve.Facts) {
 		if d.StatusChange {
 			f.Expiry = d.Expiry
 		}
 	}
 	marks := func(f *preserve.Facts) {
-		edit(
+		applyEdit(
 			d.Node.Annotations,
-			map[string]*preserve.Annotation{ask: &f.OnNode, disabled: &f.ScaleDownDisabled, byUs: &f.DisabledByUs},
+			map[string]*preserve.Annotation{
+				preserveKey:          &f.OnNode,
+				scaleDownDisabledKey: &f.ScaleDownDisabled,
+				disabledByUsKey:      &f.DisabledByUs,
+			},
 		)
 		f.Tainted = f.Tainted && !d.Node.Untaint || d.Node.Taint
 	}
@@ -112,7 +126,10 @@ func steps(d preserve.Decision) []change {
 		}
 	}
 	machine := func(f *preserve.Facts) {
-		edit(d.Machine.Annotations, map[string]*preserve.Annotation{ask: &f.OnMachine, last: &f.LastApplied})
+		applyEdit(
+			d.Machine.Annotations,
+			map[string]*preserve.Annotation{preserveKey: &f.OnMachine, lastAppliedKey: &f.LastApplied},
+		)
 	}
 	if d.Preserve {
 		return []change{expiry, marks, condition, machine}
@@ -120,24 +137,24 @@ func steps(d preserve.Decision) []change {
 	return []change{condition, marks, machine, expiry}
 }
 
-func edit(e preserve.Edit, keys map[string]*preserve.Annotation) {
+func applyEdit(e preserve.Edit, keys map[string]*preserve.Annotation) {
 	for _, key := range e.Remove {
 		*keys[key] = preserve.Annotation{}
 	}
 	for key, text := range e.Set {
-		*keys[key] = says(text)
+		*keys[key] = annotationWith(text)
 	}
 }
 
-func acted(f preserve.Facts, d preserve.Decision) preserve.Facts {
-	for _, step := range steps(d) {
+func applyDecision(f preserve.Facts, d preserve.Decision) preserve.Facts {
+	for _, step := range writesOf(d) {
 		step(&f)
 	}
 	return f
 }
 
-// told renders what the objects say of preservation; the time is told from noon on.
-func told(f preserve.Facts) string {
+// renderFacts renders what the objects show of the preservation. Times are relative to noon.
+func renderFacts(f preserve.Facts) string {
 	var words []string
 	say := func(name string, a preserve.Annotation) {
 		if a.Present {
@@ -165,4 +182,4 @@ func told(f preserve.Facts) string {
 	return strings.Join(words, ", ")
 }
 
-func sorted(e preserve.Edit) bool { return slices.IsSorted(e.Remove) }
+func isSorted(e preserve.Edit) bool { return slices.IsSorted(e.Remove) }

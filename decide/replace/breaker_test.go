@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 	)
 }
 
-// Nodes come back one after the other. Those that come last are not taken for broken because most are back already.
+// Nodes recover one after the other. The breaker stays open until the last nodes have had time to recover.
 func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	ago := func(seconds ...int) (moments []time.Time) {
 		for _, s := range seconds {
@@ -57,7 +57,7 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 		joined    int
 		dead      int
 		recovered []time.Time
-		closes    time.Duration // from now; zero means that it is closed
+		closes    time.Duration // from now; zero: the breaker is closed
 	}{
 		{"one of four is back, most are dead no more", 6, 2, ago(1), 59 * time.Second},
 		{"the last to come back counts", 6, 1, ago(50, 5, 30), 55 * time.Second},
@@ -82,19 +82,24 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 }
 
 func TestTheOpenBreakerHoldsNothingThatIsNotDue(t *testing.T) {
-	o := one(running("p"))
+	o := deploymentWithBudgetOne(healthyMachine("p"))
 	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Hold)
 }
 
 func TestTheOpenBreakerHoldsEverything(t *testing.T) {
-	never := with(substitute("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
-	o := one(overdue("x", time.Minute), overdue("recorded", time.Hour), never, marked(running("p")))
-	o.Grants = []replace.Grant{grantOf("recorded", time.Hour), grantOf("gone", time.Hour)}
+	never := changedMachine(newReplacement("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
+	o := deploymentWithBudgetOne(
+		overdueMachine("x", time.Minute),
+		overdueMachine("recorded", time.Hour),
+		never,
+		grantedMachine(healthyMachine("p")),
+	)
+	o.Grants = []replace.Grant{grantFor("recorded", time.Hour), grantFor("gone", time.Hour)}
 	o.Budget, o.Nodes = rollout.Bound{Value: 9}, replace.Nodes{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
-	assert.Equal(t, []string{"recorded", "p"}, names(d.Grants), "what is true is recorded all the same")
+	assert.Equal(t, []string{"recorded", "p"}, grantNames(d.Grants), "what is true is recorded all the same")
 	_, why, _ := replace.Breaker(o.Nodes, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.Hold)
 	assert.Equal(
@@ -103,28 +108,31 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 		d.Why,
 	)
 
-	o.Nodes = fine
+	o.Nodes = healthyNodes
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
 
-	o.Machines, o.Grants, o.Nodes = []replace.Machine{running("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
+	o.Machines, o.Grants, o.Nodes = []replace.Machine{healthyMachine("y")}, nil, replace.Nodes{Joined: 4, Dead: 3}
 	assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, replace.Decide(o))
 }
 
-// With --as-mcm, machines whose Nodes a person deletes are replaced at once, all of them.
+// With --as-mcm, all machines whose Nodes a person deletes are replaced at once.
 func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 	free := func(name string) replace.Machine {
-		return with(overdue(name, time.Minute), func(m *replace.Machine) { m.Free, m.Reason = true, "NodeDeleted" })
+		return changedMachine(
+			overdueMachine(name, time.Minute),
+			func(m *replace.Machine) { m.Free, m.Reason = true, "NodeDeleted" },
+		)
 	}
-	o := one(free("a"), free("b"), free("recorded"), overdue("x", time.Hour))
-	o.Grants = []replace.Grant{grantOf("recorded", time.Hour)}
+	o := deploymentWithBudgetOne(free("a"), free("b"), free("recorded"), overdueMachine("x", time.Hour))
+	o.Grants = []replace.Grant{grantFor("recorded", time.Hour)}
 	o.Nodes = replace.Nodes{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark)
-	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, names(d.Grants))
+	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, grantNames(d.Grants))
 	assert.Contains(t, d.Hold, "1 machine is due; 3 of 4 nodes look dead at once")
 	assert.Contains(t, d.Why, "grant replacement of machine a: NodeDeleted, beside the budget")
 
-	o.Nodes = fine
+	o.Nodes = healthyNodes
 	d = replace.Decide(o)
 	assert.ElementsMatch(
 		t,
@@ -140,11 +148,15 @@ func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
 	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
 }
 
-// While the API server of the target cluster is away, every node falls silent and the health timeout of all of them
-// ends. When it is back they recover, before or after the nodes that make the breaker close.
-func TestFlapsLeaveNothingBehind(t *testing.T) {
-	well := []replace.Machine{running("x"), running("y"), running("z")}
-	silent := []replace.Machine{overdue("x", time.Minute), overdue("y", time.Minute), overdue("z", time.Minute)}
+// While the API server of the target cluster is not available, no node reports, and the health timeouts of all
+// machines end. Afterwards the machines recover, before or after the nodes that close the breaker.
+func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
+	well := []replace.Machine{healthyMachine("x"), healthyMachine("y"), healthyMachine("z")}
+	silent := []replace.Machine{
+		overdueMachine("x", time.Minute),
+		overdueMachine("y", time.Minute),
+		overdueMachine("z", time.Minute),
+	}
 	var grants []replace.Grant
 	for flap := range 20 {
 		for _, look := range []struct {
@@ -156,7 +168,7 @@ func TestFlapsLeaveNothingBehind(t *testing.T) {
 			{well, replace.Nodes{Joined: 3, Dead: 3}},
 			{well, replace.Nodes{Joined: 3}},
 		} {
-			o := one(look.machines...)
+			o := deploymentWithBudgetOne(look.machines...)
 			o.Grants, o.Nodes, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
 			d := replace.Decide(o)
 			assert.Empty(t, d.Mark)
@@ -168,11 +180,15 @@ func TestFlapsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
-	o := one(overdue("x", time.Hour), overdue("y", time.Hour), overdue("z", time.Hour))
+	o := deploymentWithBudgetOne(
+		overdueMachine("x", time.Hour),
+		overdueMachine("y", time.Hour),
+		overdueMachine("z", time.Hour),
+	)
 	o.Budget, o.Nodes = rollout.Bound{Value: 3}, replace.Nodes{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Mark)
 
-	o.Machines = []replace.Machine{running("x"), overdue("y", time.Hour), running("z")}
+	o.Machines = []replace.Machine{healthyMachine("x"), overdueMachine("y", time.Hour), healthyMachine("z")}
 	o.Nodes = replace.Nodes{Joined: 3, Dead: 1, Recovered: []time.Time{o.Now, o.Now}}
 	d := replace.Decide(o)
 	assert.Empty(t, d.Mark)
@@ -183,12 +199,12 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	assert.Zero(t, d.HoldUntil)
 }
 
-// MCM's freeze depends on a timer and on whether it was frozen before. Here the facts of the moment are all that
-// counts: the first look after an outage of any length is like any other.
-func TestTheBreakerHasNoMemory(t *testing.T) {
+// MCM's freeze depends on a timer and on its previous state. Millwright's breaker depends only on the present facts:
+// the first decision after an outage of any length is like any other decision.
+func TestTheBreakerKeepsNoState(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.Nodes{{Joined: 3}, {Joined: 3, Dead: 3}} {
-			o := one(overdue("x", time.Hour))
+			o := deploymentWithBudgetOne(overdueMachine("x", time.Hour))
 			o.Nodes = before
 			o.Grants = replace.Decide(o).Grants
 			o.Now = epoch.Add(away)

@@ -14,10 +14,10 @@ import (
 	"millwright/decide/rollout"
 )
 
-// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+// dice is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
 type dice uint64
 
-func (d *dice) below(n int) int {
+func (d *dice) intBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -25,33 +25,33 @@ func (d *dice) below(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+func (d *dice) oneIn(n int) bool { return d.intBelow(n) == 0 }
 
 func shuffle[T any](d *dice, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.below(len(items)-i)
+		j := i + d.intBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
 }
 
-// pool is a small world in which decisions are carried out: badly at times, as real ones are.
-type pool struct {
+// simulatedPool is a simulated deployment that executes decisions, sometimes incompletely.
+type simulatedPool struct {
 	dice
 	replace.Observed
-	zones map[string]int // machines wanted of each
-	lazy  bool           // sets take their time to make what is missing
-	born  int
+	wantedByZone map[string]int // number of wanted machines by zone
+	isSlow       bool           // sets create missing machines with a delay
+	createdCount int
 }
 
-func newPool(seed int, zones []string, each int) *pool {
-	p := &pool{dice: dice(seed), zones: map[string]int{}}
+func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
+	p := &simulatedPool{dice: dice(seed), wantedByZone: map[string]int{}}
 	p.Nodes, p.Now = replace.Nodes{Joined: 500, Dead: 50}, epoch
 	for _, zone := range zones {
-		p.zones[zone] = each
+		p.wantedByZone[zone] = each
 		for i := range each {
-			m := overdue(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.below(100))*time.Minute)
+			m := overdueMachine(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.intBelow(100))*time.Minute)
 			m.Domain = zone
 			p.Machines = append(p.Machines, m)
 		}
@@ -59,8 +59,8 @@ func newPool(seed int, zones []string, each int) *pool {
 	return p
 }
 
-// apply writes what was decided. Nothing, or not all of it, may get through.
-func (p *pool) apply(d replace.Decision) {
+// writeDecision writes a decision. At random, all or some of the writes fail.
+func (p *simulatedPool) writeDecision(d replace.Decision) {
 	if p.oneIn(10) {
 		return
 	}
@@ -72,8 +72,9 @@ func (p *pool) apply(d replace.Decision) {
 	}
 }
 
-// live goes a step on: marked machines fail, sets delete and make machines, and of the new ones some never join.
-func (p *pool) live() {
+// simulateStep simulates one step: granted machines fail, and sets delete and create machines. Some new machines
+// never join.
+func (p *simulatedPool) simulateStep() {
 	p.Now = p.Now.Add(time.Minute)
 	for i := range p.Machines {
 		m := &p.Machines[i]
@@ -89,36 +90,36 @@ func (p *pool) live() {
 			m.Joined = true
 		}
 	}
-	p.fill()
+	p.createMissing()
 	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.oneIn(3) })
-	if p.lazy {
-		p.Missing = p.missing()
+	if p.isSlow {
+		p.Missing = p.missingCount()
 	}
 }
 
-func (p *pool) fill() {
+func (p *simulatedPool) createMissing() {
 	for _, zone := range []string{"", "a", "b", "c"} {
-		for n := p.count(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.zones[zone]; n++ {
-			if p.lazy && !p.oneIn(4) {
+		for n := p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.wantedByZone[zone]; n++ {
+			if p.isSlow && !p.oneIn(4) {
 				continue
 			}
-			p.born++
-			m := substitute(fmt.Sprintf("new-%d", p.born), p.Now)
+			p.createdCount++
+			m := newReplacement(fmt.Sprintf("new-%d", p.createdCount), p.Now)
 			m.Domain = zone
 			p.Machines = append(p.Machines, m)
 		}
 	}
 }
 
-func (p *pool) missing() int {
+func (p *simulatedPool) missingCount() int {
 	missing := 0
-	for zone, wanted := range p.zones {
-		missing += wanted - p.count(zone, func(m replace.Machine) bool { return !m.Deleting })
+	for zone, wanted := range p.wantedByZone {
+		missing += wanted - p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting })
 	}
 	return missing
 }
 
-func (p *pool) count(zone string, is func(replace.Machine) bool) int {
+func (p *simulatedPool) countMachines(zone string, is func(replace.Machine) bool) int {
 	n := 0
 	for _, m := range p.Machines {
 		if m.Domain == zone && is(m) {
@@ -128,13 +129,13 @@ func (p *pool) count(zone string, is func(replace.Machine) bool) int {
 	return n
 }
 
-func (p *pool) healed() bool {
-	return len(p.Grants) == 0 && p.missing() == 0 &&
+func (p *simulatedPool) isHealed() bool {
+	return len(p.Grants) == 0 && p.missingCount() == 0 &&
 		!slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.Due || !m.Joined || m.Deleting })
 }
 
-// allowed is the budget of a zone with so many machines, computed in another way than the package does.
-func allowed(b rollout.Bound, machines int) int {
+// budgetOf returns the budget of a zone with this number of machines. budgetOf does not use the package's functions.
+func budgetOf(b rollout.Bound, machines int) int {
 	if !b.Percent {
 		return b.Value
 	}
@@ -161,17 +162,17 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range decidetest.Seeds(10) {
-				p := newPool(seed, row.zones, row.each)
-				p.Budget, p.lazy = row.budget, row.lazy
+				p := newSimulatedPool(seed, row.zones, row.each)
+				p.Budget, p.isSlow = row.budget, row.lazy
 				require.Len(t, replace.Decide(p.Observed).Mark, row.first)
 				replaced := map[string]bool{}
-				for step := 0; !p.healed(); step++ {
+				for step := 0; !p.isHealed(); step++ {
 					require.Less(t, step, 5000, "does not end")
 					d := replace.Decide(p.Observed)
 					p.Machines, p.Grants = shuffle(&p.dice, p.Machines), shuffle(&p.dice, p.Grants)
 					require.Equal(t, d, replace.Decide(p.Observed), "the order matters")
 					for _, zone := range row.zones {
-						most := allowed(row.budget, row.each)
+						most := budgetOf(row.budget, row.each)
 						inZone := 0
 						for _, g := range d.Grants {
 							replaced[g.UID] = true
@@ -180,14 +181,14 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 							}
 						}
 						require.LessOrEqual(t, inZone, most, "grants in progress")
-						untouched := p.count(
+						untouched := p.countMachines(
 							zone,
 							func(m replace.Machine) bool { return !m.Deleting && !m.Granted && (m.Joined || m.Due) },
 						)
 						require.LessOrEqual(t, row.each-untouched, most, "machines that are given up or not there yet")
 					}
-					p.apply(d)
-					p.live()
+					p.writeDecision(d)
+					p.simulateStep()
 				}
 				require.GreaterOrEqual(t, len(replaced), len(row.zones)*row.each)
 				require.Positive(t, len(replaced)-len(row.zones)*row.each, "failed joins were replaced too")
@@ -199,53 +200,58 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	}
 }
 
-// anyObserved returns something that may be read at some time: machines in every state, grants of machines that are
-// there and of machines that are gone.
-func anyObserved(d *dice) replace.Observed {
+// randomObserved returns random facts: machines in every state, and grants of existing machines and of machines that
+// are gone.
+func randomObserved(d *dice) replace.Observed {
 	o := replace.Observed{
-		Budget: rollout.Bound{Value: d.below(5)},
-		Nodes:  replace.Nodes{Joined: 40, Dead: d.below(25)},
+		Budget: rollout.Bound{Value: d.intBelow(5)},
+		Nodes:  replace.Nodes{Joined: 40, Dead: d.intBelow(25)},
 		Now:    epoch,
 	}
 	if d.oneIn(2) {
-		o.Budget = rollout.Bound{Value: d.below(120), Percent: true}
+		o.Budget = rollout.Bound{Value: d.intBelow(120), Percent: true}
 	}
-	for range d.below(25) {
-		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.below(120))*time.Second))
+	for range d.intBelow(25) {
+		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.intBelow(120))*time.Second))
 	}
-	for i := range d.below(40) {
+	for i := range d.intBelow(40) {
 		m := replace.Machine{
-			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.below(3)],
-			Due: d.oneIn(2), DueSince: epoch.Add(-time.Duration(d.below(4)) * time.Minute),
+			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.intBelow(3)],
+			Due: d.oneIn(2), DueSince: epoch.Add(-time.Duration(d.intBelow(4)) * time.Minute),
 			Granted: d.oneIn(6), Preserved: d.oneIn(8), Deleting: d.oneIn(5), Joined: d.oneIn(2), Failed: d.oneIn(5),
-			Created: epoch.Add(-time.Duration(d.below(20)) * time.Minute),
+			Created: epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
 		}
 		o.Machines = append(o.Machines, m)
 		if d.oneIn(6) {
 			o.Grants = append(
 				o.Grants,
-				replace.Grant{UID: m.UID, Name: m.Name, Domain: m.Domain, At: epoch.Add(-time.Duration(d.below(20)) * time.Minute)},
+				replace.Grant{
+					UID:    m.UID,
+					Name:   m.Name,
+					Domain: m.Domain,
+					At:     epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
+				},
 			)
 		}
 	}
-	for i := range d.below(4) {
+	for i := range d.intBelow(4) {
 		name := fmt.Sprintf("gone-%d", i)
 		o.Grants = append(
 			o.Grants,
 			replace.Grant{
 				UID:    name,
 				Name:   name,
-				Domain: []string{"", "a", "b"}[d.below(3)],
-				At:     epoch.Add(-time.Duration(d.below(20)) * time.Minute),
+				Domain: []string{"", "a", "b"}[d.intBelow(3)],
+				At:     epoch.Add(-time.Duration(d.intBelow(20)) * time.Minute),
 			},
 		)
 	}
 	return o
 }
 
-// outstanding counts the gone grants of a zone that may be in progress at the most: as many as machines of it are being
-// made since the first of them.
-func outstanding(o replace.Observed, zone string) int {
+// maxGoneGrants returns the largest possible number of grants in progress of a zone whose machines are gone: at most
+// the number of the zone's machines that were created after the first such grant and have not joined.
+func maxGoneGrants(o replace.Observed, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {
 		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.UID })
@@ -269,7 +275,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 	grantedInAll := 0
 	for seed := range decidetest.Seeds(3000) {
 		random := dice(seed)
-		o := anyObserved(&random)
+		o := randomObserved(&random)
 		d := replace.Decide(o)
 		machines, before := map[string]replace.Machine{}, map[string]bool{}
 		for _, m := range o.Machines {
@@ -304,7 +310,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 					live++
 				}
 			}
-			require.LessOrEqual(t, gone[zone], outstanding(o, zone), "seed %d", seed)
+			require.LessOrEqual(t, gone[zone], maxGoneGrants(o, zone), "seed %d", seed)
 			due := 0
 			for _, m := range o.Machines {
 				if m.Domain == zone && m.Due && !m.Preserved && !m.Granted && !m.Deleting && !before[m.UID] {
@@ -312,7 +318,7 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 				}
 			}
 			if !open {
-				left := max(allowed(o.Budget, live)-(all[zone]-fresh[zone]), 0)
+				left := max(budgetOf(o.Budget, live)-(all[zone]-fresh[zone]), 0)
 				require.Equal(t, min(left, due), fresh[zone], "seed %d: neither more than is left, nor less", seed)
 			}
 			waiting += due - fresh[zone]
@@ -320,13 +326,13 @@ func TestDecideKeepsItsPromises(t *testing.T) {
 		if !open {
 			require.Equal(t, waiting > 0, d.Hold != "", "seed %d", seed)
 		}
-		settled(t, seed, o, d)
+		checkSettled(t, seed, o, d)
 	}
 	assert.Positive(t, grantedInAll)
 }
 
-// settled proves that what was decided, once it is written, leaves nothing to decide.
-func settled(t *testing.T, seed int, o replace.Observed, d replace.Decision) {
+// checkSettled checks that Decide changes nothing after a decision was written.
+func checkSettled(t *testing.T, seed int, o replace.Observed, d replace.Decision) {
 	t.Helper()
 	o.Machines, o.Grants = slices.Clone(o.Machines), d.Grants
 	for i, m := range o.Machines {

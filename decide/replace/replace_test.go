@@ -17,42 +17,42 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// fine is a cluster in which nothing but a machine can be to blame.
-var fine = replace.Nodes{Joined: 500, Dead: 1}
+// healthyNodes is a cluster in which almost all nodes are healthy: the breaker is closed.
+var healthyNodes = replace.Nodes{Joined: 500, Dead: 1}
 
-// running is a healthy machine of zone a.
-func running(name string) replace.Machine {
+// healthyMachine returns a healthy machine of zone a.
+func healthyMachine(name string) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Joined: true, Created: epoch.Add(-24 * time.Hour)}
 }
 
-// overdue is a machine of zone a that is due for so long.
-func overdue(name string, ago time.Duration) replace.Machine {
-	m := running(name)
+// overdueMachine returns a machine of zone a that has been due since ago before epoch.
+func overdueMachine(name string, ago time.Duration) replace.Machine {
+	m := healthyMachine(name)
 	m.Due, m.DueSince, m.Reason = true, epoch.Add(-ago), "HealthTimeout"
 	return m
 }
 
-// with returns the machine after a change.
-func with(m replace.Machine, change func(*replace.Machine)) replace.Machine {
+// changedMachine returns the machine after a change.
+func changedMachine(m replace.Machine, change func(*replace.Machine)) replace.Machine {
 	change(&m)
 	return m
 }
 
-func marked(m replace.Machine) replace.Machine {
-	return with(m, func(m *replace.Machine) { m.Granted = true })
+func grantedMachine(m replace.Machine) replace.Machine {
+	return changedMachine(m, func(m *replace.Machine) { m.Granted = true })
 }
 
-// substitute is a machine of zone a that is being made since then.
-func substitute(name string, created time.Time) replace.Machine {
+// newReplacement returns a machine of zone a that was created at this time and has not joined.
+func newReplacement(name string, created time.Time) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Created: created}
 }
 
-// grantOf is the grant of a machine of zone a, given so long ago.
-func grantOf(name string, ago time.Duration) replace.Grant {
+// grantFor returns a grant of a machine of zone a, from ago before epoch.
+func grantFor(name string, ago time.Duration) replace.Grant {
 	return replace.Grant{UID: "uid-" + name, Name: name, Domain: "a", Reason: "HealthTimeout", At: epoch.Add(-ago)}
 }
 
-func names(grants []replace.Grant) []string {
+func grantNames(grants []replace.Grant) []string {
 	var result []string
 	for _, g := range grants {
 		result = append(result, g.Name)
@@ -60,86 +60,93 @@ func names(grants []replace.Grant) []string {
 	return result
 }
 
-// one is a deployment with a budget of one machine in a cluster without other trouble.
-func one(machines ...replace.Machine) replace.Observed {
-	return replace.Observed{Machines: machines, Budget: rollout.Bound{Value: 1}, Nodes: fine, Now: epoch}
+// deploymentWithBudgetOne returns a deployment with a budget of one machine in a healthy cluster.
+func deploymentWithBudgetOne(machines ...replace.Machine) replace.Observed {
+	return replace.Observed{Machines: machines, Budget: rollout.Bound{Value: 1}, Nodes: healthyNodes, Now: epoch}
 }
 
 func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
-	first := replace.Decide(one(overdue("x", time.Minute)))
-	second := replace.Decide(one(overdue("y", time.Minute)))
+	first := replace.Decide(deploymentWithBudgetOne(overdueMachine("x", time.Minute)))
+	second := replace.Decide(deploymentWithBudgetOne(overdueMachine("y", time.Minute)))
 	assert.Equal(t, []string{"uid-x"}, first.Mark)
 	assert.Equal(t, []string{"uid-y"}, second.Mark)
-	assert.Equal(t, []replace.Grant{grantOf("x", 0)}, first.Grants)
+	assert.Equal(t, []replace.Grant{grantFor("x", 0)}, first.Grants)
 	assert.True(t, first.Changed)
 	assert.Empty(t, first.Hold)
 	assert.Equal(t, "grant replacement of machine x: HealthTimeout (1 of 1 in zone a)", first.Why)
 }
 
-func TestOfTwoOnlyTheOneThatIsDueForLonger(t *testing.T) {
-	d := replace.Decide(one(overdue("a-young", time.Minute), overdue("b-old", time.Hour)))
+func TestTheMachineThatIsDueLongerIsReplacedFirst(t *testing.T) {
+	d := replace.Decide(
+		deploymentWithBudgetOne(overdueMachine("a-young", time.Minute), overdueMachine("b-old", time.Hour)),
+	)
 	assert.Equal(t, []string{"uid-b-old"}, d.Mark)
-	assert.Equal(t, []string{"b-old"}, names(d.Grants))
+	assert.Equal(t, []string{"b-old"}, grantNames(d.Grants))
 	assert.Equal(t, "1 machine is due; the replacement budget of zone a (1) is used by machine b-old", d.Hold)
 	assert.Equal(t, "grant replacement of machine b-old: HealthTimeout (1 of 1 in zone a); hold: "+d.Hold, d.Why)
 }
 
-// MCM lets each of these hold back every replacement of the deployment; here only a replacement in progress does.
+// In MCM, each of these machines blocks every replacement of the deployment. In Millwright only a replacement in
+// progress blocks others.
 func TestOtherMachinesDoNotBlock(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		other replace.Machine
 	}{
-		{"Failed", with(running("other"), func(m *replace.Machine) { m.Failed = true })},
-		{"Terminating", with(running("other"), func(m *replace.Machine) { m.Deleting = true })},
-		{"without phase, Pending or CrashLoopBackOff", substitute("other", epoch)},
-		{"preserved", with(running("other"), func(m *replace.Machine) { m.Failed, m.Preserved, m.Granted = true, true, true })},
+		{"Failed", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Failed = true })},
+		{"Terminating", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Deleting = true })},
+		{"without phase, Pending or CrashLoopBackOff", newReplacement("other", epoch)},
+		{"preserved", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Failed, m.Preserved, m.Granted = true, true, true })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, []string{"uid-x"}, replace.Decide(one(row.other, overdue("x", time.Minute))).Mark)
+			assert.Equal(
+				t,
+				[]string{"uid-x"},
+				replace.Decide(deploymentWithBudgetOne(row.other, overdueMachine("x", time.Minute))).Mark,
+			)
 		})
 	}
 }
 
 func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	const day = 24 * time.Hour
-	x := overdue("x", 2*day)
-	failed := marked(with(x, func(m *replace.Machine) { m.Failed = true }))
-	deleting := with(failed, func(m *replace.Machine) { m.Deleting = true })
-	next := overdue("next", time.Minute)
+	x := overdueMachine("x", 2*day)
+	failed := grantedMachine(changedMachine(x, func(m *replace.Machine) { m.Failed = true }))
+	deleting := changedMachine(failed, func(m *replace.Machine) { m.Deleting = true })
+	next := overdueMachine("next", time.Minute)
 	for _, row := range []struct {
 		name     string
 		machines []replace.Machine
 		missing  int
-		open     bool // the grant of x is still in progress, and next has to wait
+		open     bool // the grant of x is still in progress, and the machine next has to wait
 		why      string
 	}{
-		{"the machine was marked a day ago", []replace.Machine{marked(x)}, 0, true, "used by machine x"},
+		{"the machine was marked a day ago", []replace.Machine{grantedMachine(x)}, 0, true, "used by machine x"},
 		{"it has failed", []replace.Machine{failed}, 0, true, "used by machine x"},
-		{"it is being deleted", []replace.Machine{deleting, substitute("s", epoch)}, 0, true, "used by machine x"},
-		{"it is being deleted, unmarked", []replace.Machine{with(x, func(m *replace.Machine) { m.Deleting = true })}, 0, true, "used by machine x"},
-		{"it is gone, its substitute is being made", []replace.Machine{substitute("s", epoch.Add(-day))}, 0, true, "used by the substitute of machine x"},
+		{"it is being deleted", []replace.Machine{deleting, newReplacement("s", epoch)}, 0, true, "used by machine x"},
+		{"it is being deleted, unmarked", []replace.Machine{changedMachine(x, func(m *replace.Machine) { m.Deleting = true })}, 0, true, "used by machine x"},
+		{"it is gone, its substitute is being made", []replace.Machine{newReplacement("s", epoch.Add(-day))}, 0, true, "used by the substitute of machine x"},
 		{"it is gone, its substitute is still missing", nil, 1, true, "used by the substitute of machine x"},
-		{"the substitute has joined", []replace.Machine{with(running("s"), func(m *replace.Machine) { m.Created = epoch })}, 0, false, "replacement of machine x is complete"},
+		{"the substitute has joined", []replace.Machine{changedMachine(healthyMachine("s"), func(m *replace.Machine) { m.Created = epoch })}, 0, false, "replacement of machine x is complete"},
 		{"there is no substitute: the deployment shrank", nil, 0, false, "replacement of machine x is complete"},
-		{"a machine that was being made before", []replace.Machine{substitute("s", epoch.Add(-day-time.Minute))}, 0, false, "is complete"},
-		{"a machine that is being made in another zone", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Domain = "b" })}, 0, false, "is complete"},
-		{"the substitute failed", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Failed = true })}, 0, false, "is complete"},
-		{"the substitute is preserved", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Preserved = true })}, 0, false, "is complete"},
-		{"the substitute is being deleted", []replace.Machine{with(substitute("s", epoch), func(m *replace.Machine) { m.Deleting = true })}, 0, false, "is complete"},
-		{"it recovered before it was marked", []replace.Machine{running("x")}, 0, false, "withdraw the grant of machine x: it recovered"},
-		{"it recovered when it was marked", []replace.Machine{marked(running("x"))}, 0, true, "used by machine x"},
-		{"it is preserved", []replace.Machine{with(failed, func(m *replace.Machine) { m.Preserved = true })}, 0, false, "release the grant of machine x: it is preserved"},
+		{"a machine that was being made before", []replace.Machine{newReplacement("s", epoch.Add(-day-time.Minute))}, 0, false, "is complete"},
+		{"a machine that is being made in another zone", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Domain = "b" })}, 0, false, "is complete"},
+		{"the substitute failed", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Failed = true })}, 0, false, "is complete"},
+		{"the substitute is preserved", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Preserved = true })}, 0, false, "is complete"},
+		{"the substitute is being deleted", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Deleting = true })}, 0, false, "is complete"},
+		{"it recovered before it was marked", []replace.Machine{healthyMachine("x")}, 0, false, "withdraw the grant of machine x: it recovered"},
+		{"it recovered when it was marked", []replace.Machine{grantedMachine(healthyMachine("x"))}, 0, true, "used by machine x"},
+		{"it is preserved", []replace.Machine{changedMachine(failed, func(m *replace.Machine) { m.Preserved = true })}, 0, false, "release the grant of machine x: it is preserved"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := one(append(row.machines, next)...)
-			o.Grants, o.Missing = []replace.Grant{grantOf("x", day)}, row.missing
+			o := deploymentWithBudgetOne(append(row.machines, next)...)
+			o.Grants, o.Missing = []replace.Grant{grantFor("x", day)}, row.missing
 			d := replace.Decide(o)
 			want, mark := []string{"next"}, []string{"uid-next"}
 			if row.open {
 				want, mark = []string{"x"}, nil
 			}
-			assert.Equal(t, want, names(d.Grants))
+			assert.Equal(t, want, grantNames(d.Grants))
 			assert.Equal(t, mark, d.Mark)
 			assert.Equal(t, !row.open, d.Changed)
 			assert.Equal(t, row.open, d.Hold != "")
@@ -148,42 +155,43 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	}
 }
 
-// The older of two grants is left with the only machine that is old enough for no other, and that is so on every look.
+// Of two grants, the older keeps the only replacement that is too old for the newer. Each later decision keeps the
+// same grants.
 func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
-	o := one(substitute("s", epoch.Add(-5*time.Minute)))
-	o.Grants = []replace.Grant{grantOf("new", time.Minute), grantOf("old", time.Hour)}
+	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
+	o.Grants = []replace.Grant{grantFor("new", time.Minute), grantFor("old", time.Hour)}
 	d := replace.Decide(o)
-	assert.Equal(t, []string{"old"}, names(d.Grants))
+	assert.Equal(t, []string{"old"}, grantNames(d.Grants))
 	o.Grants = d.Grants
 	assert.False(t, replace.Decide(o).Changed)
 
-	o.Machines = []replace.Machine{substitute("s", epoch)}
-	o.Grants = []replace.Grant{grantOf("old", time.Hour), grantOf("new", time.Minute)}
-	assert.Equal(t, []string{"new"}, names(replace.Decide(o).Grants), "either may have it: the newer one")
+	o.Machines = []replace.Machine{newReplacement("s", epoch)}
+	o.Grants = []replace.Grant{grantFor("old", time.Hour), grantFor("new", time.Minute)}
+	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "either may have it: the newer one")
 
 	o.Machines, o.Missing = nil, 1
-	assert.Equal(t, []string{"new"}, names(replace.Decide(o).Grants), "one machine is missing, not two")
+	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "one machine is missing, not two")
 	o.Grants[0].Domain = "b"
-	assert.Equal(t, []string{"old", "new"}, names(replace.Decide(o).Grants), "in which zone is not known")
+	assert.Equal(t, []string{"old", "new"}, grantNames(replace.Decide(o).Grants), "in which zone is not known")
 }
 
-func TestMarks(t *testing.T) {
-	x, y := overdue("x", time.Hour), overdue("y", time.Minute)
+func TestMachinesToAnnotate(t *testing.T) {
+	x, y := overdueMachine("x", time.Hour), overdueMachine("y", time.Minute)
 	t.Run("a mark that was not written is written again", func(t *testing.T) {
-		o := one(x, y)
-		o.Grants = []replace.Grant{grantOf("x", time.Minute)}
+		o := deploymentWithBudgetOne(x, y)
+		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
 		d := replace.Decide(o)
 		assert.Equal(t, []string{"uid-x"}, d.Mark)
 		assert.Equal(t, o.Grants, d.Grants)
 		assert.False(t, d.Changed)
 	})
 	t.Run("it failed without the mark", func(t *testing.T) {
-		o := one(with(running("x"), func(m *replace.Machine) { m.Failed = true }))
-		o.Grants = []replace.Grant{grantOf("x", time.Minute)}
+		o := deploymentWithBudgetOne(changedMachine(healthyMachine("x"), func(m *replace.Machine) { m.Failed = true }))
+		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
 		assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
 	})
 	t.Run("a person's mark is recorded, counted and kept", func(t *testing.T) {
-		d := replace.Decide(one(marked(running("p")), y))
+		d := replace.Decide(deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), y))
 		assert.Equal(t, []replace.Grant{{UID: "uid-p", Name: "p", Domain: "a", At: epoch}}, d.Grants)
 		assert.Empty(t, d.Mark)
 		assert.True(t, d.Changed)
@@ -194,45 +202,51 @@ func TestMarks(t *testing.T) {
 		)
 	})
 	t.Run("persons may mark more than the budget", func(t *testing.T) {
-		d := replace.Decide(one(marked(running("p")), marked(running("q")), y))
-		assert.Equal(t, []string{"p", "q"}, names(d.Grants))
+		d := replace.Decide(
+			deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), grantedMachine(healthyMachine("q")), y),
+		)
+		assert.Equal(t, []string{"p", "q"}, grantNames(d.Grants))
 		assert.Empty(t, d.Mark)
 	})
 	t.Run("a person marks a substitute: one grant for both", func(t *testing.T) {
-		o := one(marked(substitute("s", epoch)))
-		o.Grants = []replace.Grant{grantOf("x", time.Minute)}
-		assert.Equal(t, []string{"s"}, names(replace.Decide(o).Grants))
+		o := deploymentWithBudgetOne(grantedMachine(newReplacement("s", epoch)))
+		o.Grants = []replace.Grant{grantFor("x", time.Minute)}
+		assert.Equal(t, []string{"s"}, grantNames(replace.Decide(o).Grants))
 	})
 	t.Run("due, but not to be replaced", func(t *testing.T) {
-		preserved := with(x, func(m *replace.Machine) { m.Preserved = true })
-		deleting := with(y, func(m *replace.Machine) { m.Deleting = true })
-		d := replace.Decide(one(preserved, deleting))
+		preserved := changedMachine(x, func(m *replace.Machine) { m.Preserved = true })
+		deleting := changedMachine(y, func(m *replace.Machine) { m.Deleting = true })
+		d := replace.Decide(deploymentWithBudgetOne(preserved, deleting))
 		assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, d)
 	})
 	t.Run("a failed join", func(t *testing.T) {
-		failed := with(
-			substitute("x", epoch),
+		failed := changedMachine(
+			newReplacement("x", epoch),
 			func(m *replace.Machine) { m.Failed, m.Due, m.Reason = true, true, "CreationTimeout" },
 		)
-		assert.Equal(t, "grant replacement of machine x: CreationTimeout (1 of 1 in zone a)", replace.Decide(one(failed)).Why)
+		assert.Equal(
+			t,
+			"grant replacement of machine x: CreationTimeout (1 of 1 in zone a)",
+			replace.Decide(deploymentWithBudgetOne(failed)).Why,
+		)
 	})
 	t.Run("the moment of a grant survives a status", func(t *testing.T) {
-		o := one(x)
+		o := deploymentWithBudgetOne(x)
 		o.Now = epoch.Add(700 * time.Millisecond)
 		d := replace.Decide(o)
 		assert.Equal(t, epoch, d.Grants[0].At)
-		o.Machines = []replace.Machine{substitute("s", epoch)} // created 700 ms later, as the API server tells it
+		o.Machines = []replace.Machine{newReplacement("s", epoch)} // created at 12:00:00.7, stored in whole seconds
 		o.Grants = d.Grants
 		assert.False(t, replace.Decide(o).Changed)
 	})
 }
 
-func TestBudget(t *testing.T) {
+func TestReplacementBudget(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		budget   rollout.Bound
 		machines int
-		deleting int // of the machines; the others are due
+		deleting int // machines that are being deleted; the other machines are due
 		granted  int
 	}{
 		{"none", rollout.Bound{}, 5, 0, 0},
@@ -248,11 +262,11 @@ func TestBudget(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			var machines []replace.Machine
 			for i := range row.machines {
-				m := overdue(fmt.Sprintf("m-%d", i), time.Minute)
+				m := overdueMachine(fmt.Sprintf("m-%d", i), time.Minute)
 				m.Deleting = i < row.deleting
 				machines = append(machines, m)
 			}
-			o := one(machines...)
+			o := deploymentWithBudgetOne(machines...)
 			o.Budget = row.budget
 			d := replace.Decide(o)
 			assert.Len(t, d.Mark, row.granted)
@@ -262,18 +276,18 @@ func TestBudget(t *testing.T) {
 	t.Run("each zone has its own", func(t *testing.T) {
 		inB := func(m *replace.Machine) { m.Domain = "b" }
 		nowhere := func(m *replace.Machine) { m.Domain = "" }
-		d := replace.Decide(one(
-			overdue("a1", time.Hour), overdue("a2", time.Minute),
-			with(overdue("b1", time.Hour), inB), with(overdue("b2", time.Minute), inB),
-			with(overdue("c1", time.Hour), nowhere), with(overdue("c2", time.Minute), nowhere),
+		d := replace.Decide(deploymentWithBudgetOne(
+			overdueMachine("a1", time.Hour), overdueMachine("a2", time.Minute),
+			changedMachine(overdueMachine("b1", time.Hour), inB), changedMachine(overdueMachine("b2", time.Minute), inB),
+			changedMachine(overdueMachine("c1", time.Hour), nowhere), changedMachine(overdueMachine("c2", time.Minute), nowhere),
 		))
-		assert.Equal(t, []string{"a1", "b1", "c1"}, names(d.Grants))
+		assert.Equal(t, []string{"a1", "b1", "c1"}, grantNames(d.Grants))
 		assert.Equal(t, "1 machine is due; the replacement budget (1) is used by machine c1; "+
 			"1 machine is due; the replacement budget of zone a (1) is used by machine a1; "+
 			"1 machine is due; the replacement budget of zone b (1) is used by machine b1", d.Hold)
 	})
 	t.Run("said", func(t *testing.T) {
-		o := one(overdue("x", time.Minute), overdue("y", time.Minute))
+		o := deploymentWithBudgetOne(overdueMachine("x", time.Minute), overdueMachine("y", time.Minute))
 		o.Budget = rollout.Bound{}
 		assert.Equal(
 			t,
@@ -289,15 +303,15 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-func TestDecideIsBounded(t *testing.T) {
+func TestADecisionHasABoundedSize(t *testing.T) {
 	const uid = "3f2b8c1e-0d4a-4f6b-9a77-5e1c0d9b2a%02d"
 	var machines []replace.Machine
 	for i := range 1000 {
-		m := overdue(fmt.Sprintf("shoot--project--cluster-worker-pool-z1-5d8f7-%05d", i), time.Minute)
+		m := overdueMachine(fmt.Sprintf("shoot--project--cluster-worker-pool-z1-5d8f7-%05d", i), time.Minute)
 		m.UID, m.Domain = fmt.Sprintf(uid, i), fmt.Sprintf("europe-west-1%03d", i%100)
 		machines = append(machines, m)
 	}
-	o := one(machines...)
+	o := deploymentWithBudgetOne(machines...)
 	o.Budget = rollout.Bound{Value: 100, Percent: true}
 	d := replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch)
@@ -313,11 +327,11 @@ func TestDecideIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, len(data), 16<<10)
 
-	o = one(machines[:1]...)
+	o = deploymentWithBudgetOne(machines[:1]...)
 	o.Budget = rollout.Bound{Value: 60}
 	for i := range 60 {
-		o.Machines = append(o.Machines, overdue(fmt.Sprintf("m-%d", i), time.Hour))
-		o.Grants = append(o.Grants, grantOf(fmt.Sprintf("m-%d", i), time.Minute))
+		o.Machines = append(o.Machines, overdueMachine(fmt.Sprintf("m-%d", i), time.Hour))
+		o.Grants = append(o.Grants, grantFor(fmt.Sprintf("m-%d", i), time.Minute))
 	}
 	d = replace.Decide(o)
 	assert.Len(t, d.Mark, replace.MaxBatch, "marks of earlier grants count too")
@@ -336,17 +350,23 @@ func TestDecideIsBounded(t *testing.T) {
 	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
 }
 
-// A status has an entry for each grant, and etcd bounds its size.
+// A status has an entry for each grant, and etcd limits the size of an object.
 func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
-	o := one(
-		overdue("x", time.Minute),
-		overdue("y", time.Minute),
-		with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free = true }),
+	o := deploymentWithBudgetOne(
+		overdueMachine("x", time.Minute),
+		overdueMachine("y", time.Minute),
+		changedMachine(overdueMachine("free", time.Minute), func(m *replace.Machine) { m.Free = true }),
 	)
 	o.Budget = rollout.Bound{Value: 2 * replace.MaxGrants}
 	for i := range replace.MaxGrants - 2 {
 		name := fmt.Sprintf("m-%03d", i)
-		o.Machines, o.Grants = append(o.Machines, marked(running(name))), append(o.Grants, grantOf(name, time.Minute))
+		o.Machines, o.Grants = append(
+			o.Machines,
+			grantedMachine(healthyMachine(name)),
+		), append(
+			o.Grants,
+			grantFor(name, time.Minute),
+		)
 	}
 	d := replace.Decide(o)
 	assert.Equal(t, []string{"uid-free", "uid-x"}, d.Mark)
@@ -357,14 +377,24 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 		d.Hold,
 	)
 	o.Grants = d.Grants
-	o.Machines[2] = with(overdue("free", time.Minute), func(m *replace.Machine) { m.Free, m.Granted = true, true })
-	o.Machines = append(o.Machines, with(overdue("another", time.Minute), func(m *replace.Machine) { m.Free = true }))
+	o.Machines[2] = changedMachine(
+		overdueMachine("free", time.Minute),
+		func(m *replace.Machine) { m.Free, m.Granted = true, true },
+	)
+	o.Machines = append(
+		o.Machines,
+		changedMachine(overdueMachine("another", time.Minute), func(m *replace.Machine) { m.Free = true }),
+	)
 	assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark, "beside the budget there is no room either")
 }
 
-func TestDecideLeavesItsInputAlone(t *testing.T) {
-	o := one(overdue("b", time.Minute), overdue("a", time.Hour), substitute("s", epoch))
-	o.Grants = []replace.Grant{grantOf("y", time.Minute), grantOf("x", time.Hour)}
+func TestDecideDoesNotChangeItsInput(t *testing.T) {
+	o := deploymentWithBudgetOne(
+		overdueMachine("b", time.Minute),
+		overdueMachine("a", time.Hour),
+		newReplacement("s", epoch),
+	)
+	o.Grants = []replace.Grant{grantFor("y", time.Minute), grantFor("x", time.Hour)}
 	machines, grants := slices.Clone(o.Machines), slices.Clone(o.Grants)
 	replace.Decide(o)
 	assert.Equal(t, machines, o.Machines)

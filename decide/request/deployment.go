@@ -10,42 +10,43 @@ import (
 	"millwright/decide/phrase"
 )
 
-// DeploymentFacts describe the deployment that a request is for.
+// DeploymentFacts holds the facts about the deployment of a request.
 type DeploymentFacts struct {
-	Name string // namespace and name
+	Name string // namespace/name of the deployment
 	UID  string
 	Now  time.Time
-	Last string // record of the last request; empty: none
+	Last string // record of the last request; empty: no record
 
 	Deleting   bool
-	Invalid    string // why its spec is invalid, in one sentence; empty: it is valid
+	Invalid    string // why the spec is invalid, in one sentence; empty: the spec is valid
 	Paused     bool
 	Held       string           // who holds the current revision, and why; empty: no hold
-	Rolling    bool             // machines of other templates exist
-	OnDelete   bool             // the strategy is OnDelete
-	Revision   int64            // of the current set, or about to be given to it; 0: the set does not exist yet
-	Revisions  []int64          // of the former templates that can return
-	Lacking    map[int64]string // by revision: the missing object that another former template needs to return
-	RollbackTo *int64           // requested rollback that is not done yet; 0: the revision before; nil: none
+	Rolling    bool             // the deployment has machines of other templates
+	OnDelete   bool             // the deployment's strategy is OnDelete
+	Revision   int64            // revision of the current set, or of the set to create; 0: no set exists yet
+	Revisions  []int64          // revisions of earlier templates that can return
+	Lacking    map[int64]string // by revision of an earlier template: the missing object that prevents its return
+	RollbackTo *int64           // requested rollback that is not done yet; 0: previous revision; nil: no request
 
-	Steps       int    // number of rollout steps; 0: none
-	WaitsAt     int    // the pause point, from 1; 0: none
-	Approved    int    // number of steps that people approved for this revision, counted from the first
-	RestartedAt string // time of the last start; empty: none
-	// ClusterAPI: it is a MachineDeployment of Cluster API, whose starts are not in the template.
+	Steps       int    // number of rollout steps; 0: no steps
+	WaitsAt     int    // step of the pause point, from 1; 0: no pause point
+	Approved    int    // number of steps that people approved for this revision, from the first step
+	RestartedAt string // time of the last start; empty: no start
+	// ClusterAPI means that the object is a MachineDeployment of Cluster API, whose restart time is not in the
+	// template.
 	ClusterAPI bool
 }
 
-func (f DeploymentFacts) object() (Kind, string) { return MachineDeployment, f.UID }
+func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
 
-func (f DeploymentFacts) decide(o Order) Decision {
+func (f DeploymentFacts) decideOrder(o Order) Decision {
 	record := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
 	if !o.Asked.IsZero() && f.Last == record {
-		return same("deployment %s got this request before: nothing was written", f.Name)
+		return unchangedDecision("deployment %s got this request before: nothing was written", f.Name)
 	}
-	d := unless(
+	d := unlessRefused(
 		phrase.If(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
-		f.write(o),
+		f.decideCommand(o),
 	)
 	if d.Refused == "" && !d.Same {
 		d.Record = record
@@ -53,71 +54,88 @@ func (f DeploymentFacts) decide(o Order) Decision {
 	return d
 }
 
-func (f DeploymentFacts) write(o Order) Decision {
+func (f DeploymentFacts) decideCommand(o Order) Decision {
 	switch {
 	case o.Command == Pause && f.Paused:
-		return same("deployment %s is paused already", f.Name)
+		return unchangedDecision("deployment %s is paused already", f.Name)
 	case o.Command == Pause:
-		return Decision{Paused: new(true), Annotation: new(o.words()), Says: fmt.Sprintf("deployment %s is paused", f.Name)}
+		return Decision{
+			Paused:     new(true),
+			Annotation: new(o.actorAndReason()),
+			Says:       fmt.Sprintf("deployment %s is paused", f.Name),
+		}
 	case o.Command == Resume:
-		return f.resume()
+		return f.decideResume()
 	case f.Invalid != "":
-		return refused("deployment %s cannot be rolled out: %s; correct that first", f.Name, f.Invalid)
+		return refusedDecision("deployment %s cannot be rolled out: %s; correct that first", f.Name, f.Invalid)
 	case o.Command == Start:
-		return f.start(o)
+		return f.decideStart(o)
 	case o.Command == Undo:
-		return f.undo(o)
+		return f.decideUndo(o)
 	case o.Command == Approve:
-		return f.approve(o)
+		return f.decideApproval(o)
 	case !f.Rolling:
-		return refused("no rollout of deployment %s is under way: there is nothing to cancel; "+
+		return refusedDecision("no rollout of deployment %s is under way: there is nothing to cancel; "+
 			"to go back to a former revision, undo", f.Name)
 	case o.Back:
-		return f.undo(o)
+		return f.decideUndo(o)
 	default:
-		return f.hold(o)
+		return f.decideHold(o)
 	}
 }
 
-// resume ends a pause and a hold, but no pause point.
-func (f DeploymentFacts) resume() (d Decision) {
+// decideResume ends a pause and a hold. decideResume does not pass a pause point.
+func (f DeploymentFacts) decideResume() (d Decision) {
 	if f.Paused {
 		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is no longer paused", f.Name)
 	}
 	if f.Held != "" {
 		d.Annotation = new("")
-		d.Says += phrase.If(f.Paused, ", and ") + fmt.Sprintf("%s is no longer held (former hold: %s)", f.rollout(), f.Held)
+		d.Says += phrase.If(
+			f.Paused,
+			", and ",
+		) + fmt.Sprintf(
+			"%s is no longer held (former hold: %s)",
+			f.rolloutName(),
+			f.Held,
+		)
 	}
-	return unless(
+	return unlessRefused(
 		phrase.If(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
 		d,
 	)
 }
 
-// start changes only the restart time, which is in the template or in spec.rollout.after: all machines are replaced.
-func (f DeploymentFacts) start(o Order) Decision {
+// decideStart changes only the restart time, which is in the template or in spec.rollout.after: all machines are
+// replaced.
+func (f DeploymentFacts) decideStart(o Order) Decision {
 	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
-	if f.Held == "" && f.busy() == "" && f.RestartedAt == at {
-		return same("%s of deployment %s says %s already", f.startField(), f.Name, at)
+	if f.Held == "" && f.busyReason() == "" && f.RestartedAt == at {
+		return unchangedDecision("%s of deployment %s says %s already", f.startField(), f.Name, at)
 	}
-	return unless(cmp.Or(
-		f.busy(),
-		phrase.If(f.Held != "", "%s is held (%s), and nothing is rolled out: resume or undo it first", f.rollout(), f.Held),
+	return unlessRefused(cmp.Or(
+		f.busyReason(),
+		phrase.If(
+			f.Held != "",
+			"%s is held (%s), and nothing is rolled out: resume or undo it first",
+			f.rolloutName(),
+			f.Held,
+		),
 	), Decision{
-		RestartedAt: &at, Annotation: new("started by " + o.words()),
+		RestartedAt: &at, Annotation: new("started by " + o.actorAndReason()),
 		Says: fmt.Sprintf("wrote %s into %s of deployment %s: all its machines are replaced%s", at, f.startField(), f.Name,
 			phrase.If(f.OnDelete, ", each when somebody deletes the old one")) +
 			phrase.If(f.ClusterAPI && f.RestartedAt > at, "; it overwrites the later time %s", f.RestartedAt),
 	})
 }
 
-// startField names what a start changes.
+// startField returns the name of the field that a start changes.
 func (f DeploymentFacts) startField() string {
 	return cmp.Or(phrase.If(f.ClusterAPI, "spec.rollout.after"), "the template")
 }
 
-// busy says why a change of the template would not be rolled out now; empty: it would.
-func (f DeploymentFacts) busy() string {
+// busyReason returns why a change of the template would not be rolled out now; empty: it would be rolled out.
+func (f DeploymentFacts) busyReason() string {
 	return cmp.Or(
 		phrase.If(
 			f.Paused,
@@ -128,30 +146,33 @@ func (f DeploymentFacts) busy() string {
 			f.RollbackTo != nil,
 			"deployment %s was asked to return to %s, and does so first: try again afterwards",
 			f.Name,
-			cmp.Or(phrase.If(number(f.RollbackTo) > 0, "revision %d", number(f.RollbackTo)), "the revision before"),
+			cmp.Or(
+				phrase.If(revisionOrZero(f.RollbackTo) > 0, "revision %d", revisionOrZero(f.RollbackTo)),
+				"the revision before",
+			),
 		),
 	)
 }
 
-// undo requests the template of a former revision. It always writes the number of the revision, because "the revision
-// before" becomes another one if a set is created or deleted meanwhile.
-func (f DeploymentFacts) undo(o Order) Decision {
-	to := number(o.Revision)
+// decideUndo requests the template of an earlier revision. decideUndo always writes the number of the revision: the
+// previous revision changes when a set is created or deleted.
+func (f DeploymentFacts) decideUndo(o Order) Decision {
+	to := revisionOrZero(o.Revision)
 	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
 		to = slices.Max(all)
 	}
 	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
-		return same("deployment %s was asked to return to revision %d already", f.Name, to)
+		return unchangedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
-	return unless(cmp.Or(
-		f.busy(),
+	return unlessRefused(cmp.Or(
+		f.busyReason(),
 		phrase.If(
 			f.Lacking[to] != "",
 			"revision %d of deployment %s cannot return: %s does not exist any more%s",
 			to,
 			f.Name,
 			f.Lacking[to],
-			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.former()),
+			phrase.If(len(f.Revisions) > 0, "; it can go back to %s", f.earlierRevisions()),
 		),
 		phrase.If(
 			len(f.Revisions) == 0,
@@ -163,28 +184,31 @@ func (f DeploymentFacts) undo(o Order) Decision {
 			"revision %d is the one that deployment %s has: it can go back to %s",
 			to,
 			f.Name,
-			f.former(),
+			f.earlierRevisions(),
 		),
 		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
-			f.Name, to, f.former()),
+			f.Name, to, f.earlierRevisions()),
 	), Decision{RollbackTo: &to, Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
 		phrase.If(f.Revision != 0, " from revision %d", f.Revision), to)})
 }
 
-// hold stops the rollout of this revision where it is.
-func (f DeploymentFacts) hold(o Order) Decision {
-	why := cmp.Or(phrase.If(!f.Paused, "%s", f.busy()), f.stale(o))
-	if why == "" && f.Held == o.words() {
-		return same("%s is held already: %s", f.rollout(), f.Held)
+// decideHold holds the rollout of this revision at its present state.
+func (f DeploymentFacts) decideHold(o Order) Decision {
+	why := cmp.Or(phrase.If(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
+	if why == "" && f.Held == o.actorAndReason() {
+		return unchangedDecision("%s is held already: %s", f.rolloutName(), f.Held)
 	}
-	return unless(
-		cmp.Or(why, phrase.If(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rollout(), f.Held)),
-		Decision{Annotation: new(fmt.Sprintf("%d %s", f.Revision, o.words())), Says: f.rollout() + " is held where it is"},
+	return unlessRefused(
+		cmp.Or(why, phrase.If(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rolloutName(), f.Held)),
+		Decision{
+			Annotation: new(fmt.Sprintf("%d %s", f.Revision, o.actorAndReason())),
+			Says:       f.rolloutName() + " is held where it is",
+		},
 	)
 }
 
-// stale says why an order is not for the current revision; empty: it is.
-func (f DeploymentFacts) stale(o Order) string {
+// staleReason returns why an order is not for the current revision; empty: the order is for the current revision.
+func (f DeploymentFacts) staleReason(o Order) string {
 	return cmp.Or(
 		phrase.If(
 			f.Revision == 0,
@@ -193,30 +217,30 @@ func (f DeploymentFacts) stale(o Order) string {
 			o.Command,
 		),
 		phrase.If(
-			o.Revision != nil && number(o.Revision) != f.Revision,
+			o.Revision != nil && revisionOrZero(o.Revision) != f.Revision,
 			"the request is for revision %d, and deployment %s has "+
 				"revision %d: look at the rollout, then try again",
-			number(o.Revision),
+			revisionOrZero(o.Revision),
 			f.Name,
 			f.Revision,
 		),
 	)
 }
 
-// approve approves the steps up to o.Steps, or up to the pause point if o.Steps is 0.
-func (f DeploymentFacts) approve(o Order) Decision {
+// decideApproval approves the steps up to o.Steps, or up to the pause point if o.Steps is 0.
+func (f DeploymentFacts) decideApproval(o Order) Decision {
 	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
-	return unless(cmp.Or(
+	return unlessRefused(cmp.Or(
 		phrase.If(f.Steps == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
 		phrase.If(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
-		f.stale(o),
+		f.staleReason(o),
 		phrase.If(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
-			f.rollout(), o.called("steps")),
-		phrase.If(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rollout(), f.Steps),
-		phrase.If(to <= passed, "%s has passed step %d of %d already", f.rollout(), passed, f.Steps),
+			f.rolloutName(), o.argumentName("steps")),
+		phrase.If(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.Steps),
+		phrase.If(to <= passed, "%s has passed step %d of %d already", f.rolloutName(), passed, f.Steps),
 	), Decision{
-		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.words())),
-		Says: fmt.Sprintf("%s passes step %d of %d%s", f.rollout(), to, f.Steps,
+		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
+		Says: fmt.Sprintf("%s passes step %d of %d%s", f.rolloutName(), to, f.Steps,
 			phrase.If(f.Paused || f.Held != "", ", once it is resumed")),
 	})
 }

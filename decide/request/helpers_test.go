@@ -9,70 +9,70 @@ import (
 	"millwright/decide/request"
 )
 
-// now is when all requests are made. It is not in whole seconds, as a workflow's time is not.
+// now is the time of all requests. Like the time of a workflow, now is not in whole seconds.
 var now = time.Date(2026, 11, 21, 14, 6, 7, 500_000_000, time.UTC)
 
-func in(d time.Duration) time.Time { return now.Add(d) }
+func nowPlus(d time.Duration) time.Time { return now.Add(d) }
 
-// order returns an order of ann with a reason.
-func order(c request.Command, change ...func(*request.Order)) request.Order {
-	return with(request.Order{Command: c, Actor: "ann", Reason: "why"}, change)
+// newOrder returns an order by ann with a reason.
+func newOrder(c request.Command, change ...func(*request.Order)) request.Order {
+	return applyChanges(request.Order{Command: c, Actor: "ann", Reason: "why"}, change)
 }
 
-func with[T any](v T, change []func(*T)) T {
+func applyChanges[T any](v T, change []func(*T)) T {
 	for _, c := range change {
 		c(&v)
 	}
 	return v
 }
 
-func by(d string) func(*request.Order)         { return func(o *request.Order) { o.For = d } }
-func until(t string) func(*request.Order)      { return func(o *request.Order) { o.Until = t } }
-func uid(text string) func(*request.Order)     { return func(o *request.Order) { o.UID = text } }
-func revision(n int64) func(*request.Order)    { return func(o *request.Order) { o.Revision = &n } }
-func stepsOf(n int) func(*request.Order)       { return func(o *request.Order) { o.Steps = n } }
-func because(text string) func(*request.Order) { return func(o *request.Order) { o.Reason = text } }
-func back(o *request.Order)                    { o.Back = true }
-func inAdvance(o *request.Order)               { o.InAdvance = true }
-func asked(o *request.Order)                   { o.Asked = now }
-func nameless(o *request.Order)                { o.Actor, o.Reason = "", "" }
-func flags(o *request.Order)                   { o.Flags = true }
+func withFor(d string) func(*request.Order)       { return func(o *request.Order) { o.For = d } }
+func withUntil(t string) func(*request.Order)     { return func(o *request.Order) { o.Until = t } }
+func withUID(text string) func(*request.Order)    { return func(o *request.Order) { o.UID = text } }
+func withRevision(n int64) func(*request.Order)   { return func(o *request.Order) { o.Revision = &n } }
+func withSteps(n int) func(*request.Order)        { return func(o *request.Order) { o.Steps = n } }
+func withReason(text string) func(*request.Order) { return func(o *request.Order) { o.Reason = text } }
+func withBack(o *request.Order)                   { o.Back = true }
+func withInAdvance(o *request.Order)              { o.InAdvance = true }
+func withAsked(o *request.Order)                  { o.Asked = now }
+func withoutActor(o *request.Order)               { o.Actor, o.Reason = "", "" }
+func withFlags(o *request.Order)                  { o.Flags = true }
 
-// going describes a machine that is being deleted, running one that is not.
-func going(change ...func(*request.MachineFacts)) request.MachineFacts {
-	f := running()
+// deletedMachine returns a machine that is being deleted.
+func deletedMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
+	f := runningMachine()
 	f.Phase, f.Deleting, f.Stage = "Terminating", true, deletion.Drain
-	return with(f, change)
+	return applyChanges(f, change)
 }
 
-func running(change ...func(*request.MachineFacts)) request.MachineFacts {
-	return with(request.MachineFacts{
+func runningMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
+	return applyChanges(request.MachineFacts{
 		Name: "shop/m-1", UID: "u-1", Phase: "Running", Annotation: "key", Now: now, Keeps: 96 * time.Hour, Node: "n-1",
 	}, change)
 }
 
-// emptied changes the facts to a machine that stays and whose node is being drained.
-func emptied(f *request.MachineFacts) { f.Emptying, f.Means = true, drain.Evict }
+// withDrainedNode makes a machine whose node is being drained although the machine is not being deleted.
+func withDrainedNode(f *request.MachineFacts) { f.Emptying, f.Means = true, drain.Evict }
 
-// says gives the annotation of the command a value.
-func says(text string) func(*request.MachineFacts) {
+// withAnnotation sets the value of the command's annotation.
+func withAnnotation(text string) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Value = &text }
 }
 
-func deadline(t time.Time) func(*request.MachineFacts) {
+func withDeadline(t time.Time) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Deadlines.Recorded, f.Means = t, drain.Evict }
 }
 
-func means(m drain.Means) func(*request.MachineFacts) {
+func withMeans(m drain.Means) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Means = m }
 }
 
-func drained(stage deletion.Stage) func(*request.MachineFacts) {
+func withDrainOver(stage deletion.Stage) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Stage, f.DrainOver = stage, true }
 }
 
-// wrote is the decision to write a value on a machine, over another one or none.
-func wrote(value string, before ...string) request.Decision {
+// writtenDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if any.
+func writtenDecision(value string, before ...string) request.Decision {
 	d := request.Decision{Annotation: &value, Says: `wrote key: "` + value + `"`}
 	for _, b := range before {
 		d.Says += `; before: "` + b + `"`
@@ -80,55 +80,59 @@ func wrote(value string, before ...string) request.Decision {
 	return d
 }
 
-func already(value string) request.Decision {
+func alreadySetDecision(value string) request.Decision {
 	return request.Decision{Same: true, Says: `key is already set: "` + value + `"`}
 }
 
-func removed(before string) request.Decision {
+func removedDecision(before string) request.Decision {
 	return request.Decision{Annotation: new(""), Says: `removed key: "` + before + `"`}
 }
 
-// calm is a deployment of revision 7 whose rollout is complete.
-func calm(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
-	return with(
+// calmDeployment returns a deployment of revision 7 whose rollout is complete.
+func calmDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
+	return applyChanges(
 		request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, Revisions: []int64{3, 6, 5}},
 		change,
 	)
 }
 
-// rolling is one on its way to revision 7, which has three steps and waits at the second.
-func rolling(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
-	return with(calm(func(f *request.DeploymentFacts) { f.Rolling, f.Steps, f.WaitsAt = true, 3, 2 }), change)
+// rollingDeployment returns a deployment in the rollout of revision 7, which has three steps and waits at the second
+// step.
+func rollingDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
+	return applyChanges(
+		calmDeployment(func(f *request.DeploymentFacts) { f.Rolling, f.Steps, f.WaitsAt = true, 3, 2 }),
+		change,
+	)
 }
 
-func paused(f *request.DeploymentFacts)   { f.Paused = true }
-func deleting(f *request.DeploymentFacts) { f.Deleting = true }
-func invalid(f *request.DeploymentFacts)  { f.Invalid = "the selector is empty" }
-func onDelete(f *request.DeploymentFacts) { f.OnDelete = true }
-func waitless(f *request.DeploymentFacts) { f.WaitsAt = 0 }
-func alone(f *request.DeploymentFacts)    { f.Revisions = nil }
-func unmade(f *request.DeploymentFacts)   { f.Revision, f.Revisions = 0, []int64{6, 7} }
+func withPaused(f *request.DeploymentFacts)              { f.Paused = true }
+func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
+func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
+func withOnDelete(f *request.DeploymentFacts)            { f.OnDelete = true }
+func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
+func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
+func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
 
-func held(by string) func(*request.DeploymentFacts) {
+func withHold(by string) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Held = by }
 }
 
-func returning(to int64) func(*request.DeploymentFacts) {
+func withRollback(to int64) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.RollbackTo = &to }
 }
 
-func approved(n int) func(*request.DeploymentFacts) {
+func withApproval(n int) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Approved = n }
 }
 
-// writes reports whether a decision writes anything.
-func writes(d request.Decision) bool {
+// writesAnything reports whether a decision writes anything.
+func writesAnything(d request.Decision) bool {
 	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
 }
 
-// rolledOn is the deployment after a decision was written, and after what it asked for has come about where done says
-// so.
-func rolledOn(f request.DeploymentFacts, o request.Order, d request.Decision, done bool) request.DeploymentFacts {
+// afterDecision returns the deployment after a decision was written. If done is true, the effect of the decision is
+// complete.
+func afterDecision(f request.DeploymentFacts, o request.Order, d request.Decision, done bool) request.DeploymentFacts {
 	f.Last = d.Record
 	if d.Paused != nil {
 		f.Paused = *d.Paused

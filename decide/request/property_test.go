@@ -15,40 +15,41 @@ import (
 	"millwright/decide/request"
 )
 
-// everything calls a test with each command of a kind, with many arguments and many objects.
-func everything(kind request.Kind, test func(request.Order, request.Facts)) {
+// forAllRequests calls test with each command of a kind, with many arguments and many objects.
+func forAllRequests(kind request.Kind, test func(request.Order, request.Facts)) {
 	commands := []request.Command{"", "burn"}
 	for _, s := range request.Specs(kind) {
 		commands = append(commands, s.Command)
 	}
 	for _, c := range commands {
 		if kind == request.Machine {
-			machineOrders(c, func(o request.Order) {
-				machines(func(f request.MachineFacts) { test(o, f) })
+			forAllMachineOrders(c, func(o request.Order) {
+				forAllMachines(func(f request.MachineFacts) { test(o, f) })
 			})
 			continue
 		}
 		for _, o := range []request.Order{
-			order(c), order(c, nameless), order(c, back), order(c, back, revision(3)), order(c, revision(0)), order(c, revision(5)), order(c, revision(7)),
-			order(c, revision(-1)), order(c, revision(99)), order(c, stepsOf(1)), order(c, stepsOf(2)), order(c, stepsOf(3)), order(c, stepsOf(9)),
+			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBack), newOrder(c, withBack, withRevision(3)), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
+			newOrder(c, withRevision(-1)), newOrder(c, withRevision(99)), newOrder(c, withSteps(1)), newOrder(c, withSteps(2)), newOrder(c, withSteps(3)), newOrder(c, withSteps(9)),
 		} {
-			deployments(func(f request.DeploymentFacts) { test(o, f) })
+			forAllDeployments(func(f request.DeploymentFacts) { test(o, f) })
 		}
 	}
 }
 
-func machineOrders(c request.Command, test func(request.Order)) {
+func forAllMachineOrders(c request.Command, test func(request.Order)) {
 	const three = "2026-11-21T15:00:00Z"
 	for _, o := range []request.Order{
-		order(c), order(c, nameless), order(c, inAdvance), order(c, asked), order(c, by("30m")), order(c, by("30m"), asked),
-		order(c, until(three)), order(c, until(three), asked, inAdvance), order(c, by("-1s")),
+		newOrder(c), newOrder(c, withoutActor), newOrder(c, withInAdvance), newOrder(c, withAsked), newOrder(c, withFor("30m")), newOrder(c, withFor("30m"), withAsked),
+		newOrder(c, withUntil(three)), newOrder(c, withUntil(three), withAsked, withInAdvance), newOrder(c, withFor("-1s")),
 	} {
 		test(o)
 	}
 }
 
-// machines calls a test with facts of a machine in each stage of its deletion, and of one that stays.
-func machines(test func(request.MachineFacts)) {
+// forAllMachines calls test with the facts of a machine in each stage of its deletion, and of a machine that is not
+// being deleted.
+func forAllMachines(test func(request.MachineFacts)) {
 	stages := []deletion.Stage{
 		"",
 		deletion.PreDrainHooks,
@@ -58,9 +59,9 @@ func machines(test func(request.MachineFacts)) {
 		deletion.Node,
 	}
 	for _, stage := range stages {
-		for _, present := range []time.Time{{}, in(-time.Hour), in(time.Hour)} {
+		for _, present := range []time.Time{{}, nowPlus(-time.Hour), nowPlus(time.Hour)} {
 			for _, said := range []string{"", "bob: x", "2026-11-21T15:30:00Z bob", "now"} {
-				f := going(deadline(present))
+				f := deletedMachine(withDeadline(present))
 				f.Stage, f.DrainOver = stage, slices.Index(stages, stage) > 2
 				f.Deleting, f.KeptTill = stage != "", present
 				f.Emptying = !f.Deleting && said != "bob: x"
@@ -73,19 +74,20 @@ func machines(test func(request.MachineFacts)) {
 	}
 }
 
-// deployments calls a test with facts that differ in up to three of the things that commands look at.
-func deployments(test func(request.DeploymentFacts)) {
+// forAllDeployments calls test with facts of deployments. Each deployment differs from rollingDeployment in up to
+// three facts that commands check.
+func forAllDeployments(test func(request.DeploymentFacts)) {
 	switches := []func(*request.DeploymentFacts){
-		deleting,
-		invalid,
-		paused,
-		held("bob: wait"),
-		returning(5),
-		unmade,
-		alone,
-		waitless,
-		approved(2),
-		onDelete,
+		withDeletion,
+		withInvalidSpec,
+		withPaused,
+		withHold("bob: wait"),
+		withRollback(5),
+		withoutCurrentSet,
+		withoutEarlierRevisions,
+		withoutPausePoint,
+		withApproval(2),
+		withOnDelete,
 		func(f *request.DeploymentFacts) { f.Rolling = false },
 		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
 	}
@@ -93,7 +95,7 @@ func deployments(test func(request.DeploymentFacts)) {
 		if bits.OnesCount(set) > 3 {
 			continue
 		}
-		f := rolling()
+		f := rollingDeployment()
 		for i, change := range switches {
 			if set>>i&1 == 1 {
 				change(&f)
@@ -103,10 +105,10 @@ func deployments(test func(request.DeploymentFacts)) {
 	}
 }
 
-func TestDecisionsAreOfOneKind(t *testing.T) {
+func TestADecisionRefusesOrRepeatsOrWrites(t *testing.T) {
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		given, same, refused := map[request.Command]int{}, map[request.Command]int{}, map[request.Command]int{}
-		everything(kind, func(o request.Order, f request.Facts) {
+		forAllRequests(kind, func(o request.Order, f request.Facts) {
 			d := request.Decide(o, f)
 			require.Equal(t, d, request.Decide(o, f), "the same facts, the same answer")
 			switch {
@@ -120,7 +122,7 @@ func TestDecisionsAreOfOneKind(t *testing.T) {
 			default:
 				given[o.Command]++
 				require.NotEmpty(t, d.Says)
-				require.True(t, writes(d))
+				require.True(t, writesAnything(d))
 				require.Equal(t, kind == request.MachineDeployment, d.Record != "")
 				require.Contains(
 					t,
@@ -142,11 +144,11 @@ func TestDecisionsAreOfOneKind(t *testing.T) {
 func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		meant := 0
-		everything(kind, func(o request.Order, f request.Facts) {
+		forAllRequests(kind, func(o request.Order, f request.Facts) {
 			free := request.Decide(o, f)
 			o.UID = "u-1"
 			require.Equal(t, free, request.Decide(o, f), "whichever has the name is this one")
-			if writes(free) {
+			if writesAnything(free) {
 				meant++
 			}
 			o.UID = "u-2"
@@ -159,11 +161,11 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 	}
 }
 
-// An order for a machine that is carried out again leaves its annotation as it wrote it, whatever effect it has had by
-// then.
-func TestOrderForAMachineThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
+// A repeated execution of an order for a machine does not change the annotation, whatever effect the first execution
+// has had.
+func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	everything(request.Machine, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
 		f := facts.(request.MachineFacts)
 		o.Asked = now
 		first := request.Decide(o, f)
@@ -184,16 +186,17 @@ func TestOrderForAMachineThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 		}
 		second := request.Decide(o, f)
 		require.True(t, second.Same, "%+v %+v", o, second)
-		require.False(t, writes(second))
+		require.False(t, writesAnything(second))
 		tried[o.Command]++
 	})
 	assert.Len(t, tried, len(request.Specs(request.Machine)))
 }
 
-// An order for a deployment that is carried out again writes nothing, whether or not its effect has come about by then.
-func TestOrderForADeploymentThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
+// A repeated execution of an order for a deployment writes nothing, whether or not the effect of the first execution
+// is complete.
+func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.MachineDeployment, func(o request.Order, facts request.Facts) {
 		f := facts.(request.DeploymentFacts)
 		o.Asked = now
 		first := request.Decide(o, f)
@@ -201,12 +204,12 @@ func TestOrderForADeploymentThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 			return
 		}
 		for _, done := range []bool{false, true} {
-			after := rolledOn(f, o, first, done)
+			after := afterDecision(f, o, first, done)
 			after.Now = now.Add(time.Minute)
 			second := request.Decide(o, after)
 			require.Empty(t, second.Refused, "%+v %+v", o, after)
 			require.True(t, second.Same)
-			require.False(t, writes(second))
+			require.False(t, writesAnything(second))
 			after.Deleting = true
 			require.True(t, request.Decide(o, after).Same, "and not when somebody deletes it meanwhile")
 		}
@@ -215,17 +218,17 @@ func TestOrderForADeploymentThatIsCarriedOutTwiceWritesOnce(t *testing.T) {
 	assert.Len(t, tried, len(request.Specs(request.MachineDeployment)))
 }
 
-// An undo must not undo itself, and two orders that ask for different things are two.
-func TestOrdersAreToldApart(t *testing.T) {
-	first := request.Decide(order(request.Undo, asked), calm())
-	done := rolledOn(calm(), order(request.Undo), first, true)
-	assert.True(t, request.Decide(order(request.Undo, asked), done).Same)
+// A repeated undo does not undo itself. Two orders with different arguments are two orders.
+func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
+	first := request.Decide(newOrder(request.Undo, withAsked), calmDeployment())
+	done := afterDecision(calmDeployment(), newOrder(request.Undo), first, true)
+	assert.True(t, request.Decide(newOrder(request.Undo, withAsked), done).Same)
 	for name, o := range map[string]request.Order{
-		"later":     order(request.Undo, func(o *request.Order) { o.Asked = now.Add(time.Nanosecond) }),
-		"by bob":    order(request.Undo, asked, func(o *request.Order) { o.Actor = "bob" }),
-		"elsewhere": order(request.Undo, asked, revision(5)),
-		"why not":   order(request.Undo, asked, because("why not")),
-		"not twice": order(request.Undo),
+		"later":     newOrder(request.Undo, func(o *request.Order) { o.Asked = now.Add(time.Nanosecond) }),
+		"by bob":    newOrder(request.Undo, withAsked, func(o *request.Order) { o.Actor = "bob" }),
+		"elsewhere": newOrder(request.Undo, withAsked, withRevision(5)),
+		"why not":   newOrder(request.Undo, withAsked, withReason("why not")),
+		"not twice": newOrder(request.Undo),
 	} {
 		d := request.Decide(o, done)
 		assert.False(t, d.Same, name)
@@ -233,12 +236,12 @@ func TestOrdersAreToldApart(t *testing.T) {
 	}
 }
 
-// An extension is later than now and than every earlier deadline.
+// An extension is later than now and later than every earlier deadline.
 func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	tried := 0
-	everything(request.Machine, func(o request.Order, facts request.Facts) {
+	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
 		f := facts.(request.MachineFacts)
-		f.Extended = in(45 * time.Minute)
+		f.Extended = nowPlus(45 * time.Minute)
 		d := request.Decide(o, f)
 		if o.Command != request.Extend || d.Refused != "" || d.Same {
 			return
@@ -251,9 +254,10 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	assert.Positive(t, tried)
 }
 
-// A command for a deletion or a drain is refused before there is one (except in advance), and when it is too late.
-func TestCommandsForADeletionNeedOne(t *testing.T) {
-	everything(request.Machine, func(o request.Order, facts request.Facts) {
+// A command for a deletion or a drain is refused before the deletion or drain begins (except in advance), and when
+// the command is too late.
+func TestDeletionCommandsNeedADeletion(t *testing.T) {
+	forAllRequests(request.Machine, func(o request.Order, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
 		ofDeletion := !slices.Contains([]request.Command{request.Resume, request.Preserve, request.Unpreserve}, o.Command)
 		if ofDeletion && d.Refused == "" && !d.Same {
@@ -265,11 +269,11 @@ func TestCommandsForADeletionNeedOne(t *testing.T) {
 	})
 }
 
-// Nothing is written on a deployment that could not take effect.
-func TestOnlyWhatCanTakeEffectIsWrittenOnADeployment(t *testing.T) {
-	everything(request.MachineDeployment, func(o request.Order, facts request.Facts) {
+// A request that has no effect on a deployment writes nothing.
+func TestIneffectiveRequestsWriteNothingOnADeployment(t *testing.T) {
+	forAllRequests(request.MachineDeployment, func(o request.Order, facts request.Facts) {
 		f, d := facts.(request.DeploymentFacts), request.Decide(o, facts)
-		if !writes(d) {
+		if !writesAnything(d) {
 			return
 		}
 		require.False(t, f.Deleting)

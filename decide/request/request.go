@@ -1,6 +1,7 @@
-// Package request decides whether an operator request is carried out, and what it writes. An operator request is a
-// command for one machine or one deployment, with who gives it and why. The command line and the workflows both ask
-// this package, so that both refuse for the same reasons. It does not know the keys of annotations.
+// Package request decides whether an operator request is executed, and what the request writes. An operator request
+// is a command for one machine or one deployment, with an actor and a reason. The command line and the workflows
+// both call this package: both refuse requests for the same reasons. The package does not know the keys of
+// annotations.
 package request
 
 import (
@@ -14,10 +15,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Kind is the kind of object that a request is for, as messages name it.
+// Kind is the kind of object for which a request is, as messages name the kind.
 type Kind string
 
-// The kinds that take requests.
+// The kinds of objects for which requests exist.
 const (
 	Machine           Kind = "machine"
 	MachineDeployment Kind = "deployment"
@@ -26,33 +27,34 @@ const (
 // Command is the name of a command.
 type Command string
 
-// The commands. Those of a machine, except the last two, are for its deletion or another drain of its node.
+// The commands of operators. All commands for a machine, except the last two, affect the machine's deletion or
+// another drain of its node.
 const (
-	Extend          Command = "extend"           // evict for longer
+	Extend          Command = "extend"           // extend the time for evictions
 	Retry           Command = "retry"            // end all pauses between requests for pods
-	Hold            Command = "hold"             // stay in the present stage of the deletion
-	Resume          Command = "resume"           // end a hold; of a deployment also a pause
+	Hold            Command = "hold"             // keep the deletion in its present stage
+	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
 	Force           Command = "force"            // delete all pods without a grace period
-	Skip            Command = "skip"             // do not drain, or end the drain
-	AbandonInstance Command = "abandon-instance" // remove the Machine without asking the provider to delete the instance
-	Preserve        Command = "preserve"         // keep the machine for inspection, also when it fails
-	Unpreserve      Command = "unpreserve"       // end the preservation, and forbid the machine's set to preserve it
+	Skip            Command = "skip"             // skip or end the drain
+	AbandonInstance Command = "abandon-instance" // remove the Machine; the provider does not delete the instance
+	Preserve        Command = "preserve"         // keep the machine for inspection, even if the machine fails
+	Unpreserve      Command = "unpreserve"       // end the preservation; the set may not preserve the machine again
 
-	Start   Command = "start"   // replace all machines without another change of the template
-	Pause   Command = "pause"   // do not roll out changes of the template
-	Cancel  Command = "cancel"  // hold the rollout of this revision, or return to a former one
-	Undo    Command = "undo"    // return to a former revision
+	Start   Command = "start"   // replace all machines without a change of the template
+	Pause   Command = "pause"   // roll out no changes of the template
+	Cancel  Command = "cancel"  // hold the rollout of this revision, or return to an earlier revision
+	Undo    Command = "undo"    // return to an earlier revision
 	Approve Command = "approve" // approve the end of a rollout step
 )
 
-// Spec says what a command takes.
+// Spec describes a command.
 type Spec struct {
 	Command     Command
 	NeedsReason bool
-	Arguments   []string // names of the flags that it accepts besides actor, reason and UID
+	Arguments   []string // names of the accepted flags besides actor, reason and UID
 }
 
-// Specs returns the commands of a kind, the most used first.
+// Specs returns the commands of a kind, the most frequent commands first.
 func Specs(kind Kind) []Spec {
 	if kind == MachineDeployment {
 		return []Spec{
@@ -77,42 +79,42 @@ func Specs(kind Kind) []Spec {
 	}
 }
 
-// Order is a request. It is recorded in histories: fields may be added, but never renamed or retyped.
+// Order is a request. Order is recorded in histories: fields may be added, but never renamed or retyped.
 type Order struct {
-	Command Command `json:"command"`          // what is asked for
-	Actor   string  `json:"actor,omitempty"`  // who requests it; empty counts as somebody
-	Reason  string  `json:"reason,omitempty"` // why; must contain no secret, because it is shown
-	UID     string  `json:"uid,omitempty"`    // of the object; empty: any object of that name
-	// extension as a Go duration: from the present deadline, or from now if there is none
+	Command Command `json:"command"`          // name of the command
+	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: somebody
+	Reason  string  `json:"reason,omitempty"` // why; must not contain a secret, because the reason is displayed
+	UID     string  `json:"uid,omitempty"`    // UID of the object; empty: any object of that name
+	// extension as a Go duration: counts from the present deadline, or from now if there is no deadline
 	For       string `json:"for,omitempty"`
-	Until     string `json:"until,omitempty"`     // an RFC 3339 time
-	InAdvance bool   `json:"inAdvance,omitempty"` // for a machine that is not being deleted yet, too
-	// revision to return to (0: the one before), or that the request is for (nil: any)
+	Until     string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
+	InAdvance bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
+	// revision to return to (0: the previous revision), or the revision for which the request is (nil: any)
 	Revision *int64    `json:"revision,omitempty"`
-	Back     bool      `json:"back,omitempty"`   // return to a former revision instead of holding the rollout
-	Steps    int       `json:"steps,omitempty"`  // number of steps approved in all; 0: up to the pause point
-	Asked    time.Time `json:"asked,omitzero"`   // when it was requested; zero: the order is never repeated
-	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: it could
-	Flags    bool      `json:"-"`                // it came from the command line: refusals name flags
+	Back     bool      `json:"back,omitempty"`   // return to an earlier revision instead of holding the rollout
+	Steps    int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
+	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is never repeated
+	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
+	Flags    bool      `json:"-"`                // the order came from the command line: refusals name flags
 }
 
 // Cleaned returns the order with each text in one line of at most 200 bytes.
 func (o Order) Cleaned() Order {
 	for _, text := range []*string{(*string)(&o.Command), &o.Actor, &o.Reason, &o.UID, &o.For, &o.Until, &o.Unread} {
 		*text = strings.Join(strings.Fields(strings.ToValidUTF8(*text, "")), " ")
-		*text = strings.ToValidUTF8((*text)[:min(len(*text), mostWords)], "")
+		*text = strings.ToValidUTF8((*text)[:min(len(*text), maxTextBytes)], "")
 	}
 	return o
 }
 
-// takers returns the commands of a kind that accept an argument; all commands if the argument is empty.
-func takers(kind Kind, argument string) []string {
+// commandsWith returns the commands of a kind that accept an argument; all commands if the argument is empty.
+func commandsWith(kind Kind, argument string) []string {
 	accept := func(s Spec) bool { return argument == "" || slices.Contains(s.Arguments, argument) }
 	return list.Map(list.Where(Specs(kind), accept), func(s Spec) string { return string(s.Command) })
 }
 
-// Check says why an order is invalid for every object of the kind, or is for another object than the one with this UID;
-// empty: it is valid. uid is empty while it is not known.
+// Check returns why an order is invalid for every object of the kind, or is for an object with another UID; empty:
+// the order is valid. An empty uid means that the UID is not known.
 func Check(kind Kind, uid string, o Order) (refused string) {
 	o = o.Cleaned()
 	specs := Specs(kind)
@@ -121,30 +123,34 @@ func Check(kind Kind, uid string, o Order) (refused string) {
 	case o.Unread != "":
 		return "the request cannot be read: " + o.Unread
 	case at < 0:
-		return fmt.Sprintf("there is no command %q: the commands are %s", o.Command, strings.Join(takers(kind, ""), ", "))
+		return fmt.Sprintf(
+			"there is no command %q: the commands are %s",
+			o.Command,
+			strings.Join(commandsWith(kind, ""), ", "),
+		)
 	}
 	given := []bool{o.For != "", o.Until != "", o.InAdvance, o.Revision != nil, o.Back, o.Steps != 0}
 	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps"} {
 		if given[i] && !slices.Contains(specs[at].Arguments, argument) {
-			others := takers(kind, argument)
-			return fmt.Sprintf("%s does not take %q", o.Command, o.called(argument)) +
+			others := commandsWith(kind, argument)
+			return fmt.Sprintf("%s does not take %q", o.Command, o.argumentName(argument)) +
 				phrase.If(len(others) > 0, ": it is for %s", strings.Join(others, ", "))
 		}
 	}
 	return cmp.Or(
-		phrase.If(specs[at].NeedsReason && o.Reason == "", "%s needs a reason: %s TEXT", o.Command, o.called("reason")),
-		phrase.If(number(o.Revision) < 0, "%d is not a revision: revisions count from 1", number(o.Revision)),
-		phrase.If(o.Steps < 0, "%s is %d: steps count from 1", o.called("steps"), o.Steps),
+		phrase.If(specs[at].NeedsReason && o.Reason == "", "%s needs a reason: %s TEXT", o.Command, o.argumentName("reason")),
+		phrase.If(revisionOrZero(o.Revision) < 0, "%d is not a revision: revisions count from 1", revisionOrZero(o.Revision)),
+		phrase.If(o.Steps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.Steps),
 		phrase.If(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
-		phrase.If(o.Command == Extend, "%s", o.checkTimes()),
+		phrase.If(o.Command == Extend, "%s", o.extensionProblem()),
 	)
 }
 
-func (o Order) checkTimes() string {
+func (o Order) extensionProblem() string {
 	more, err := time.ParseDuration(o.For)
 	_, unread := time.Parse(time.RFC3339, o.Until)
-	byFor, byUntil := o.called("for"), o.called("until")
+	byFor, byUntil := o.argumentName("for"), o.argumentName("until")
 	return cmp.Or(
 		phrase.If((o.For == "") == (o.Until == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
@@ -159,97 +165,100 @@ func (o Order) checkTimes() string {
 	)
 }
 
-// Facts describe the object that a request is for: MachineFacts or DeploymentFacts.
+// Facts holds the facts about the object of a request: MachineFacts or DeploymentFacts.
 type Facts interface {
-	object() (kind Kind, uid string)
-	decide(o Order) Decision
+	kindAndUID() (kind Kind, uid string)
+	decideOrder(o Order) Decision
 }
 
-// Decision is the answer to a request, and what it writes: each field that is not nil. If it is Refused or the Same, it
-// writes nothing.
+// Decision is the answer to a request. Each field of a Decision that is not nil is written. If Refused is set, or
+// Same is true, nothing is written.
 type Decision struct {
-	Refused     string  // why it is refused, in one sentence; empty: it is not
-	Same        bool    // the order was carried out before: nothing is written
-	Says        string  // what is written, in one sentence without a full stop; empty if Refused
-	Annotation  *string // value of the command's annotation; empty: the annotation is removed
+	Refused     string  // why the request is refused, in one sentence; empty: not refused
+	Same        bool    // the order was executed before: nothing is written
+	Says        string  // what is written, in one sentence without a full stop; empty if Refused is set
+	Annotation  *string // new value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
 	RollbackTo  *int64
 	RestartedAt *string // restart time, for the template or for spec.rollout.after
-	Record      string  // of a deployment: identifies this order if it is carried out again
+	Record      string  // for a deployment: identifies a repeated execution of the same order
 }
 
-// unless returns a refusal if there is a reason for one, and d otherwise.
-func unless(why string, d Decision) Decision {
+// unlessRefused returns a refusal if why is not empty, and d otherwise.
+func unlessRefused(why string, d Decision) Decision {
 	if why != "" {
 		return Decision{Refused: why}
 	}
 	return d
 }
 
-func refused(format string, values ...any) Decision {
+func refusedDecision(format string, values ...any) Decision {
 	return Decision{Refused: fmt.Sprintf(format, values...)}
 }
 
-func same(format string, values ...any) Decision {
+func unchangedDecision(format string, values ...any) Decision {
 	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
 }
 
-// Decide says what an order writes on an object, or why it is refused: it is invalid, it would have no effect, or it is
-// too late. An order with a time Asked may be carried out again: it is then not refused because of its own first
-// effect, and has no second effect.
+// Decide returns what an order writes on an object, or why the order is refused: the order is invalid, has no
+// effect, or is too late. An order with a time Asked may be executed repeatedly: its own first effect does not cause
+// a refusal, and there is no second effect.
 func Decide(o Order, f Facts) Decision {
 	o = o.Cleaned()
-	kind, uid := f.object()
-	return unless(Check(kind, uid, o), f.decide(o))
+	kind, uid := f.kindAndUID()
+	return unlessRefused(Check(kind, uid, o), f.decideOrder(o))
 }
 
-// Bounds of the parts of a request that are shown.
+// Limits of the displayed parts of a request.
 const (
-	mostWords     = 200 // bytes of each text that people wrote. Source: as for annotations that are shown
-	mostRevisions = 10  // revisions that a sentence names
+	maxTextBytes = 200 // bytes of each text by a person. Source: as for displayed annotations
+	maxRevisions = 10  // number of revisions that a sentence names
 )
 
-// Summary says who requested what, and why.
+// Summary says who requested which command, and why.
 func (o Order) Summary() string {
 	o = o.Cleaned()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
 		phrase.If(o.Back, " and return") +
-		phrase.If(o.Revision != nil, " (revision %d)", number(o.Revision)) +
+		phrase.If(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
 		phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
 		phrase.If(o.Reason != "", ": %s", o.Reason)
 }
 
-// words says who requests it and why. For an extension by a duration it includes the time of the request.
-func (o Order) words() string {
+// actorAndReason returns actor and reason. For an extension by a duration, actorAndReason also contains the time of
+// the request.
+func (o Order) actorAndReason() string {
 	at := phrase.If(o.For != "" && !o.Asked.IsZero(), " (at %s)", o.Asked.UTC().Format(time.RFC3339Nano))
 	return cmp.Or(o.Actor, "somebody") + at + phrase.If(o.Reason != "", ": %s", o.Reason)
 }
 
-// stamped returns a time in whole seconds, with who requests it and why.
-func (o Order) stamped(t time.Time) string { return t.UTC().Format(time.RFC3339) + " " + o.words() }
+// timeActorAndReason returns a time in whole seconds, with actor and reason.
+func (o Order) timeActorAndReason(t time.Time) string {
+	return t.UTC().Format(time.RFC3339) + " " + o.actorAndReason()
+}
 
-// called returns the name of an argument as the sender writes it: a flag or a field.
-func (o Order) called(argument string) string {
+// argumentName returns the name of an argument in the notation of the sender: a flag or a field.
+func (o Order) argumentName(argument string) string {
 	if o.Flags {
 		return "--" + argument
 	}
 	return strings.Replace(argument, "in-advance", "inAdvance", 1)
 }
 
-// number returns a revision, or 0 for nil.
-func number(revision *int64) int64 { return *cmp.Or(revision, new(int64)) }
+// revisionOrZero returns a revision, or 0 for nil.
+func revisionOrZero(revision *int64) int64 { return *cmp.Or(revision, new(int64)) }
 
-// rollout names the rollout in messages.
-func (f DeploymentFacts) rollout() string {
+// rolloutName returns the name of the rollout for messages.
+func (f DeploymentFacts) rolloutName() string {
 	return fmt.Sprintf("the rollout of revision %d of deployment %s", f.Revision, f.Name)
 }
 
-// former lists the former revisions, the newest first.
-func (f DeploymentFacts) former() string {
+// earlierRevisions returns the list of earlier revisions for messages, the newest first.
+func (f DeploymentFacts) earlierRevisions() string {
 	newestFirst := list.Sorted(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
 	return phrase.List(
 		list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }),
-		mostRevisions,
+		maxRevisions,
 		", ",
 	)
 }

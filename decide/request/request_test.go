@@ -21,70 +21,70 @@ func TestInvalidOrders(t *testing.T) {
 		order request.Order
 		want  string
 	}{
-		{request.Machine, order(""), `there is no command "": the commands are ` + ofMachines},
-		{request.Machine, order("Force"), `there is no command "Force": the commands are ` + ofMachines},
-		{request.Machine, order(request.Undo), `there is no command "undo": the commands are ` + ofMachines},
-		{request.MachineDeployment, order(""), `there is no command "": the commands are start, pause, resume, cancel, undo, approve`},
-		{request.MachineDeployment, order("Undo"), `there is no command "Undo": the commands are start, pause, resume, cancel, undo, approve`},
-		{request.Machine, order(request.Hold, unread), "the request cannot be read: it is no JSON"},
-		{request.MachineDeployment, order(request.Undo, unread), "the request cannot be read: it is no JSON"},
-		{request.Machine, order(request.Force, nameless), "force needs a reason: reason TEXT"},
-		{request.Machine, order(request.Force, nameless, flags), "force needs a reason: --reason TEXT"},
-		{request.Machine, order(request.AbandonInstance, because(" \n")), "abandon-instance needs a reason: reason TEXT"},
-		{request.MachineDeployment, order(request.Cancel, nameless), "cancel needs a reason: reason TEXT"},
-		{request.MachineDeployment, order(request.Cancel, nameless, flags), "cancel needs a reason: --reason TEXT"},
+		{request.Machine, newOrder(""), `there is no command "": the commands are ` + ofMachines},
+		{request.Machine, newOrder("Force"), `there is no command "Force": the commands are ` + ofMachines},
+		{request.Machine, newOrder(request.Undo), `there is no command "undo": the commands are ` + ofMachines},
+		{request.MachineDeployment, newOrder(""), `there is no command "": the commands are start, pause, resume, cancel, undo, approve`},
+		{request.MachineDeployment, newOrder("Undo"), `there is no command "Undo": the commands are start, pause, resume, cancel, undo, approve`},
+		{request.Machine, newOrder(request.Hold, unread), "the request cannot be read: it is no JSON"},
+		{request.MachineDeployment, newOrder(request.Undo, unread), "the request cannot be read: it is no JSON"},
+		{request.Machine, newOrder(request.Force, withoutActor), "force needs a reason: reason TEXT"},
+		{request.Machine, newOrder(request.Force, withoutActor, withFlags), "force needs a reason: --reason TEXT"},
+		{request.Machine, newOrder(request.AbandonInstance, withReason(" \n")), "abandon-instance needs a reason: reason TEXT"},
+		{request.MachineDeployment, newOrder(request.Cancel, withoutActor), "cancel needs a reason: reason TEXT"},
+		{request.MachineDeployment, newOrder(request.Cancel, withoutActor, withFlags), "cancel needs a reason: --reason TEXT"},
 
-		{request.Machine, order(request.Force, by("1h")), `force does not take "for": it is for extend`},
-		{request.Machine, order(request.Preserve, until(six)), `preserve does not take "until": it is for extend`},
-		{request.Machine, order(request.Retry, inAdvance), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
-		{request.Machine, order(request.AbandonInstance, inAdvance, flags), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
-		{request.Machine, order(request.Force, revision(1)), `force does not take "revision"`},
-		{request.MachineDeployment, order(request.Start, revision(1)), `start does not take "revision": it is for cancel, undo, approve`},
-		{request.MachineDeployment, order(request.Undo, back), `undo does not take "back": it is for cancel`},
-		{request.MachineDeployment, order(request.Pause, stepsOf(1)), `pause does not take "steps": it is for approve`},
+		{request.Machine, newOrder(request.Force, withFor("1h")), `force does not take "for": it is for extend`},
+		{request.Machine, newOrder(request.Preserve, withUntil(six)), `preserve does not take "until": it is for extend`},
+		{request.Machine, newOrder(request.Retry, withInAdvance), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
+		{request.Machine, newOrder(request.AbandonInstance, withInAdvance, withFlags), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
+		{request.Machine, newOrder(request.Force, withRevision(1)), `force does not take "revision"`},
+		{request.MachineDeployment, newOrder(request.Start, withRevision(1)), `start does not take "revision": it is for cancel, undo, approve`},
+		{request.MachineDeployment, newOrder(request.Undo, withBack), `undo does not take "back": it is for cancel`},
+		{request.MachineDeployment, newOrder(request.Pause, withSteps(1)), `pause does not take "steps": it is for approve`},
 
-		{request.Machine, order(request.Extend), "extend needs either for DURATION or until TIME"},
-		{request.Machine, order(request.Extend, by("0s")), "extend needs either for DURATION or until TIME"},
-		{request.Machine, order(request.Extend, by("1h"), until(six), flags), "extend needs either --for DURATION or --until TIME"},
-		{request.Machine, order(request.Extend, by("-1h")), "for -1h would shorten the drain; extend only gives more time"},
-		{request.Machine, order(request.Extend, by("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
+		{request.Machine, newOrder(request.Extend), "extend needs either for DURATION or until TIME"},
+		{request.Machine, newOrder(request.Extend, withFor("0s")), "extend needs either for DURATION or until TIME"},
+		{request.Machine, newOrder(request.Extend, withFor("1h"), withUntil(six), withFlags), "extend needs either --for DURATION or --until TIME"},
+		{request.Machine, newOrder(request.Extend, withFor("-1h")), "for -1h would shorten the drain; extend only gives more time"},
+		{request.Machine, newOrder(request.Extend, withFor("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
 		{
-			request.Machine, order(request.Extend, until("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
+			request.Machine, newOrder(request.Extend, withUntil("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
 				`parsing time "tomorrow" as "2006-01-02T15:04:05Z07:00": cannot parse "tomorrow" as "2006"`,
 		},
-		{request.MachineDeployment, order(request.Undo, revision(-1)), "-1 is not a revision: revisions count from 1"},
-		{request.MachineDeployment, order(request.Approve, stepsOf(-1), flags), "--steps is -1: steps count from 1"},
+		{request.MachineDeployment, newOrder(request.Undo, withRevision(-1)), "-1 is not a revision: revisions count from 1"},
+		{request.MachineDeployment, newOrder(request.Approve, withSteps(-1), withFlags), "--steps is -1: steps count from 1"},
 
-		{request.Machine, order(request.Retry, uid("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
-		{request.MachineDeployment, order(request.Pause, uid("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
+		{request.Machine, newOrder(request.Retry, withUID("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
+		{request.MachineDeployment, newOrder(request.Pause, withUID("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
 	} {
 		assert.Equal(t, c.want, request.Check(c.kind, "u-1", c.order))
-		facts := request.Facts(going())
+		facts := request.Facts(deletedMachine())
 		if c.kind == request.MachineDeployment {
-			facts = rolling()
+			facts = rollingDeployment()
 		}
 		assert.Equal(t, request.Decision{Refused: c.want}, request.Decide(c.order, facts), "what is refused writes nothing")
 	}
 	assert.Empty(
 		t,
-		request.Check(request.Machine, "", order(request.Retry, uid("u-2"))),
+		request.Check(request.Machine, "", newOrder(request.Retry, withUID("u-2"))),
 		"which one it is, is not known yet",
 	)
 }
 
 func TestRequestsAreSummarised(t *testing.T) {
-	assert.Equal(t, "ann requested force: why", order(request.Force).Summary())
-	assert.Equal(t, "ann requested start: why", order(request.Start).Summary())
-	assert.Equal(t, "ann requested approve (steps: 1): why", order(request.Approve, stepsOf(1)).Summary())
+	assert.Equal(t, "ann requested force: why", newOrder(request.Force).Summary())
+	assert.Equal(t, "ann requested start: why", newOrder(request.Start).Summary())
+	assert.Equal(t, "ann requested approve (steps: 1): why", newOrder(request.Approve, withSteps(1)).Summary())
 	assert.Equal(
 		t,
 		"ann requested cancel and return (revision 3): why",
-		order(request.Cancel, back, revision(3)).Summary(),
+		newOrder(request.Cancel, withBack, withRevision(3)).Summary(),
 	)
 	assert.Equal(t, "somebody requested ?", request.Order{}.Summary())
 }
 
-func TestWordsOfPeopleAreOneShortLine(t *testing.T) {
+func TestTextsOfPeopleAreOneShortLine(t *testing.T) {
 	long := strings.Repeat("ü ", 300) + "\xff"
 	o := request.Order{
 		Command: "x\ny",
@@ -104,9 +104,20 @@ func TestWordsOfPeopleAreOneShortLine(t *testing.T) {
 	assert.Equal(t, o, o.Cleaned())
 }
 
-// The order is a part of histories.
+// Orders are recorded in histories: the JSON must not change.
 func TestJSONOfAnOrder(t *testing.T) {
-	full := order(request.Cancel, back, revision(0), stepsOf(2), by("1h"), until("x"), inAdvance, uid("u"), asked, flags)
+	full := newOrder(
+		request.Cancel,
+		withBack,
+		withRevision(0),
+		withSteps(2),
+		withFor("1h"),
+		withUntil("x"),
+		withInAdvance,
+		withUID("u"),
+		withAsked,
+		withFlags,
+	)
 	full.Unread = "y"
 	text, err := json.Marshal(full)
 	require.NoError(t, err)

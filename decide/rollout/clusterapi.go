@@ -11,94 +11,96 @@ import (
 	"millwright/decide/scale"
 )
 
-// ClusterAPIMember is what only the machines of Cluster API have. Only the files clusterapi*.go read it.
+// ClusterAPIMember holds the facts that only machines of Cluster API have. Only the files clusterapi*.go read
+// ClusterAPIMember.
 type ClusterAPIMember struct {
-	// Unacknowledged: another set moved the machine to this set to be updated in place, and the size of this set does not
-	// count it yet.
+	// Unacknowledged: another set moved the machine to this set for an in-place update, and this set's size does not count
+	// the machine yet.
 	Unacknowledged bool
-	Moved          bool // another set moved the machine to this set, and its update in place has not begun
+	Moved          bool // another set moved the machine to this set, and the machine's in-place update has not begun
 }
 
-// ClusterAPISet is what only the sets of Cluster API have. Only the files clusterapi*.go read it.
+// ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// Twin: the set has the deployment's present template, but another set is Current. A rollback to this set would change
+	// Twin: the set has the deployment's current template, but another set is Current. A rollback to a Twin would change
 	// nothing.
 	Twin bool
-	// Lacks names the object that its template refers to and that does not exist, such as "KubeadmConfigTemplate
-	// shop/join". No rollback returns to it. Empty: none.
+	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
+	// none is missing. No rollback returns to a set that lacks an object.
 	Lacks    string
-	Answer   Answer   // what an extension said about its machines and the current set; zero: it was not asked
-	Transfer Transfer // as its annotations have it
+	Answer   Answer   // an extension's answer about this set's machines and the current set; zero: not asked
+	Transfer Transfer // the set's transfer annotations
 }
 
-// ClusterAPIDeployment is what only the deployments of Cluster API have. Only the files clusterapi*.go read it.
+// ClusterAPIDeployment holds the facts that only deployments of Cluster API have. Only the files clusterapi*.go read
+// ClusterAPIDeployment.
 type ClusterAPIDeployment struct {
-	Extension bool // with RollingUpdate: machines are updated in place where an extension can do that
-	// Suspended says why nothing is done, whatever is asked for: not even a set is deleted. Empty: the deployment is not
-	// suspended.
+	Extension bool // RollingUpdate updates machines in place where an extension can do so
+	// Suspended is the reason why the deployment changes nothing and deletes no set, whatever the spec requests; empty:
+	// the deployment is not suspended.
 	Suspended string
-	// NoCreate is why no set is created for the template, although it has none. Zero: one is created.
+	// NoCreate is the reason why no set is created for a template without a set; zero: a set is created.
 	NoCreate Problem
-	// Wake is when to decide again although nothing changes, because another set has to become the current one then. Zero:
-	// never.
+	// Wake is the time of the next decision if no object changes: another set becomes current at Wake; zero: never.
 	Wake time.Time
-	// Machines holds the facts for the conditions of Cluster API. Nil: the conditions are those of MCM's kinds.
+	// Machines holds the facts for Cluster API's conditions; nil: the deployment has the conditions of MCM's kinds.
 	Machines *scale.DeploymentMachines
 }
 
-// Answer is what a runtime extension of Cluster API said about the machines of a former set. The zero Answer: it was
-// not asked.
+// Answer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the extension was not
+// asked.
 type Answer struct {
 	Set      string    // UID of the set whose template the machines would get
-	Possible bool      // the extension can bring them to it in place
+	Possible bool      // the extension can update the machines to that template in place
 	Failed   bool      // the extension gave no answer
-	Why      string    // why it cannot, or why it gave no answer
-	At       time.Time // when it was asked
+	Why      string    // reason why Possible is false or Failed is true
+	At       time.Time // time of the question
 }
 
-// AskAgain is the pause before an extension that gave no answer is asked again. Source: ours; a person who repairs it
-// waits at most half a minute.
+// AskAgain is the pause before an extension that gave no answer is asked again. Source: own choice; a person who
+// repairs the extension waits at most 30 s.
 const AskAgain = 30 * time.Second
 
-// Transfer is what the annotations of a set say about machines that move between sets to be updated in place. The zero
-// Transfer: no machine moves.
+// Transfer is the content of a set's annotations about machines that move between sets for in-place updates; zero: no
+// machine moves.
 type Transfer struct {
-	To   string `json:",omitempty"` // name of the set that gets the surplus of this one
-	From string `json:",omitempty"` // names of the sets whose surplus this one gets, sorted, separated by commas
-	// names of machines that were moved to this set and that its size counts, sorted, separated by commas
+	To   string `json:",omitempty"` // name of the set that gets this set's surplus
+	From string `json:",omitempty"` // sorted names of the sets whose surplus this set gets, comma-separated
+	// Acknowledged has the sorted, comma-separated names of machines that were moved to this set and are counted by this
+	// set's size.
 	Acknowledged string `json:",omitempty"`
 }
 
 func (s Set) transfer() Transfer { return s.ClusterAPI.Transfer }
 
-// Twin reports whether the set has the deployment's present template although another set is Current.
+// Twin reports whether the set has the deployment's current template although another set is Current.
 func (s Set) Twin() bool { return s.ClusterAPI.Twin }
 
-// Lacks names the object without which no rollback can return to the set; empty: none.
+// Lacks names the missing object without which no rollback can return to the set; empty: none is missing.
 func (s Set) Lacks() string { return s.ClusterAPI.Lacks }
 
-func (o Observed) suspended() string { return o.ClusterAPI.Suspended }
+func (o Observed) suspensionReason() string { return o.ClusterAPI.Suspended }
 
-// refused returns why no set is created for the template.
-func (o Observed) refused() Problem { return o.ClusterAPI.NoCreate }
+// noCreateProblem returns the reason why no set is created for the template.
+func (o Observed) noCreateProblem() Problem { return o.ClusterAPI.NoCreate }
 
-func (o Observed) wake() time.Time { return o.ClusterAPI.Wake }
+func (o Observed) wakeTime() time.Time { return o.ClusterAPI.Wake }
 
-// countsNoUnavailable reports whether the status has no number of unavailable machines.
-func (o Observed) countsNoUnavailable() bool { return o.ClusterAPI.Machines != nil }
+// lacksUnavailableCount reports whether the status has no count of unavailable machines.
+func (o Observed) lacksUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
 
-// aboutMachines returns the conditions about machines, Available first.
-func (p *planner) aboutMachines() []Condition {
+// machineConditions returns the conditions about machines. The first condition is Available.
+func (p *planner) machineConditions() []Condition {
 	if p.o.ClusterAPI.Machines == nil {
-		return []Condition{p.isAvailable()}
+		return []Condition{p.availableCondition()}
 	}
-	return p.ofClusterAPI()
+	return p.clusterAPIConditions()
 }
 
-// ofClusterAPI returns the conditions of a MachineDeployment of Cluster API, Available first.
-func (p *planner) ofClusterAPI() []Condition {
+// clusterAPIConditions returns the conditions of a Cluster API MachineDeployment. The first condition is Available.
+func (p *planner) clusterAPIConditions() []Condition {
 	return append(
-		[]Condition{p.isAvailableInClusterAPI()},
+		[]Condition{p.clusterAPIAvailable()},
 		list.Map(
 			scale.OfDeployment(p.o.Now, p.o.Replicas, p.o.Deletion, *p.o.ClusterAPI.Machines),
 			func(c scale.Condition) Condition {
@@ -107,11 +109,12 @@ func (p *planner) ofClusterAPI() []Condition {
 		)...)
 }
 
-// isAvailableInClusterAPI reports whether enough machines are available. Source of reasons and messages: Cluster API.
-func (p *planner) isAvailableInClusterAPI() Condition {
+// clusterAPIAvailable returns the condition Available: whether enough machines are available. Source of reasons and
+// messages: Cluster API.
+func (p *planner) clusterAPIAvailable() Condition {
 	const kind = vocabulary.ConditionAvailable
 	_, unavailable := Bounds(p.o)
-	needed, available := p.o.Replicas-min(unavailable, p.o.Replicas), p.count().Available
+	needed, available := p.o.Replicas-min(unavailable, p.o.Replicas), p.countMachines().Available
 	bounds := ""
 	if p.o.Strategy == RollingUpdate {
 		bounds = fmt.Sprintf(
@@ -136,5 +139,5 @@ func (p *planner) isAvailableInClusterAPI() Condition {
 	)
 }
 
-// String returns a bound as it stands in a spec.
+// String returns the bound in the form of a spec, such as "3" or "25%".
 func (b Bound) String() string { return fmt.Sprint(b.Value) + phrase.If(b.Percent, "%%") }

@@ -12,11 +12,11 @@ import (
 	"millwright/decide/scale"
 )
 
-// drifted differs from its deployment.
-func drifted(s rollout.Set) rollout.Set { s.Drift = true; return s }
+// withDrift returns the set with a difference from its deployment.
+func withDrift(s rollout.Set) rollout.Set { s.Drift = true; return s }
 
-// While a deployment of Cluster API or its Cluster is paused, nothing is done: no set is deleted, none is made, and no
-// finalizer is written.
+// While a Cluster API deployment or its Cluster is paused, Millwright deletes no set, creates no set and writes no
+// finalizer.
 func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 	for name, change := range map[string]func(*rollout.Observed){
 		"in a rollout":        func(*rollout.Observed) {},
@@ -26,7 +26,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		"a set differs":       func(o *rollout.Observed) { o.Sets[0].Drift = true },
 		"it is invalid":       func(o *rollout.Observed) { o.Invalid = "no" },
 	} {
-		o := rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+		o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		change(&o)
 		require.True(t, rollout.Decide(o).Acts() || o.Invalid != "", name)
 		o.ClusterAPI.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
@@ -41,24 +41,24 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		)
 		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
 	}
-	o := rolling(0, 1, 0)
+	o := rollingUpdate(0, 1, 0)
 	o.Deleting, o.Finalizer, o.ClusterAPI.Suspended = true, true, "its Cluster is paused"
 	plan := rollout.Plan(o)
 	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
 }
 
-// Without the objects that the template names there is no set for it. The sets that are there follow the number of
-// machines meanwhile.
-func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
+// If an object of the template does not exist, no set is created for the template. The existing sets still follow
+// spec.replicas.
+func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
-	o := rolling(3, 1, 0, old(1, 3, 3, 3))
+	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
 	o.ClusterAPI.NoCreate = lack
 	plan := rollout.Plan(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
-	assert.Empty(t, sizes(d))
+	assert.Empty(t, changedSizes(d))
 	assert.True(t, d.NoSet)
 	assert.Equal(t, []string{rollout.HeldByMachines, lack.Message, lack.Message}, []string{d.HoldBy, d.Hold, d.Why})
 	assert.Equal(
@@ -67,68 +67,70 @@ func TestNoSetIsCreatedForATemplateThatLacksSomething(t *testing.T) {
 		plan.Status.Conditions[1],
 	)
 
-	o = rolling(5, 1, 0, old(1, 3, 3, 3))
+	o = rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3))
 	o.ClusterAPI.NoCreate = lack
-	assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
-	o = rolling(1, 1, 0, old(1, 3, 3, 3))
+	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
+	o = rollingUpdate(1, 1, 0, oldSet(1, 3, 3, 3))
 	o.ClusterAPI.NoCreate = lack
-	assert.Equal(t, map[string]int{"ms1": 1}, sizes(rollout.Decide(o)))
+	assert.Equal(t, map[string]int{"ms1": 1}, changedSizes(rollout.Decide(o)))
 
-	o = rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+	o = rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	o.ClusterAPI.NoCreate = lack
 	assert.Equal(
 		t,
 		map[string]int{"ms2": 1},
-		sizes(rollout.Decide(o)),
+		changedSizes(rollout.Decide(o)),
 		"the set is there: only its machines need the objects",
 	)
 }
 
-// All sets that differ are brought up to date, before sizes change, and also while there is no set of the template.
+// All sets that differ from the deployment are updated before sizes change, even if the template has no set.
 func TestAllSetsFollowTheDeployment(t *testing.T) {
-	d := rollout.Decide(rolling(3, 1, 0, drifted(old(1, 3, 3, 3)), old(2, 0, 0, 0), drifted(now(3, 0, 0, 0))))
-	assert.Equal(t, []string{"ms1", "ms3"}, names(d.Sync))
+	d := rollout.Decide(
+		rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0), withDrift(currentSet(3, 0, 0, 0))),
+	)
+	assert.Equal(t, []string{"ms1", "ms3"}, targetNames(d.Sync))
 	assert.Empty(t, d.Resize)
 	assert.Equal(t, "bring 2 sets up to date", d.Why)
 
-	d = rollout.Decide(rolling(3, 1, 0, drifted(old(4, 3, 3, 3)), drifted(now(3, 0, 0, 0))))
+	d = rollout.Decide(rollingUpdate(3, 1, 0, withDrift(oldSet(4, 3, 3, 3)), withDrift(currentSet(3, 0, 0, 0))))
 	require.NotNil(t, d.Revise)
-	assert.Equal(t, []string{"ms4"}, names(d.Sync), "the revision and what follows are one write")
+	assert.Equal(t, []string{"ms4"}, targetNames(d.Sync), "the revision and what follows are one write")
 
-	d = rollout.Decide(rolling(3, 1, 0, drifted(old(1, 3, 3, 3))))
-	assert.Equal(t, []string{"ms1"}, names(d.Sync))
+	d = rollout.Decide(rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3))))
+	assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	assert.Nil(t, d.Create, "then")
 	assert.Equal(t, "bring set ms1 up to date", d.Why)
 
-	o := rolling(3, 1, 0, drifted(old(1, 3, 3, 3)))
+	o := rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)))
 	o.Paused = true
-	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Sync))
+	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Sync))
 }
 
-// When the facts change by the time alone, it looks again then.
-func TestItWakes(t *testing.T) {
-	o := rolling(3, 1, 0, now(1, 3, 3, 3))
+// If only the time changes the facts, Recheck is the time of the next change.
+func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
-	o.ClusterAPI.Wake, o.Finalizer = at(time.Hour), true
+	o.ClusterAPI.Wake, o.Finalizer = timeAt(time.Hour), true
 	plan := rollout.Plan(o)
-	assert.Equal(t, at(time.Hour), plan.Decision.Recheck)
+	assert.Equal(t, timeAt(time.Hour), plan.Decision.Recheck)
 	o.Deadline, o.Progress.Revision = new(time.Minute), 2
-	o.Sets = []rollout.Set{old(1, 3, 3, 3), now(2, 1, 1, 0)}
+	o.Sets = []rollout.Set{oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0)}
 	o.Reported = rollout.Status{
 		Counts:     rollout.Counts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
 		Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}},
 	}
-	assert.Equal(t, at(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
+	assert.Equal(t, timeAt(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
 }
 
-// No rollback returns to a set whose template is the present one, or needs an object that does not exist.
-func TestWhatCannotReturn(t *testing.T) {
-	twin := old(1, 0, 0, 0)
+// No rollback returns to a set that has the current template or refers to a missing object.
+func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
+	twin := oldSet(1, 0, 0, 0)
 	twin.ClusterAPI.Twin = true
-	lacking := old(2, 0, 0, 0)
+	lacking := oldSet(2, 0, 0, 0)
 	lacking.ClusterAPI.Lacks = "X shop/x"
 	to := func(revision int64) *rollout.Rollback {
-		o := rolling(3, 1, 0, twin, lacking, now(3, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, twin, lacking, currentSet(3, 3, 3, 3))
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
 	}
@@ -149,7 +151,7 @@ func TestWhatCannotReturn(t *testing.T) {
 	assert.Equal(t, gone, to(2))
 	assert.Equal(t, gone, to(0), "the one before")
 
-	o := rolling(3, 1, 0, old(1, 0, 0, 0), lacking, with(now(3, 3, 3, 2), 2, failed))
+	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, makeFailed))
 	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Failed: []string{"ms3-02"}}
 	require.NotNil(t, rollout.Decide(o).Rollback)
 	assert.EqualValues(t, 1, rollout.Decide(o).Rollback.Revision, "the last that can return")
@@ -157,10 +159,10 @@ func TestWhatCannotReturn(t *testing.T) {
 	assert.Nil(t, rollout.Decide(o).Rollback, "there is none")
 }
 
-// The conditions of Cluster API replace Available; Progressing stays. The number of unavailable machines is not in its
-// status.
+// The conditions of Cluster API replace Available, and Progressing stays. The status has no count of unavailable
+// machines.
 func TestConditionsOfClusterAPI(t *testing.T) {
-	o := rolling(3, 1, 0, now(1, 3, 3, 2))
+	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{}
 	o.Finalizer = true
 	status := rollout.Report(o)

@@ -10,104 +10,113 @@ import (
 	"millwright/decide/phrase"
 )
 
-// candidates returns the former sets with machines that an extension may update in place: those of another template. If
-// a former set has the present template, all its machines are to be replaced.
-func (p *planner) candidates() []*setPlan {
-	if !p.o.ClusterAPI.Extension || p.o.Strategy != RollingUpdate || p.current == nil || p.current.size >= p.goal() {
+// inPlaceCandidates returns the old sets whose machines an extension may update in place: sets with machines and
+// another template. An old set with the current template is not a candidate: its machines are replaced.
+func (p *planner) inPlaceCandidates() []*setPlan {
+	if !p.o.ClusterAPI.Extension || p.o.Strategy != RollingUpdate || p.current == nil ||
+		p.current.size >= p.newMachineGoal() {
 		return nil
 	}
-	return list.Where(p.old(), func(set *setPlan) bool { return !set.ClusterAPI.Twin && (set.size > 0 || set.active > 0) })
+	return list.Where(
+		p.oldSets(),
+		func(set *setPlan) bool { return !set.ClusterAPI.Twin && (set.size > 0 || set.activeMachines > 0) },
+	)
 }
 
-// goal returns how many new machines the rollout step wants.
-func (p *planner) goal() int { return min(p.target, p.o.Replicas) }
+// newMachineGoal returns the number of new machines that the rollout step requires.
+func (p *planner) newMachineGoal() int { return min(p.stepTarget, p.o.Replicas) }
 
-// places returns how many machines may still move to the current set: as many as the rollout step wants, without those
-// that are to move already.
-func (p *planner) places() int {
-	return p.goal() - p.current.size - sum(p.old(), func(set *setPlan) int {
+// remainingTransfers returns how many more machines may move to the current set: the rollout step's number of new
+// machines, minus the current set's size, minus the machines already due to move.
+func (p *planner) remainingTransfers() int {
+	return p.newMachineGoal() - p.current.size - sumOver(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
 			return 0
 		}
-		return max(set.active-set.size, 0)
+		return max(set.activeMachines-set.size, 0)
 	})
 }
 
-// answered reports whether an extension has said whether the machines of a set can be brought to the current set.
-func (p *planner) answered(set *setPlan) bool {
+// hasAnswer reports whether an extension has said whether a set's machines can be updated in place to the current
+// template.
+func (p *planner) hasAnswer(set *setPlan) bool {
 	return set.ClusterAPI.Answer.Set == p.current.UID && p.current.UID != "" && !set.ClusterAPI.Answer.Failed
 }
 
-// waitsForAnswer reports whether an extension has to answer first. While it gives no answer, former sets follow a
-// changed number of machines.
+// waitsForAnswer reports whether the rollout waits for an extension's answer. If the extension fails to answer, old
+// sets still follow spec.replicas.
 func (p *planner) waitsForAnswer() bool {
-	all := p.candidates()
-	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.answered(set) }) {
+	all := p.inPlaceCandidates()
+	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasAnswer(set) }) {
 		p.directTransfers(all)
 		return false
 	}
-	if p.current.transfer.From == "" { // otherwise machines may be on their way to it
+	if p.current.transfer.From == "" { // with a transfer source, machines may be moving to the current set
 		p.directTransfers(nil)
 	}
-	if why := p.noAnswer(); why != "" {
-		p.followByOld()
-		p.why = why
+	if why := p.extensionFailure(); why != "" {
+		p.followSizeByOldSet()
+		p.idleReason = why
 	}
 	return true
 }
 
-// noAnswer says of which set an extension gave no answer, and why; empty: it answered, or was not asked yet.
-func (p *planner) noAnswer() string {
-	for _, set := range p.candidates() {
+// extensionFailure names the set for which an extension gave no answer, and the reason; empty: the extension answered,
+// or was not asked yet.
+func (p *planner) extensionFailure() string {
+	for _, set := range p.inPlaceCandidates() {
 		if a := set.ClusterAPI.Answer; a.Failed && a.Set == p.current.UID {
 			return fmt.Sprintf(
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
-				phrase.Cut(a.Why, maxReason),
+				phrase.Cut(a.Why, maxReasonBytes),
 			)
 		}
 	}
 	return ""
 }
 
-// followByOld is followSize, except that the newest former set grows.
-func (p *planner) followByOld() {
-	if missing := p.missing(); missing > 0 {
-		p.enlarge(newest(p.old()), missing)
+// followSizeByOldSet follows spec.replicas like followReplicas, but grows the newest old set.
+func (p *planner) followSizeByOldSet() {
+	if missing := p.missingMachines(); missing > 0 {
+		p.enlargeSet(newestSet(p.oldSets()), missing)
 		return
 	}
-	p.followSize()
+	p.followReplicas()
 }
 
 // directTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. A set
-// that still has a surplus to delete begins after that: it was told to delete machines that are not available, and
-// would hand over available ones.
+// with a surplus still to delete begins the transfer after that deletion: the surplus consists of unavailable machines,
+// but a transfer takes available machines.
 func (p *planner) directTransfers(all []*setPlan) {
 	for _, set := range p.sets {
 		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
-		set.settling = possible && set.transfer.To == "" && !set.settled()
-		if set.transfer.To = ""; possible && !set.settling {
-			set.transfer.To, set.unhealthy = p.current.Name, 0 // it moves a machine with a node rather than one without
+		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.isSettled()
+		if set.transfer.To = ""; possible && !set.deletesBeforeTransfer {
+			set.transfer.To, set.unhealthyMachines = p.current.Name, 0 // a transfer takes machines with nodes first
 		}
 	}
-	p.connectTransfers()
+	p.setTransferSources()
 }
 
-// settled reports whether a set has no surplus, and its workflow has acted on its size.
-func (set *setPlan) settled() bool { return set.active <= set.size && set.ActedOn == set.Replicas }
+// isSettled reports whether a set has no surplus and its workflow has acted on its size.
+func (set *setPlan) isSettled() bool {
+	return set.activeMachines <= set.size && set.ActedOn == set.Replicas
+}
 
-// keepTransfers lets only the sets whose surplus is on its way hand machines over. Any other surplus is deleted.
+// keepTransfers continues the transfers of sets whose surplus is moving, and ends all other transfers. Without a
+// transfer, a surplus is deleted.
 func (p *planner) keepTransfers() {
 	for _, set := range p.sets {
-		if set.settled() {
+		if set.isSettled() {
 			set.transfer.To = ""
 		}
 	}
-	p.connectTransfers()
+	p.setTransferSources()
 }
 
-// connectTransfers writes the names of the sets that hand machines over into the sets that get them.
-func (p *planner) connectTransfers() {
+// setTransferSources writes the names of the sets that hand machines over into the receiving sets.
+func (p *planner) setTransferSources() {
 	for _, set := range p.sets {
 		from := list.Map(
 			list.Where(p.sets, func(giver *setPlan) bool { return giver.transfer.To == set.Name }),
@@ -118,14 +127,16 @@ func (p *planner) connectTransfers() {
 	}
 }
 
-// missing returns how many machines are wanted in addition to those that exist, are about to be created, or are on
-// their way between sets. Below zero: there are too many.
-func (p *planner) missing() int { return p.o.Replicas - sum(p.sets, size) - p.moving() }
+// missingMachines returns the wanted number of machines, minus the sizes of all sets, minus the machines moving between
+// sets. A negative result means a surplus.
+func (p *planner) missingMachines() int {
+	return p.o.Replicas - sumOver(p.sets, sizeOf) - p.movingMachines()
+}
 
-// moving returns how many machines are on their way between sets, so that no size counts them.
-func (p *planner) moving() int {
-	return sum(p.sets, func(set *setPlan) int {
-		n := max(set.active-set.size, 0)
+// movingMachines returns how many machines are moving between sets. No set's size counts a moving machine.
+func (p *planner) movingMachines() int {
+	return sumOver(p.sets, func(set *setPlan) int {
+		n := max(set.activeMachines-set.size, 0)
 		if set.transfer.To == "" {
 			n = min(n, list.Count(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting }))
 		}
@@ -133,57 +144,60 @@ func (p *planner) moving() int {
 	})
 }
 
-// transfers reports whether a former set hands machines over to the current one, or is about to.
-func (p *planner) transfers() bool {
-	return p.current.transfer.From != "" || slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.settling })
+// hasTransfers reports whether an old set hands machines over to the current set, or will do so after a deletion.
+func (p *planner) hasTransfers() bool {
+	return p.current.transfer.From != "" ||
+		slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.deletesBeforeTransfer })
 }
 
-// ask asks about the sets for which an extension has not answered yet, and again, after AskAgain, about those for which
-// it gave no answer.
-func (p *planner) ask(d *Decision) {
+// askExtension asks the extension about the sets without an answer. After a failed answer, askExtension waits AskAgain
+// before it repeats the question.
+func (p *planner) askExtension(d *Decision) {
 	if p.o.Stopped() != "" || p.current == nil || p.current.UID == "" {
 		return
 	}
-	for _, set := range p.candidates() {
+	for _, set := range p.inPlaceCandidates() {
 		switch {
-		case p.answered(set):
+		case p.hasAnswer(set):
 		case set.ClusterAPI.Answer.Set == p.current.UID && p.o.Now.Before(set.ClusterAPI.Answer.At.Add(AskAgain)):
-			d.soonest(set.ClusterAPI.Answer.At.Add(AskAgain))
+			d.recheckBy(set.ClusterAPI.Answer.At.Add(AskAgain))
 		default:
-			add(&d.Ask, set.target("the template is new"))
+			appendBounded(&d.Ask, set.target("the template is new"))
 		}
 	}
 }
 
-// soonest moves Recheck to a time if that is earlier. A zero time changes nothing.
-func (d *Decision) soonest(at time.Time) {
+// recheckBy sets Recheck to the given time if that time is earlier. A zero time changes nothing.
+func (d *Decision) recheckBy(at time.Time) {
 	if !at.IsZero() && (d.Recheck.IsZero() || at.Before(d.Recheck)) {
 		d.Recheck = at
 	}
 }
 
-// lendOne adds one new machine if the surge allows it and nothing else is in progress: then a machine can be updated in
-// place without too few being available. Source: Cluster API.
-func (p *planner) lendOne() {
+// addSurgeMachine adds one new machine if the surge allows one and nothing else is in progress. With the added machine,
+// another machine can be updated in place without too few available machines. Source: Cluster API.
+func (p *planner) addSurgeMachine() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.active || set.terminating > 0 || set.ActedOn != set.size || set.updating > 0
+		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size ||
+			set.updatingMachines > 0
 	}
-	if !p.transfers() || !p.quiet() || slices.ContainsFunc(p.sets, busy) || p.current.available != p.current.size {
+	if !p.hasTransfers() || !p.leavesSizesUnchanged() || slices.ContainsFunc(p.sets, busy) ||
+		p.current.availableMachines != p.current.size {
 		return
 	}
-	p.grow(min(p.surge, 1))
+	p.growCurrent(min(p.surge, 1))
 }
 
-// acknowledge makes the size of each set count the machines that were moved to it to be updated in place, so that their
-// updates may begin. A former set counts them, too, because the template may have changed since. At most MaxBatch
-// machines whose updates have not begun are counted, because an annotation names them.
-func (p *planner) acknowledge() {
+// acknowledgeMoves makes each set's size count the machines moved to that set for in-place updates, so that the updates
+// may begin. Old sets count moved machines, too, because the template may have changed since the move. At most MaxBatch
+// machines whose updates have not begun are counted, because an annotation names these machines.
+func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
 		counted := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged })
 		fresh := list.Where(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
-		size := set.size + min(len(fresh), max(set.active-set.size, 0))
-		if set.raise(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
+		size := set.size + min(len(fresh), max(set.activeMachines-set.size, 0))
+		if set.raiseSize(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
 			counted = append(counted, fresh...)
 		}
 		names := list.Map(counted, func(m Member) string { return m.Name })
@@ -192,9 +206,9 @@ func (p *planner) acknowledge() {
 	}
 }
 
-// receiverFirst puts the set that gets machines before the sets that hand them over, because those read its
-// annotations.
-func receiverFirst(resizes []Resize) {
+// sortReceiversFirst puts the set that receives machines before the sets that hand machines over, because the latter
+// read the receiver's annotations.
+func sortReceiversFirst(resizes []Resize) {
 	slices.SortStableFunc(
 		resizes,
 		func(a, b Resize) int { return list.FalseFirst(a.Transfer.From == "", b.Transfer.From == "") },

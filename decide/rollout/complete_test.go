@@ -10,9 +10,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// A rollout is complete when the current set has acted on its size, and all machines are available: a machine that is
-// ready but younger than minReadySeconds may still fail, and a set that has not seen its size may yet create or delete
-// machines.
+// A rollout is complete when the current set has acted on its size and all machines are available. A ready machine
+// younger than minReadySeconds may still fail. A set that has not seen its size may still create or delete machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
 	seen := func(n int, s rollout.Set) rollout.Set { s.ActedOn = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
@@ -21,19 +20,19 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 		set  rollout.Set
 		want bool
 	}{
-		{"all are available", now(2, 3, 3, 3), true},
-		{"all are ready, one is too young", with(now(2, 3, 3, 3), 1, tooYoung), false},
-		{"the set has not seen that it became larger", seen(2, now(2, 3, 3, 3)), false},
-		{"the set has not seen that it became smaller", seen(4, now(2, 3, 3, 3)), false},
-		{"one is Failed", with(now(2, 3, 3, 3), 1, failed), false},
-		{"one is Failed and preserved", with(now(2, 3, 3, 3), 1, failed, preserved), true},
+		{"all are available", currentSet(2, 3, 3, 3), true},
+		{"all are ready, one is too young", withMachine(currentSet(2, 3, 3, 3), 1, tooYoung), false},
+		{"the set has not seen that it became larger", seen(2, currentSet(2, 3, 3, 3)), false},
+		{"the set has not seen that it became smaller", seen(4, currentSet(2, 3, 3, 3)), false},
+		{"one is Failed", withMachine(currentSet(2, 3, 3, 3), 1, makeFailed), false},
+		{"one is Failed and preserved", withMachine(currentSet(2, 3, 3, 3), 1, makeFailed, makePreserved), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, rollout.Decide(rolling(3, 1, 0, row.set)).Complete)
+			assert.Equal(t, row.want, rollout.Decide(rollingUpdate(3, 1, 0, row.set)).Complete)
 		})
 	}
 	t.Run("the status says so only then, and the deadline runs until then", func(t *testing.T) {
-		o := rolling(3, 1, 0, with(now(2, 3, 3, 3), 1, tooYoung))
+		o := rollingUpdate(3, 1, 0, withMachine(currentSet(2, 3, 3, 3), 1, tooYoung))
 		o.Deadline = new(time.Minute)
 		for _, c := range rollout.Report(o).Conditions {
 			if c.Type == vocabulary.ConditionProgressing {
@@ -43,10 +42,10 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 	})
 }
 
-// An unhealthy machine that is updated in place takes a place like any other: it costs no availability, but the step of
-// the rollout allows only so many machines with the new template.
+// An unhealthy machine that is updated in place takes a place. The update of an unhealthy machine costs no
+// availability, but the rollout step bounds the number of machines with the new template.
 func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
-	oldSet := with(ready(old(1, 6, 6, 6)), 5, sick)
+	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, makeUnhealthy)
 	for _, row := range []struct {
 		name string
 		step int
@@ -57,8 +56,11 @@ func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 		{"three places: two are left", 3, []string{"ms1-05", "ms1-00", "ms1-01"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := inSteps(inPlace(6, 0, 4, oldSet, now(2, 0, 0, 0)), rollout.Step{Size: count(row.step), Approve: true})
-			assert.Equal(t, row.want, names(rollout.Decide(o).Select))
+			o := withSteps(
+				inPlaceUpdate(6, 0, 4, oldSet, currentSet(2, 0, 0, 0)),
+				rollout.Step{Size: countBound(row.step), Approve: true},
+			)
+			assert.Equal(t, row.want, targetNames(rollout.Decide(o).Select))
 		})
 	}
 }

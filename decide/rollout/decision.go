@@ -8,26 +8,26 @@ import (
 	"millwright/decide/list"
 )
 
-// Target names a set or a machine as it was read.
+// Target identifies a set or a machine by the version that was read.
 type Target struct {
 	Name, UID string
-	Version   string // resourceVersion of the set or machine that was read: precondition of its write, not of the node's
+	Version   string // resourceVersion as read: precondition for the write of the set or machine, not of the node
 	Node      string // name of the machine's node; empty for a set
 	Why       string
 }
 
-// Resize gives a set its size and annotations. Precondition: the set has this UID, and it has this Version or, for a
-// short time after the decision, still the size From. From and To may be equal: then only the annotations change.
+// Resize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a short
+// time after the decision, still the size From. If From equals To, only the annotations change.
 type Resize struct {
 	Name, UID, Version string
 	From, To           int
-	ActedOn            int `json:",omitempty"` // the size that the set's workflow has acted on
+	ActedOn            int `json:",omitempty"` // size that the set's workflow has acted on
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
-	// Forced: the set may delete an available machine, so that too few may be available for a short time. Only to break a
-	// deadlock.
+	// Forced: the set may delete an available machine, and for a short time too few machines may be available. Forced is
+	// set only to break a deadlock.
 	Forced   bool
-	Transfer Transfer `json:",omitzero"` // its annotations about machines that move between sets
+	Transfer Transfer `json:",omitzero"` // the set's annotations about machines that move between sets
 	Why      string
 }
 
@@ -38,119 +38,120 @@ type Creation struct {
 	Desired, Max int
 }
 
-// SetChanges are the changes of sets, in the order of the fields.
+// SetChanges holds the changes of sets. The changes are carried out in the order of the fields.
 type SetChanges struct {
-	Release       []Target  // remove our controller reference
-	Adopt         []Target  // make the deployment their controller, after a live read of the deployment
-	Create        *Creation // the set of the present template
+	Release       []Target  // remove Millwright's controller reference
+	Adopt         []Target  // make the deployment the controller, after a live read of the deployment
+	Create        *Creation // create the set of the current template
 	AllowScaleUp  []Target  // remove the label scale-up-disabled
 	ForbidScaleUp []Target  // add the label scale-up-disabled
 	Revise        *Revise   // set the revision of the current set and of the deployment
-	Sync          []Target  // copy the deployment's settings
-	// Ask asks an extension whether it can bring the machines of these sets to the current set's template.
+	Sync          []Target  // copy the deployment's settings to the sets
+	// Ask asks an extension whether these sets' machines can be updated in place to the current set's template.
 	Ask    []Target `json:",omitempty"`
 	Resize []Resize
-	Delete []Target // after all changes of machines and nodes
+	Delete []Target // deleted after all changes of machines and nodes
 }
 
-// Len returns how many sets the lists have, without those to ask about.
+// Len returns the number of entries in all lists except Ask.
 func (c SetChanges) Len() int {
 	return len(c.Release) + len(c.Adopt) + len(c.AllowScaleUp) + len(c.ForbidScaleUp) + len(c.Sync) + len(c.Resize) +
 		len(c.Delete)
 }
 
-// MachineChanges are the changes of machines. Mark and Unmark come before all changes of sizes, so that marks are
-// written before a size becomes smaller.
+// MachineChanges holds the changes of machines. Mark and Unmark precede all changes of sizes, so that marks are written
+// before a size becomes smaller.
 type MachineChanges struct {
 	Mark              []Mark
-	Unmark            []Target // remove priority and time
-	Move              []Move   // hand over to the current set
+	Unmark            []Target // remove the machine's priority and time of choice
+	Move              []Move   // move machines to the current set
 	ClearUpdateResult []Target // remove the label update-result
 }
 
-// Len returns how many entries the lists have.
+// Len returns the number of entries in all lists.
 func (c MachineChanges) Len() int {
 	return len(c.Mark) + len(c.Unmark) + len(c.Move) + len(c.ClearUpdateResult)
 }
 
-// NodeChanges are the changes of the nodes of machines, after all changes of machines.
+// NodeChanges holds the changes of machines' nodes. NodeChanges follow all changes of machines.
 type NodeChanges struct {
-	FinishUpdate            []Target // remove the labels of an in-place update, uncordon, await critical components
+	FinishUpdate            []Target // remove the update labels, uncordon the node, await critical components
 	ClearUpdateLabels       []Target // remove the labels of an in-place update
 	Candidates              []Target // add the label candidate-for-update
 	Select                  []Target // add the label selected-for-update
 	Taint                   []Target // add the taint prefer-no-schedule
 	Untaint                 []Target // remove the taint prefer-no-schedule
-	ProtectFromAutoscaler   []Target // add both annotations for the cluster autoscaler
-	UnprotectFromAutoscaler []Target // remove both annotations
+	ProtectFromAutoscaler   []Target // add both annotations that keep the cluster autoscaler off the node
+	UnprotectFromAutoscaler []Target // remove both annotations that keep the cluster autoscaler off the node
 }
 
-// Len returns how many entries the lists have. A machine may have several.
+// Len returns the number of entries in all lists. One machine may have several entries.
 func (c NodeChanges) Len() int {
 	return len(c.FinishUpdate) + len(c.ClearUpdateLabels) + len(c.Candidates) + len(c.Select) + len(c.Taint) +
 		len(c.Untaint) + len(c.ProtectFromAutoscaler) + len(c.UnprotectFromAutoscaler)
 }
 
-// Decision says what to do next. It is safe to carry out twice. What was not carried out is decided again. Its lists
-// have at most MaxBatch entries in all, and fewer if names are long; the next decision has the rest.
+// Decision says what to do next. A Decision may be carried out twice. The next decision repeats all work that was not
+// carried out. The lists have at most MaxBatch entries in all, or fewer if names are long. The next decision has the
+// remaining entries.
 type Decision struct {
-	Rollback *Rollback // without other changes: it changes the template
-	Trigger  *Trigger  // only with Mark and Unmark
-	Record   *Progress // the Progress to record; its Failed has only names that are not recorded yet
+	Rollback *Rollback // set without other changes, because a rollback changes the template
+	Trigger  *Trigger  // set only with Mark and Unmark
+	Record   *Progress // the Progress to record; Record.Failed has only names that are not recorded yet
 	SetChanges
 	MachineChanges
 	NodeChanges
 
-	Revision int64       // of the current set, or the one that Revise gives it; zero: the set does not exist yet
+	Revision int64       // revision of the current set, after Revise if Revise is set; zero: no current set
 	Done     bool        // the deployment is being deleted and owns no set
-	Rolling  bool        // machines of other templates exist, and are being replaced
-	NoSet    bool        // the template has no set, and none is created now
+	Rolling  bool        // machines of other templates exist and are being replaced
+	NoSet    bool        // the template has no set, and this decision creates none
 	Complete bool        // exactly the wanted machines exist, and all have the current template
-	Pause    *PausePoint // the rollout step at which the deployment waits; nil: none
+	Pause    *PausePoint // the rollout step at which the deployment waits; nil: no such step
 	HoldBy   string      // what holds the rollout: Paused, Held, Step, Invalid or Machines; empty: nothing
 	Hold     string      // HoldBy as a sentence
 	Late     bool        // the progress deadline has passed
-	Recheck  time.Time   // when to decide again if nothing else changes; zero: never
-	Why      string      // what is done next, or what the deployment waits for, in one sentence
+	Recheck  time.Time   // time of the next decision if no object changes; zero: never
+	Why      string      // one sentence: the next action, or what the deployment waits for
 }
 
-// Acts reports whether there is anything to do now.
+// Acts reports whether the decision changes anything now.
 func (d Decision) Acts() bool {
 	lists := d.SetChanges.Len() + len(d.Ask) + d.MachineChanges.Len() + d.NodeChanges.Len()
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
 }
 
-// target returns the set as it was read, for a decision.
+// target returns the set as a Target of a decision.
 func (s Set) target(why string) Target {
 	return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
 
-// targets returns sets as they were read, for a decision.
+// targets returns the sets as Targets of a decision.
 func targets(sets []*setPlan, why string) []Target {
 	return list.Map(sets, func(set *setPlan) Target { return set.target(why) })
 }
 
-// resizes adds the sets whose size or annotations change. Annotations of sets that want no machine stay. A set that
-// grows and may not create machines is opened first, unless it has the machines.
-func (p *planner) resizes(d *Decision) {
+// addResizes adds the sets whose size or annotations change. Annotations of old sets with size 0 stay. A set that must
+// create machines but has the label scale-up-disabled loses this label first.
+func (p *planner) addResizes(d *Decision) {
 	for _, set := range p.sets {
-		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.active) {
-			d.AllowScaleUp = append(d.AllowScaleUp, set.target(set.why))
+		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.activeMachines) {
+			d.AllowScaleUp = append(d.AllowScaleUp, set.target(set.sizeReason))
 			continue
 		}
-		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != most(p.o))
+		stale := (set.size > 0 || set == p.current) && (set.Desired != p.o.Replicas || set.Max != maxReplicas(p.o))
 		if stale || set.size != set.Replicas || set.transfer != set.Set.transfer() {
-			add(&d.Resize, Resize{
+			appendBounded(&d.Resize, Resize{
 				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, ActedOn: set.ActedOn,
-				Desired: p.o.Replicas, Max: most(p.o), Forced: set.forced, Transfer: set.transfer, Why: set.why,
+				Desired: p.o.Replicas, Max: maxReplicas(p.o), Forced: set.isForced, Transfer: set.transfer, Why: set.sizeReason,
 			})
 		}
 	}
-	receiverFirst(d.Resize)
+	sortReceiversFirst(d.Resize)
 }
 
-// unrecorded returns the part of the record that the status lacks; nil: none.
-func (p *planner) unrecorded(record Progress) *Progress {
+// unrecordedProgress returns the part of the record that the status lacks; nil: the status has all of it.
+func (p *planner) unrecordedProgress(record Progress) *Progress {
 	known := p.o.Progress
 	if record.Revision == known.Revision {
 		if record.Step == known.Step && record.Reached.Equal(known.Reached) && slices.Equal(record.Failed, known.Failed) {
@@ -162,8 +163,8 @@ func (p *planner) unrecorded(record Progress) *Progress {
 	return &record
 }
 
-// Recorded returns the record after a decision's Record was written. Of the same revision, the failed machines are
-// added. It is safe to apply twice.
+// Recorded returns the record after a decision's Record was written. If both records have the same revision, the failed
+// machines are merged. Recorded may be applied twice.
 func (r Progress) Recorded(next Progress) Progress {
 	if r.Revision == next.Revision {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
@@ -172,23 +173,23 @@ func (r Progress) Recorded(next Progress) Progress {
 	return next
 }
 
-// MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: as in decide/scale.
+// MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatch.
 const MaxBatch = 50
 
-// Bytes of a decision. Source: a decision has 16 KiB in a history, which holds its sentence twice; the rest is for
-// status texts.
+// Bounds of a decision, in bytes. Source: a decision has 16 KiB in a history, which holds its Why twice; the rest is
+// for status texts.
 const (
-	maxLists    = 9 << 10 // for the lists
-	maxSentence = 1 << 10 // for Why
-	maxReason   = 200     // for a text that others wrote, such as the reason of a hold
+	maxListBytes     = 9 << 10 // bound of all lists
+	maxSentenceBytes = 1 << 10 // bound of Why
+	maxReasonBytes   = 200     // bound of a text that a person or another program wrote, such as the reason of a hold
 )
 
-// space is the room left in a decision's lists.
-type space struct{ entries, bytes int }
+// listSpace is the number of entries and bytes that still fit into a decision's lists.
+type listSpace struct{ entries, bytes int }
 
-// take reports whether so many entries of so many bytes fit, and takes their space. The first entry always fits: a
-// decision that does nothing would be repeated for ever.
-func (s *space) take(entries, bytes int) bool {
+// reserve reports whether the given entries and bytes fit, and subtracts them. The first entry always fits: an empty
+// decision would be repeated for ever.
+func (s *listSpace) reserve(entries, bytes int) bool {
 	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
 		return false
 	}
@@ -196,46 +197,46 @@ func (s *space) take(entries, bytes int) bool {
 	return true
 }
 
-// fit returns the first entries, as many as fit.
-func fit[T any](s *space, entries []T) []T {
+// entriesThatFit returns the longest prefix of entries that fits.
+func entriesThatFit[T any](s *listSpace, entries []T) []T {
 	for i, entry := range entries {
-		if !s.take(1, weigh(entry)) {
-			s.entries = 0 // later lists must not overtake this one
+		if !s.reserve(1, encodedBytes(entry)) {
+			s.entries = 0 // without space, entries of later lists cannot overtake this list
 			return entries[:i]
 		}
 	}
 	return entries
 }
 
-// weigh returns the size of an entry in a history, in bytes.
-func weigh(entry any) int {
-	text, _ := json.Marshal(entry) // plain structs and texts never fail
+// encodedBytes returns the size of an entry in a history, in bytes.
+func encodedBytes(entry any) int {
+	text, _ := json.Marshal(entry) // Marshal of plain structs and strings never fails
 	return len(text) + len(",")
 }
 
-// bound keeps the lists of a decision within one batch, in the order in which they are carried out. The next decision
-// has the rest.
-func (d *Decision) bound() {
-	s := &space{MaxBatch, maxLists}
+// boundLists shortens a decision's lists to one batch, in the order in which the lists are carried out. The next
+// decision has the remaining entries.
+func (d *Decision) boundLists() {
+	s := &listSpace{MaxBatch, maxListBytes}
 	if d.Trigger != nil {
-		d.Trigger.Drop = fit(s, d.Trigger.Drop)
+		d.Trigger.Drop = entriesThatFit(s, d.Trigger.Drop)
 	}
-	d.Mark = fit(s, d.Mark)
+	d.Mark = entriesThatFit(s, d.Mark)
 	for _, list := range []*[]Target{&d.Release, &d.Adopt, &d.Unmark, &d.AllowScaleUp, &d.ForbidScaleUp, &d.Sync} {
-		*list = fit(s, *list)
+		*list = entriesThatFit(s, *list)
 	}
 	if d.Record != nil {
-		d.Record.Failed = fit(s, d.Record.Failed)
+		d.Record.Failed = entriesThatFit(s, d.Record.Failed)
 	}
-	d.Ask = fit(s, d.Ask)
-	d.Resize = fit(s, d.Resize)
-	d.Move = fit(s, d.Move)
-	d.boundNodes(s)
-	d.Delete = fit(s, d.Delete)
+	d.Ask = entriesThatFit(s, d.Ask)
+	d.Resize = entriesThatFit(s, d.Resize)
+	d.Move = entriesThatFit(s, d.Move)
+	d.boundNodeLists(s)
+	d.Delete = entriesThatFit(s, d.Delete)
 }
 
-// boundNodes keeps or drops all entries of a machine together, so that its node is written once.
-func (d *Decision) boundNodes(s *space) {
+// boundNodeLists keeps or drops all entries of a machine together, so that the machine's node is written once.
+func (d *Decision) boundNodeLists(s *listSpace) {
 	lists := []*[]Target{
 		&d.ClearUpdateResult,
 		&d.FinishUpdate,
@@ -254,12 +255,12 @@ func (d *Decision) boundNodes(s *space) {
 			if entries[t.UID]++; entries[t.UID] == 1 {
 				order = append(order, t.UID)
 			}
-			bytes[t.UID] += weigh(t)
+			bytes[t.UID] += encodedBytes(t)
 		}
 	}
 	kept := map[string]bool{}
 	for _, uid := range order {
-		kept[uid] = s.take(entries[uid], bytes[uid])
+		kept[uid] = s.reserve(entries[uid], bytes[uid])
 	}
 	for _, list := range lists {
 		*list = slices.DeleteFunc(*list, func(t Target) bool { return !kept[t.UID] })

@@ -14,34 +14,36 @@ import (
 	"millwright/decide/rollout/simulate"
 )
 
-// long makes a name as long as it may be. Its end tells it from others.
-func long(most int, end string) string { return strings.Repeat("n", most-len(end)) + end }
+// longName returns a name of the given length in bytes, with the given suffix.
+func longName(length int, suffix string) string {
+	return strings.Repeat("n", length-len(suffix)) + suffix
+}
 
-// hugeDeployment has 200 sets with so many machines each, of which the last one is the current one, and names that
-// long. Nothing is as it should be: taints, guards, annotations, labels of an in-place update, and what the cluster
-// autoscaler names.
+// hugeDeployment has 200 sets with each machines per set, and names of name bytes. The last set is the current one. All
+// taints, guards, annotations, labels of in-place updates and names of the cluster autoscaler's annotation need
+// changes.
 func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed {
 	o := rollout.Observed{
 		Now: epoch,
 		Settings: rollout.Settings{
 			Replicas:     200 * each,
 			Strategy:     strategy,
-			Surge:        percent(10),
-			Unavailable:  percent(10),
+			Surge:        percentBound(10),
+			Unavailable:  percentBound(10),
 			HistoryLimit: new(3),
-			Steps:        []rollout.Step{{Size: percent(50)}},
+			Steps:        []rollout.Step{{Size: percentBound(50)}},
 			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: 4000},
 		},
 		MCM: rollout.MCMDeployment{Guard: true},
 	}
 	var named []string
 	for n := range 200 {
-		s := old(n+1, each, each, each*4/5)
-		s.Name, s.UID = long(name, fmt.Sprint("-", n)), fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n)
+		s := oldSet(n+1, each, each, each*4/5)
+		s.Name, s.UID = longName(name, fmt.Sprint("-", n)), fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n)
 		s.NoScaleUp = n%2 == 0
 		for i := range s.Machines {
 			m := &s.Machines[i]
-			m.Name = long(name, fmt.Sprintf("-%d-%d", n, i))
+			m.Name = longName(name, fmt.Sprintf("-%d-%d", n, i))
 			m.UID = fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i)
 			m.Version = "123456789"
 			m.MCM.Node, m.MCM.Tainted = m.Name, n == 199
@@ -49,9 +51,9 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 			case 0:
 				named = append(named, m.Name)
 			case 1:
-				chosen(m)
+				makeChosen(m)
 			case 2:
-				named = append(named, long(name, fmt.Sprintf("-gone-%d-%d", n, i)))
+				named = append(named, longName(name, fmt.Sprintf("-gone-%d-%d", n, i)))
 			case 3:
 				m.MCM.UpdateLabels = true
 			}
@@ -61,13 +63,13 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Observed 
 	last := &o.Sets[199]
 	last.Current, last.MCM.Frozen = true, true
 	for i := range last.Machines {
-		failed(&last.Machines[i])
+		makeFailed(&last.Machines[i])
 	}
-	o.MCM.Trigger = strings.Join(named, ",") // in the old form
+	o.MCM.Trigger = strings.Join(named, ",") // the old form has no times
 	return o
 }
 
-func entries(d rollout.Decision) int {
+func countEntries(d rollout.Decision) int {
 	n := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Resize) +
 		len(d.Move) + len(d.ClearUpdateResult) + len(d.FinishUpdate) + len(d.ClearUpdateLabels) + len(d.Candidates) +
 		len(d.Select) + len(d.Taint) + len(d.Untaint) + len(d.ProtectFromAutoscaler) + len(d.UnprotectFromAutoscaler) +
@@ -81,18 +83,18 @@ func entries(d rollout.Decision) int {
 	return n
 }
 
-// A decision has 16 KiB in history, whatever the fleet. Its sentence stands there once more, and so does a picture of
+// A decision has 16 KiB in a history, whatever the fleet. The 16 KiB also hold a second copy of Why and a picture of
 // ten sets.
 func requireBounded(t *testing.T, d rollout.Decision) {
 	t.Helper()
 	text, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.Less(t, len(text), 12<<10, "%s", text)
-	require.LessOrEqual(t, entries(d), rollout.MaxBatch, "%s", text)
+	require.LessOrEqual(t, countEntries(d), rollout.MaxBatch, "%s", text)
 	require.LessOrEqual(t, len(d.Why), rollout.MaxSentence+300)
 }
 
-// What does not fit into one decision is in the next one: a rollout of 5000 machines of 200 sets comes to its end.
+// Entries that do not fit into one decision are in the next decision. A rollout of 5000 machines in 200 sets ends.
 func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 	for strategy, each := range map[rollout.Strategy]int{
 		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5, // in place, a machine takes nine steps
@@ -108,7 +110,7 @@ func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 	}
 }
 
-// Names may have 253 bytes each.
+// Names of 253 bytes fit into a decision.
 func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto} {
 		o := hugeDeployment(strategy, 25, 253)
@@ -116,7 +118,7 @@ func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 		simulate.Run(o, time.Nanosecond, time.Nanosecond, 60, func(d rollout.Decision, _ rollout.Observed) {
 			requireBounded(t, d)
 			if d.Acts() {
-				assert.Positive(t, entries(d))
+				assert.Positive(t, countEntries(d))
 			}
 			steps++
 		})
@@ -124,7 +126,7 @@ func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 	}
 }
 
-// Sets that are to make no machines any more may be many.
+// Sets that get the label scale-up-disabled are split into batches.
 func TestManySetsAreClosedInBatches(t *testing.T) {
 	o := hugeDeployment(rollout.OnDelete, 25, 253)
 	o.MCM.Trigger = ""
@@ -149,25 +151,25 @@ func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
 		requireBounded(t, d)
 		require.True(t, d.Done || len(d.Delete) > 0)
 		done = d.Done
-		o.Sets = o.Sets[len(d.Delete):] // the oldest go first
+		o.Sets = o.Sets[len(d.Delete):] // the oldest sets are deleted first
 	}
 }
 
-// What people wrote may be of any length.
-func TestADecisionCutsWhatOthersWrote(t *testing.T) {
+// Texts that people wrote are cut to the bound of a decision.
+func TestADecisionCutsLongReasons(t *testing.T) {
 	endless := strings.Repeat("because ", 10000)
-	held := rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))
+	held := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	held.Held = endless
-	wrong := rolling(3, 1, 0)
+	wrong := rollingUpdate(3, 1, 0)
 	wrong.Invalid = endless
 	for _, o := range []rollout.Observed{held, wrong} {
 		requireBounded(t, rollout.Decide(o))
 	}
 }
 
-// Machines that failed go on record in parts, and none is lost or counted twice.
-func TestManyFailedMachinesGoOnRecordInParts(t *testing.T) {
-	o := rolling(200, 1, 0, all(now(1, 200, 200, 0), failed))
+// Failed machines are recorded in batches. None is lost or counted twice.
+func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
+	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), makeFailed))
 	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}
 	for _, want := range []int{50, 100, 150, 200} {
 		d := rollout.Decide(o)
@@ -181,9 +183,9 @@ func TestManyFailedMachinesGoOnRecordInParts(t *testing.T) {
 	require.Nil(t, rollout.Decide(o).Record, "what is on record stays")
 }
 
-// A plan looks past what the cluster autoscaler chose.
-func TestAPlanMarksWhatTheAutoscalerNamed(t *testing.T) {
-	o := rolling(2, 1, 0, now(1, 3, 3, 3))
+// A simulated plan includes the steps after the cluster autoscaler's choice.
+func TestAPlanMarksMachinesThatTheAutoscalerNamed(t *testing.T) {
+	o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
 	o.MCM.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
 	plan := simulate.Plan(o)
 	require.NotEmpty(t, plan)

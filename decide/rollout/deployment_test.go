@@ -16,18 +16,18 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		in   rollout.Observed
 		want *rollout.Creation
 	}{
-		{"no set yet", rolling(0, 1, 0), &rollout.Creation{Revision: 1, Max: 0}},
-		{"with machines", rolling(3, 1, 0), &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
-		{"invalid", invalid(rolling(3, 1, 0)), nil},
-		{"RollingUpdate", rolling(3, 1, 0, old(1, 3, 3, 3)), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
-		{"Recreate, old machines are there", by(rollout.Recreate, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"Recreate, none is", by(rollout.Recreate, rolling(3, 1, 0, old(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Auto has its surge", by(rollout.InPlaceAuto, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Manual begins with none", by(rollout.InPlaceManual, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"OnDelete begins with none", by(rollout.OnDelete, rolling(3, 1, 0, old(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
-		{"one that is being deleted is none", rolling(3, 1, 0, going(now(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
-		{"paused: none is made", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), nil},
-		{"in steps: as many as the first wants", inSteps(rolling(10, 5, 0, old(1, 10, 10, 10)), rollout.Step{Size: count(2), Approve: true}), &rollout.Creation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
+		{"no set yet", rollingUpdate(0, 1, 0), &rollout.Creation{Revision: 1, Max: 0}},
+		{"with machines", rollingUpdate(3, 1, 0), &rollout.Creation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
+		{"invalid", invalidDeployment(rollingUpdate(3, 1, 0)), nil},
+		{"RollingUpdate", rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
+		{"Recreate, old machines are there", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
+		{"Recreate, none is", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Auto has its surge", withStrategy(rollout.InPlaceAuto, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Manual begins with none", withStrategy(rollout.InPlaceManual, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
+		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.Creation{Revision: 2, Desired: 3, Max: 3}},
+		{"one that is being deleted is none", rollingUpdate(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.Creation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
+		{"paused: none is made", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), nil},
+		{"in steps: as many as the first wants", withSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), Approve: true}), &rollout.Creation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -36,16 +36,16 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 		})
 	}
 	t.Run("all as it should be", func(t *testing.T) {
-		d := rollout.Decide(rolling(3, 1, 0, now(1, 3, 3, 3)))
+		d := rollout.Decide(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)))
 		assert.False(t, d.Acts())
 		assert.True(t, d.Complete)
 		assert.Equal(t, "3 machines wanted and there, all of revision 1", d.Why)
 	})
 	t.Run("a deployment that is being deleted deletes its sets", func(t *testing.T) {
-		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(2, 3, 3, 3), going(old(3, 0, 0, 0)))
+		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3), withDeletion(oldSet(3, 0, 0, 0)))
 		o.Deleting = true
 		d := rollout.Decide(o)
-		assert.Equal(t, []string{"ms1", "ms2"}, names(d.Delete))
+		assert.Equal(t, []string{"ms1", "ms2"}, targetNames(d.Delete))
 		assert.False(t, d.Done)
 		o.Sets = nil
 		assert.True(t, rollout.Decide(o).Done)
@@ -53,35 +53,39 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 	t.Run(
 		"a set that is deleted with --cascade=orphan is made again when it is gone, and then adopts its machines",
 		func(t *testing.T) {
-			set := going(now(2, 3, 3, 3))
+			set := withDeletion(currentSet(2, 3, 3, 3))
 			set.Orphaning = true
-			d := rollout.Decide(rolling(3, 3, 0, old(1, 0, 0, 0), set))
+			d := rollout.Decide(rollingUpdate(3, 3, 0, oldSet(1, 0, 0, 0), set))
 			assert.False(t, d.Acts())
 			assert.Equal(
 				t,
 				"set ms2 is being deleted and has let go of its machines: when it is gone, a new one takes them",
 				d.Why,
 			)
-			free := going(now(2, 3, 0, 0))
+			free := withDeletion(currentSet(2, 3, 0, 0))
 			free.Finalizer = true
 			assert.False(
 				t,
-				rollout.Decide(rolling(3, 3, 0, free)).Acts(),
+				rollout.Decide(rollingUpdate(3, 3, 0, free)).Acts(),
 				"the garbage collector is done, and the set is not gone yet",
 			)
 			free.Finalizer = false
-			assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, free)).Create, "the finalizer of somebody else is not waited for")
+			assert.NotNil(
+				t,
+				rollout.Decide(rollingUpdate(3, 3, 0, free)).Create,
+				"the finalizer of somebody else is not waited for",
+			)
 			set.Current = false
-			assert.NotNil(t, rollout.Decide(rolling(3, 3, 0, set)).Create, "a set of another template is not waited for")
+			assert.NotNil(t, rollout.Decide(rollingUpdate(3, 3, 0, set)).Create, "a set of another template is not waited for")
 		},
 	)
 	t.Run("of two with the template, the oldest is the one", func(t *testing.T) {
-		d := rollout.Decide(rolling(3, 1, 0, now(2, 3, 3, 3), now(1, 1, 1, 1)))
+		d := rollout.Decide(rollingUpdate(3, 1, 0, currentSet(2, 3, 3, 3), currentSet(1, 1, 1, 1)))
 		assert.Equal(t, "ms1", d.Revise.Name)
 		assert.Equal(t, int64(3), d.Revise.Revision)
 	})
 	t.Run("an invalid one says so, and can still go", func(t *testing.T) {
-		o := invalid(rolling(3, 1, 0, now(1, 3, 3, 3)))
+		o := invalidDeployment(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)))
 		assert.Equal(t, "the selector is empty", rollout.Decide(o).Why)
 		assert.Equal(t, "Invalid", rollout.Decide(o).HoldBy)
 		o.Deleting = true
@@ -89,32 +93,35 @@ func TestTheSetOfTheTemplate(t *testing.T) {
 	})
 }
 
-func invalid(o rollout.Observed) rollout.Observed { o.Invalid = "the selector is empty"; return o }
-func paused(o rollout.Observed) rollout.Observed  { o.Paused = true; return o }
+func invalidDeployment(o rollout.Observed) rollout.Observed {
+	o.Invalid = "the selector is empty"
+	return o
+}
+func pausedDeployment(o rollout.Observed) rollout.Observed { o.Paused = true; return o }
 
-func inSteps(o rollout.Observed, steps ...rollout.Step) rollout.Observed {
+func withSteps(o rollout.Observed, steps ...rollout.Step) rollout.Observed {
 	o.Steps = steps
 	return o
 }
 
 func TestRecreate(t *testing.T) {
 	recreate := func(sets ...rollout.Set) rollout.Decision {
-		return rollout.Decide(by(rollout.Recreate, rolling(3, 1, 1, sets...)))
+		return rollout.Decide(withStrategy(rollout.Recreate, rollingUpdate(3, 1, 1, sets...)))
 	}
 	t.Run("first the old set goes to 0", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms1": 0}, sizes(recreate(old(1, 3, 3, 3), now(2, 0, 0, 0))))
+		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))))
 	})
 	t.Run("it waits until the last old machine is gone", func(t *testing.T) {
-		d := recreate(plus(old(1, 0, 0, 0), machine("out", deleting)), now(2, 0, 0, 0))
-		assert.Empty(t, sizes(d))
+		d := recreate(withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0))
+		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, "1 machine of old templates still there", d.Hold)
 		assert.True(t, d.Rolling)
 	})
 	t.Run("then the new set gets its full size", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms2": 3}, sizes(recreate(old(1, 0, 0, 0), now(2, 0, 0, 0))))
+		assert.Equal(t, map[string]int{"ms2": 3}, changedSizes(recreate(oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0))))
 	})
 	t.Run("without a block of bounds nothing is an error, and nothing may be missing", func(t *testing.T) {
-		o := by(rollout.Recreate, rolling(3, 0, 0, now(1, 3, 3, 2)))
+		o := withStrategy(rollout.Recreate, rollingUpdate(3, 0, 0, currentSet(1, 3, 3, 2)))
 		assert.Equal(t, rollout.Condition{
 			Type:    "Available",
 			Status:  "False",
@@ -127,36 +134,56 @@ func TestRecreate(t *testing.T) {
 
 func TestOnDelete(t *testing.T) {
 	onDelete := func(replicas int, sets ...rollout.Set) rollout.Decision {
-		return rollout.Decide(by(rollout.OnDelete, rolling(replicas, 3, 3, sets...)))
+		return rollout.Decide(withStrategy(rollout.OnDelete, rollingUpdate(replicas, 3, 3, sets...)))
 	}
 	t.Run("old sets make no machines any more", func(t *testing.T) {
-		assert.Equal(t, []string{"ms1"}, names(onDelete(3, old(1, 3, 3, 3), now(2, 0, 0, 0)).ForbidScaleUp))
+		assert.Equal(t, []string{"ms1"}, targetNames(onDelete(3, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)).ForbidScaleUp))
 	})
 	t.Run("they stay", func(t *testing.T) {
-		d := onDelete(3, closed(old(1, 3, 3, 3)), now(2, 0, 0, 0))
-		assert.Empty(t, sizes(d))
+		d := onDelete(3, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))
+		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, "3 machines of old templates stay until somebody deletes them", d.Hold)
 	})
 	t.Run("what is deleted comes back in the new set, once it is gone", func(t *testing.T) {
 		assert.Equal(
 			t,
 			map[string]int{"ms1": 2},
-			sizes(onDelete(3, plus(closed(old(1, 3, 2, 2)), machine("out", deleting)), now(2, 0, 0, 0))),
+			changedSizes(
+				onDelete(
+					3,
+					withMachines(withoutScaleUp(oldSet(1, 3, 2, 2)), newMachine("out", makeDeleting)),
+					currentSet(2, 0, 0, 0),
+				),
+			),
 		)
-		assert.Equal(t, map[string]int{"ms2": 1}, sizes(onDelete(3, closed(old(1, 2, 2, 2)), now(2, 0, 0, 0))))
+		assert.Equal(
+			t,
+			map[string]int{"ms2": 1},
+			changedSizes(onDelete(3, withoutScaleUp(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0))),
+		)
 	})
 	t.Run("fewer wanted: new ones go first that do not serve yet", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms2": 1}, sizes(onDelete(4, closed(old(1, 3, 3, 3)), now(2, 3, 3, 0))))
-		assert.Equal(t, map[string]int{"ms1": 1, "ms2": 1}, sizes(onDelete(2, closed(old(1, 3, 3, 3)), now(2, 2, 2, 1))))
+		assert.Equal(
+			t,
+			map[string]int{"ms2": 1},
+			changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 3, 3, 0))),
+		)
+		assert.Equal(
+			t,
+			map[string]int{"ms1": 1, "ms2": 1},
+			changedSizes(onDelete(2, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 2, 2, 1))),
+		)
 	})
 	t.Run("old ones serve as long as those have not gone", func(t *testing.T) {
-		assert.Empty(t, sizes(onDelete(4, closed(old(1, 3, 3, 3)), unseen(now(2, 3, 1, 0), 0))))
+		assert.Empty(t, changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOn(currentSet(2, 3, 1, 0), 0))))
 	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
 		assert.Equal(
 			t,
 			map[string]int{"ms1": 0, "ms2": 1},
-			sizes(onDelete(3, closed(old(1, 2, 2, 2)), closed(old(2, 2, 2, 2)), now(3, 2, 2, 2))),
+			changedSizes(
+				onDelete(3, withoutScaleUp(oldSet(1, 2, 2, 2)), withoutScaleUp(oldSet(2, 2, 2, 2)), currentSet(3, 2, 2, 2)),
+			),
 		)
 	})
 }
@@ -167,15 +194,15 @@ func TestBounds(t *testing.T) {
 		in                 rollout.Observed
 		surge, unavailable int
 	}{
-		{"Recreate", by(rollout.Recreate, rolling(5, 1, 1)), 0, 0},
-		{"0 replicas", rolling(0, 1, 1), 0, 0},
-		{"1 of 5", rolling(5, 1, 1), 1, 1},
-		{"10 of 5 is capped", rolling(5, 1, 10), 1, 5},
-		{"in-place Manual has no surge", by(rollout.InPlaceManual, rolling(5, 1, 0)), 0, 1},
-		{"in-place Auto", by(rollout.InPlaceAuto, rolling(5, 1, 0)), 1, 0},
-		{"both zero", rolling(5, 0, 0), 0, 1},
-		{"surge is rounded up, unavailable down", rollout.Observed{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percent(25), Unavailable: percent(25)}}, 2, 1},
-		{"no number below zero", rolling(5, -3, 1), 0, 1},
+		{"Recreate", withStrategy(rollout.Recreate, rollingUpdate(5, 1, 1)), 0, 0},
+		{"0 replicas", rollingUpdate(0, 1, 1), 0, 0},
+		{"1 of 5", rollingUpdate(5, 1, 1), 1, 1},
+		{"10 of 5 is capped", rollingUpdate(5, 1, 10), 1, 5},
+		{"in-place Manual has no surge", withStrategy(rollout.InPlaceManual, rollingUpdate(5, 1, 0)), 0, 1},
+		{"in-place Auto", withStrategy(rollout.InPlaceAuto, rollingUpdate(5, 1, 0)), 1, 0},
+		{"both zero", rollingUpdate(5, 0, 0), 0, 1},
+		{"surge is rounded up, unavailable down", rollout.Observed{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percentBound(25), Unavailable: percentBound(25)}}, 2, 1},
+		{"no number below zero", rollingUpdate(5, -3, 1), 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			surge, unavailable := rollout.Bounds(row.in)
@@ -193,7 +220,7 @@ func TestScalingWhilePaused(t *testing.T) {
 			Settings: rollout.Settings{
 				Replicas: replicas,
 				Strategy: rollout.RollingUpdate,
-				Surge:    count(surge),
+				Surge:    countBound(surge),
 			},
 			Sets:     sets,
 			Requests: rollout.Requests{Paused: true},
@@ -214,37 +241,37 @@ func TestScalingWhilePaused(t *testing.T) {
 		in   rollout.Decision
 		want map[string]int
 	}{
-		{"sizes stay", frozen(10, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{}},
-		{"out, to the new set only", frozen(14, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms2": 6}},
-		{"in, with nothing left over", frozen(4, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms1": 4, "ms2": 2}},
-		{"in, what is left over falls on the largest", frozen(5, 0, max10(old(1, 4, 4, 4)), max10(old(2, 3, 3, 3)), max10(now(3, 3, 3, 3))), map[string]int{"ms1": 1, "ms2": 2, "ms3": 2}},
-		{"in to none", frozen(0, 2, max12(old(1, 8, 8, 8)), max12(now(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 0}},
-		{"a single set takes it all", frozen(3, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 3}},
-		{"out, single", frozen(9, 2, max12(old(1, 8, 8, 8)), max12(now(2, 0, 0, 0))), map[string]int{"ms1": 9}},
-		{"none is active", frozen(2, 2, max12(old(1, 0, 0, 0)), max12(old(2, 0, 0, 0))), map[string]int{"ms2": 2}},
-		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(old(1, 8, 8, 8)), with(with(max12(now(2, 4, 4, 4)), 0, first), 1, first)), map[string]int{"ms2": 2}},
-		{"what the autoscaler chose goes first", frozen(8, 2, max12(old(1, 8, 8, 8)), with(with(max12(now(2, 4, 4, 4)), 0, chosen), 1, chosen)), map[string]int{"ms2": 2}},
+		{"sizes stay", frozen(10, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 4, 4, 4))), map[string]int{}},
+		{"out, to the new set only", frozen(14, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 4, 4, 4))), map[string]int{"ms2": 6}},
+		{"in, with nothing left over", frozen(4, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 4, 4, 4))), map[string]int{"ms1": 4, "ms2": 2}},
+		{"in, what is left over falls on the largest", frozen(5, 0, max10(oldSet(1, 4, 4, 4)), max10(oldSet(2, 3, 3, 3)), max10(currentSet(3, 3, 3, 3))), map[string]int{"ms1": 1, "ms2": 2, "ms3": 2}},
+		{"in to none", frozen(0, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 0}},
+		{"a single set takes it all", frozen(3, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 3}},
+		{"out, single", frozen(9, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 9}},
+		{"none is active", frozen(2, 2, max12(oldSet(1, 0, 0, 0)), max12(oldSet(2, 0, 0, 0))), map[string]int{"ms2": 2}},
+		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, makeDeleteFirst), 1, makeDeleteFirst)), map[string]int{"ms2": 2}},
+		{"what the autoscaler chose goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, makeChosen), 1, makeChosen)), map[string]int{"ms2": 2}},
 		{"no set at all", frozen(2, 0), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, sizes(row.in))
+			assert.Equal(t, row.want, changedSizes(row.in))
 			assert.Equal(t, "Paused", row.in.HoldBy)
 		})
 	}
 	t.Run("held is like paused", func(t *testing.T) {
-		o := rolling(10, 2, 0, old(1, 8, 8, 8), now(2, 4, 4, 4))
+		o := rollingUpdate(10, 2, 0, oldSet(1, 8, 8, 8), currentSet(2, 4, 4, 4))
 		o.Held = "cancelled by ann"
 		d := rollout.Decide(o)
 		assert.False(t, d.Acts())
 		assert.Equal(t, []string{"Held", "held (cancelled by ann)"}, []string{d.HoldBy, d.Hold})
 	})
 	t.Run("a set that may make none is opened first", func(t *testing.T) {
-		d := frozen(9, 2, closed(old(1, 8, 8, 8)))
-		assert.Equal(t, []string{"ms1"}, names(d.AllowScaleUp))
-		assert.Empty(t, sizes(d))
+		d := frozen(9, 2, withoutScaleUp(oldSet(1, 8, 8, 8)))
+		assert.Equal(t, []string{"ms1"}, targetNames(d.AllowScaleUp))
+		assert.Empty(t, changedSizes(d))
 	})
 	t.Run("an outdated annotation is put right", func(t *testing.T) {
-		o := rolling(3, 1, 0, now(1, 3, 3, 3), old(2, 0, 0, 0))
+		o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3), oldSet(2, 0, 0, 0))
 		o.Sets[0].Desired = 7
 		o.Sets[0].Revision = 3
 		o.Sets[1].Desired = 7
@@ -256,34 +283,44 @@ func TestScalingWhilePaused(t *testing.T) {
 		)
 	})
 	t.Run("a rollback while scaling: both go on at once", func(t *testing.T) {
-		o := rolling(6, 1, 0, now(1, 1, 1, 1), old(2, 3, 3, 3))
+		o := rollingUpdate(6, 1, 0, currentSet(1, 1, 1, 1), oldSet(2, 3, 3, 3))
 		o.Sets[0].Revision = 3
-		assert.Equal(t, map[string]int{"ms1": 4}, sizes(rollout.Decide(o)))
+		assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(rollout.Decide(o)))
 	})
 	t.Run("outside of a rollout, more are made at once although others are on their way out", func(t *testing.T) {
-		o := rolling(5, 0, 1, plus(now(1, 2, 2, 2), machine("a", deleting), machine("b", deleting), machine("c", deleting)))
-		assert.Empty(t, sizes(rollout.Decide(o)))
+		o := rollingUpdate(
+			5,
+			0,
+			1,
+			withMachines(
+				currentSet(1, 2, 2, 2),
+				newMachine("a", makeDeleting),
+				newMachine("b", makeDeleting),
+				newMachine("c", makeDeleting),
+			),
+		)
+		assert.Empty(t, changedSizes(rollout.Decide(o)))
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
 		}
-		assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(o)))
+		assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
 		assert.Equal(t, "NewMachineSetAvailable", rollout.Report(o).Conditions[1].Reason)
 	})
 	for name, wanted := range map[string]int{"wholly": 10, "in part": 6} {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
-			o := rolling(wanted, 1, 0, unseen(now(1, 0, 7, 7), 10))
-			assert.Empty(t, sizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
+			o := rollingUpdate(wanted, 1, 0, withActedOn(currentSet(1, 0, 7, 7), 10))
+			assert.Empty(t, changedSizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
 			o.Reported.Conditions = []rollout.Condition{
-				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
 			}
-			assert.Equal(t, map[string]int{"ms1": wanted}, sizes(rollout.Decide(o)))
+			assert.Equal(t, map[string]int{"ms1": wanted}, changedSizes(rollout.Decide(o)))
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
-		o := rolling(0, 1, 0, unseen(now(1, 10, 0, 0), 0))
+		o := rollingUpdate(0, 1, 0, withActedOn(currentSet(1, 10, 0, 0), 0))
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: at(-time.Hour)},
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: timeAt(-time.Hour)},
 		}
-		assert.Empty(t, sizes(rollout.Decide(o)))
+		assert.Empty(t, changedSizes(rollout.Decide(o)))
 	})
 }

@@ -1,4 +1,4 @@
 package rollout
 
-// MaxSentence is the longest sentence of a step.
-const MaxSentence = maxSentence
+// MaxSentence bounds the resizes that Decision.Why names, in bytes.
+const MaxSentence = maxSentenceBytes

@@ -13,15 +13,16 @@ import (
 	"millwright/decide/rollout"
 )
 
-// What an extension may say.
+// Answers of an extension.
 var (
-	possible   = rollout.Answer{Possible: true}
-	impossible = rollout.Answer{Why: "DockerMachineTemplate differs in spec"}
-	failing    = rollout.Answer{Failed: true, Why: "no answer within 10 s"}
+	possibleAnswer   = rollout.Answer{Possible: true}
+	impossibleAnswer = rollout.Answer{Why: "DockerMachineTemplate differs in spec"}
+	failedAnswer     = rollout.Answer{Failed: true, Why: "no answer within 10 s"}
 )
 
-// byExtension is a rolling update in place: the extension has answered about all former sets for the current one.
-func byExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
+// withExtension returns a rolling update in place. The extension has given answer a for all old sets and the current
+// set.
+func withExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
 	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
 	current := slices.IndexFunc(o.Sets, func(s rollout.Set) bool { return s.Current })
 	for i := range o.Sets {
@@ -33,23 +34,25 @@ func byExtension(a rollout.Answer, o rollout.Observed) rollout.Observed {
 	return o
 }
 
-// sent is a set that hands its surplus over to set ms2.
-func sent(s rollout.Set) rollout.Set { s.ClusterAPI.Transfer.To = "ms2"; return s }
+// setThatMovesMachines returns the set with a transfer of its surplus to set ms2.
+func setThatMovesMachines(s rollout.Set) rollout.Set { s.ClusterAPI.Transfer.To = "ms2"; return s }
 
-// taking is a set that gets the surplus of others, and counts these machines.
-func taking(s rollout.Set, from, acknowledged string) rollout.Set {
+// receivingSet returns the set with transfers from the sets in from. The set's size counts the machines in
+// acknowledged.
+func receivingSet(s rollout.Set, from, acknowledged string) rollout.Set {
 	s.ClusterAPI.Transfer.From, s.ClusterAPI.Transfer.Acknowledged = from, acknowledged
 	return s
 }
 
-// arrived was moved to its set, which does not count it yet; acknowledged is one that it counts.
-func arrived(m *rollout.Member) {
-	updating(m)
+// makeMoved makes the machine one that was moved to its set and is not counted by the set's size. makeAcknowledged
+// makes it counted.
+func makeMoved(m *rollout.Member) {
+	makeUpdating(m)
 	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
 }
-func acknowledged(m *rollout.Member) { arrived(m); m.ClusterAPI.Unacknowledged = false }
+func makeAcknowledged(m *rollout.Member) { makeMoved(m); m.ClusterAPI.Unacknowledged = false }
 
-func transfers(d rollout.Decision) map[string]rollout.Transfer {
+func transfersBySet(d rollout.Decision) map[string]rollout.Transfer {
 	m := map[string]rollout.Transfer{}
 	for _, r := range d.Resize {
 		m[r.Name] = r.Transfer
@@ -57,7 +60,7 @@ func transfers(d rollout.Decision) map[string]rollout.Transfer {
 	return m
 }
 
-// The rows IP of Cluster API: when machines move, and how many are new.
+// The rows IP of Cluster API say when machines move, and how many machines are new.
 func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	to := rollout.Transfer{To: "ms2"}
 	from := rollout.Transfer{From: "ms1"}
@@ -68,80 +71,80 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 		why       string
 	}{
 		"one is lent at the start, of a surge of three": {
-			o:     byExtension(possible, rolling(6, 3, 0, old(1, 6, 6, 6), now(2, 0, 0, 0))),
+			o:     withExtension(possibleAnswer, rollingUpdate(6, 3, 0, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms1": to, "ms2": from},
 		},
 		"none is lent if machines may be unavailable": {
-			o:     byExtension(possible, rolling(6, 3, 1, old(1, 6, 6, 6), now(2, 0, 0, 0))),
+			o:     withExtension(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms1": 5}, transfers: map[string]rollout.Transfer{"ms1": to, "ms2": from},
 		},
 		"the lent one makes a move possible": {
-			o:     byExtension(possible, rolling(3, 1, 0, sent(old(1, 3, 3, 3)), taking(now(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms1": 2}, transfers: map[string]rollout.Transfer{"ms1": to},
 		},
 		"the lent one is not available yet": {
-			o:   byExtension(possible, rolling(3, 1, 0, sent(old(1, 3, 3, 3)), taking(now(2, 1, 1, 0), "ms1", ""))),
+			o:   withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
 			why: "1 new machine is not available yet: 3 are available, 3 are needed",
 		},
 		"a machine that has moved is counted": {
-			o:     byExtension(possible, rolling(3, 1, 0, sent(old(1, 2, 2, 2)), with(taking(now(2, 1, 2, 2), "ms1", ""), 1, arrived))),
+			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, makeMoved))),
 			sizes: map[string]int{"ms2": 2}, transfers: map[string]rollout.Transfer{"ms2": {From: "ms1", Acknowledged: "ms2-01"}},
 		},
 		"it is counted once": {
-			o:   byExtension(possible, rolling(3, 1, 0, sent(old(1, 2, 2, 2)), with(taking(now(2, 2, 2, 2), "ms1", "ms2-01"), 1, acknowledged))),
+			o:   withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, makeAcknowledged))),
 			why: "1 machine is updated in place: 3 available, 3 needed",
 		},
 		"its name goes once its update has begun": {
-			o:         byExtension(possible, rolling(3, 1, 0, sent(old(1, 2, 2, 2)), with(taking(now(2, 2, 2, 2), "ms1", "ms2-01"), 1, updating))),
+			o:         withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, makeUpdating))),
 			transfers: map[string]rollout.Transfer{"ms2": from},
 		},
 		"no machine is lent while one is updated": {
-			o:   byExtension(possible, rolling(6, 1, 1, sent(old(1, 5, 5, 5)), with(taking(now(2, 1, 1, 1), "ms1", ""), 0, updating))),
+			o:   withExtension(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, makeUpdating))),
 			why: "1 machine is updated in place: 5 available, 5 needed",
 		},
 		"no machine is lent while one moves": {
-			o: byExtension(possible, rolling(6, 1, 1, sent(old(1, 5, 6, 6)), taking(now(2, 0, 0, 0), "ms1", ""))),
+			o: withExtension(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
 		},
 		"the last one is deleted: all wanted ones are there": {
-			o:     byExtension(possible, rolling(3, 1, 0, sent(old(1, 1, 1, 1)), taking(now(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 0}, transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
 		},
 		"no more move than there are places": {
-			o:     byExtension(possible, rolling(4, 1, 2, sent(old(1, 2, 2, 2)), taking(now(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtension(possibleAnswer, rollingUpdate(4, 1, 2, setThatMovesMachines(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 1}, transfers: map[string]rollout.Transfer{"ms1": to},
 		},
 		"it cannot: machines are replaced": {
-			o:     byExtension(impossible, rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0))),
+			o:     withExtension(impossibleAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms2": {}},
 		},
 		"a scale-up beside it is not dropped": {
-			o:     byExtension(possible, rolling(6, 1, 0, sent(old(1, 3, 3, 3)), taking(now(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtension(possibleAnswer, rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms2": 3}, transfers: map[string]rollout.Transfer{"ms2": from},
 		},
 		"nobody asked for it": {
 			o: func() rollout.Observed {
-				o := byExtension(possible, rolling(3, 1, 0, sent(old(1, 3, 3, 3)), taking(now(2, 0, 0, 0), "ms1", "")))
+				o := withExtension(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
 				o.ClusterAPI.Extension = false
 				return o
 			}(),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
 		},
 		"OnDelete": {
-			o:         byExtension(possible, by(rollout.OnDelete, rolling(3, 1, 0, closed(sent(old(1, 3, 3, 3))), taking(now(2, 0, 0, 0), "ms1", "")))),
+			o:         withExtension(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(setThatMovesMachines(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
 			transfers: map[string]rollout.Transfer{"ms1": {}, "ms2": {}},
 			why:       "3 machines of old templates stay until somebody deletes them",
 		},
 		"a former set that got machines counts them": {
-			o:     byExtension(possible, rolling(3, 1, 0, with(taking(old(1, 2, 3, 3), "ms0", ""), 2, arrived), now(2, 1, 1, 1))),
+			o:     withExtension(possibleAnswer, rollingUpdate(3, 1, 0, withMachine(receivingSet(oldSet(1, 2, 3, 3), "ms0", ""), 2, makeMoved), currentSet(2, 1, 1, 1))),
 			sizes: map[string]int{"ms1": 3}, transfers: map[string]rollout.Transfer{"ms1": {To: "ms2", Acknowledged: "ms1-02"}, "ms2": from},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := rollout.Decide(test.o)
 			assert.Empty(t, d.Ask)
-			if assert.Equal(t, cmpMap(test.sizes), sizes(d), d.Why); test.transfers != nil {
+			if assert.Equal(t, emptyIfNil(test.sizes), changedSizes(d), d.Why); test.transfers != nil {
 				for set, want := range test.transfers {
-					assert.Equal(t, want, transfers(d)[set], set)
+					assert.Equal(t, want, transfersBySet(d)[set], set)
 				}
 			}
 			if test.why != "" {
@@ -149,7 +152,7 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 			}
 		})
 	}
-	d := rollout.Decide(byExtension(possible, rolling(6, 3, 1, old(1, 6, 6, 6), now(2, 0, 0, 0))))
+	d := rollout.Decide(withExtension(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))))
 	assert.Equal(
 		t,
 		[]string{"ms2", "ms1"},
@@ -158,110 +161,118 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	)
 }
 
-// Other machines may leave than those that were expected: a set hands over machines with a node, the available ones.
+// A set hands over available machines, because it picks machines with nodes. A smaller size may therefore remove
+// available machines instead of unavailable machines.
 func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
-	creating := sent(old(1, 8, 4, 4)) // its workflow may create four more, and then hands over available ones
-	d := rollout.Decide(byExtension(possible, rolling(8, 4, 4, creating, taking(now(2, 1, 1, 1), "ms1", ""))))
-	assert.Equal(t, map[string]int{"ms1": 7}, sizes(d), "5 are available, 4 needed")
+	// The set's workflow may create four machines, and then hands over available machines.
+	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
+	d := rollout.Decide(
+		withExtension(possibleAnswer, rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+	)
+	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
-	deleting := old(1, 3, 11, 5) // six that are not available are to be deleted
+	deleting := oldSet(1, 3, 11, 5) // the six unavailable machines are to be deleted
 	deleting.ActedOn = 11
-	o := byExtension(possible, rolling(6, 0, 2, deleting, now(2, 1, 1, 1)))
+	o := withExtension(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
 	d = rollout.Decide(o)
-	assert.Empty(t, transfers(d)["ms1"].To, "it would hand over the five that are available")
-	assert.Empty(t, sizes(d))
-	o.Sets[0] = byExtension(possible, rolling(6, 0, 2, old(1, 3, 3, 3), now(2, 1, 1, 1))).Sets[0]
-	assert.Equal(t, "ms2", transfers(rollout.Decide(o))["ms1"].To, "they are gone")
+	assert.Empty(t, transfersBySet(d)["ms1"].To, "it would hand over the five that are available")
+	assert.Empty(t, changedSizes(d))
+	o.Sets[0] = withExtension(possibleAnswer, rollingUpdate(6, 0, 2, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))).Sets[0]
+	assert.Equal(t, "ms2", transfersBySet(rollout.Decide(o))["ms1"].To, "they are gone")
 }
 
-// While it is paused, nothing more is updated in place, and what is on its way is neither made again nor deleted.
+// While the deployment is paused, no further machine is updated in place. Machines that are moving are neither created
+// again nor deleted.
 func TestAPauseWhileMachinesMove(t *testing.T) {
 	paused := func(replicas int, sets ...rollout.Set) rollout.Decision {
-		o := byExtension(possible, rolling(replicas, 1, 1, sets...))
+		o := withExtension(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
 		o.Paused = true
 		return rollout.Decide(o)
 	}
-	calm, taker := sent(old(1, 6, 6, 6)), taking(now(2, 0, 0, 0), "ms1", "")
+	calm, taker := setThatMovesMachines(oldSet(1, 6, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")
 	d := paused(4, calm, taker)
-	assert.Equal(t, map[string]int{"ms1": 4}, sizes(d))
-	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfers(d), "the surplus is deleted")
+	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d))
+	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfersBySet(d), "the surplus is deleted")
 
-	moving := sent(old(1, 4, 6, 6))
+	moving := setThatMovesMachines(oldSet(1, 4, 6, 6))
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
-	refused := taking(now(2, 0, 2, 2), "ms1", "") // its workflow may act on a larger size, so that its size cannot grow
+	// The set's workflow may act on a larger size, so that the size cannot grow.
+	refused := receivingSet(currentSet(2, 0, 2, 2), "ms1", "")
 	refused.ActedOn = 3
 	assert.Empty(
 		t,
-		sizes(paused(6, sent(old(1, 4, 4, 4)), with(with(refused, 0, arrived), 1, arrived))),
+		changedSizes(
+			paused(6, setThatMovesMachines(oldSet(1, 4, 4, 4)), withMachine(withMachine(refused, 0, makeMoved), 1, makeMoved)),
+		),
 		"two of six have moved",
 	)
-	assert.Equal(t, map[string]int{"ms1": 6}, sizes(paused(8, moving, taker)), "a larger number is followed")
+	assert.Equal(t, map[string]int{"ms1": 6}, changedSizes(paused(8, moving, taker)), "a larger number is followed")
 }
 
-// An annotation names the machines that are counted: no more than a batch at a time.
+// An annotation names the machines that are counted, at most MaxBatch at a time.
 func TestFewMachinesAreCountedAtATime(t *testing.T) {
-	s := taking(now(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
+	s := receivingSet(currentSet(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
 	for i := 10; i < 90; i++ {
-		s = with(s, i, arrived)
+		s = withMachine(s, i, makeMoved)
 	}
-	s = with(with(s, 10, acknowledged), 11, acknowledged)
+	s = withMachine(withMachine(s, 10, makeAcknowledged), 11, makeAcknowledged)
 	s.Replicas, s.ActedOn = 12, 12
-	d := rollout.Decide(byExtension(possible, rolling(200, 1, 100, sent(old(1, 100, 100, 100)), s)))
-	assert.Equal(t, 60, sizes(d)["ms2"])
-	assert.Len(t, strings.Split(transfers(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
+	d := rollout.Decide(withExtension(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)))
+	assert.Equal(t, 60, changedSizes(d)["ms2"])
+	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
 }
 
-func cmpMap(m map[string]int) map[string]int {
+func emptyIfNil(m map[string]int) map[string]int {
 	if m == nil {
 		return map[string]int{}
 	}
 	return m
 }
 
-// Nothing moves and nothing is replaced before the extension has answered. The number of machines is followed while it
-// gives no answer.
+// No machine moves or is replaced before the extension has answered. If the extension fails to answer, the sizes still
+// follow spec.replicas.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
-	o := rolling(3, 1, 0, old(1, 3, 3, 3))
+	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	o.ClusterAPI.Extension = true
 	d := rollout.Decide(o)
 	require.NotNil(t, d.Create)
 	assert.Zero(t, d.Create.Replicas)
 
-	o = byExtension(rollout.Answer{}, rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
+	o = withExtension(rollout.Answer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d = rollout.Decide(o)
-	assert.Equal(t, []string{"ms1"}, names(d.Ask))
-	assert.Empty(t, sizes(d))
+	assert.Equal(t, []string{"ms1"}, targetNames(d.Ask))
+	assert.Empty(t, changedSizes(d))
 	assert.Equal(t, "ask a runtime extension whether it can update the machines of 1 set in place", d.Why)
 	assert.True(t, d.Acts())
 
-	other := byExtension(possible, o)
+	other := withExtension(possibleAnswer, o)
 	other.Sets[0].ClusterAPI.Answer.Set = "uid-ms0"
-	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(other).Ask), "it was asked about another template")
+	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(other).Ask), "it was asked about another template")
 
-	more := byExtension(rollout.Answer{}, rolling(5, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
-	assert.Empty(t, sizes(rollout.Decide(more)), "the answer comes within seconds")
-	more = byExtension(failing, more)
-	assert.Equal(t, map[string]int{"ms1": 5}, sizes(rollout.Decide(more)))
-	fewer := byExtension(failing, rolling(2, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
-	assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(fewer)))
+	more := withExtension(rollout.Answer{}, rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	assert.Empty(t, changedSizes(rollout.Decide(more)), "the answer comes within seconds")
+	more = withExtension(failedAnswer, more)
+	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(more)))
+	fewer := withExtension(failedAnswer, rollingUpdate(2, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(fewer)))
 
 	o.Paused = true
 	assert.Empty(t, rollout.Decide(o).Ask)
 
-	same := byExtension(rollout.Answer{}, rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
+	same := withExtension(rollout.Answer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	same.Sets[0].ClusterAPI.Twin = true
 	d = rollout.Decide(same)
 	assert.Empty(t, d.Ask, "the machines of the same template are to be replaced")
-	assert.Equal(t, map[string]int{"ms2": 1}, sizes(d))
+	assert.Equal(t, map[string]int{"ms2": 1}, changedSizes(d))
 }
 
-// An extension that gives no answer is asked again after half a minute, and the rollout says what it waits for.
+// An extension that gives no answer is asked again after 30 s. The decision's Hold names the missing answer.
 func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
-	o := byExtension(failing, rolling(3, 1, 0, old(1, 3, 3, 3), now(2, 0, 0, 0)))
+	o := withExtension(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d := rollout.Decide(o)
 	assert.Empty(t, d.Ask)
-	assert.Empty(t, sizes(d))
+	assert.Empty(t, changedSizes(d))
 	assert.Equal(
 		t,
 		"no runtime extension says whether the machines of set ms1 can be updated in place: no answer within 10 s",
@@ -269,7 +280,7 @@ func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
 	)
 	assert.Equal(t, rollout.HeldByMachines, d.HoldBy)
 	assert.Equal(t, epoch.Add(30*time.Second), d.Recheck)
-	o.Progress.Revision = 1 // the set has just been created
+	o.Progress.Revision = 1 // the current set has just been created
 	progressing := rollout.Report(o).Conditions[1]
 	assert.Equal(
 		t,
@@ -278,19 +289,23 @@ func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
 	)
 
 	o.Now = epoch.Add(30 * time.Second)
-	assert.Equal(t, []string{"ms1"}, names(rollout.Decide(o).Ask))
+	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Ask))
 }
 
-// A person's step limits how many machines move.
+// A rollout step that needs approval bounds how many machines move.
 func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
-	o := byExtension(possible, rolling(6, 1, 0, sent(old(1, 5, 5, 5)), taking(now(2, 2, 2, 2), "ms1", "")))
-	o.Steps = []rollout.Step{{Size: count(2), Approve: true}}
+	o := withExtension(
+		possibleAnswer,
+		rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 5, 5, 5)), receivingSet(currentSet(2, 2, 2, 2), "ms1", "")),
+	)
+	o.Steps = []rollout.Step{{Size: countBound(2), Approve: true}}
 	d := rollout.Decide(o)
-	assert.Equal(t, map[string]int{"ms1": 4}, sizes(d), "the surplus goes")
-	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfers(d))
+	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d), "the surplus goes")
+	assert.Equal(t, map[string]rollout.Transfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
 }
 
-// The sequences in place of Cluster API: machines keep their names, apart from the one that is lent.
+// In Cluster API's in-place rollouts, machines keep their names, except the machine that the added surge machine
+// replaces.
 func TestSequencesOfRolloutsInPlace(t *testing.T) {
 	for _, row := range []struct{ replicas, surge, unavailable, kept int }{
 		{3, 1, 0, 2},
@@ -311,31 +326,39 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 				Settings: rollout.Settings{
 					Replicas:    row.replicas,
 					Strategy:    rollout.RollingUpdate,
-					Surge:       count(row.surge),
-					Unavailable: count(row.unavailable),
+					Surge:       countBound(row.surge),
+					Unavailable: countBound(row.unavailable),
 				},
 				ClusterAPI: rollout.ClusterAPIDeployment{Extension: true},
 			}
 			w := newWorld(seed, spec)
-			w.asCAPI, w.answers = true, func() rollout.Answer { return possible }
-			w.start(t)
+			w.isClusterAPI, w.extensionAnswer = true, func() rollout.Answer { return possibleAnswer }
+			w.createFirstTemplate(t)
 			before := map[string]bool{}
-			for _, name := range w.everybody() {
+			for _, name := range w.machineNames() {
 				before[name] = true
 			}
 			w.template = "v2"
-			require.True(t, w.finish(seed > 0, 5000), "%v seed %d: does not end:%s; %s", row, seed, w.state(), w.last.Why)
-			require.Empty(t, w.broken, "%v seed %d", row, seed)
-			kept := len(slices.DeleteFunc(w.everybody(), func(name string) bool { return !before[name] }))
-			require.Equal(t, row.kept, kept, "%v seed %d: %v", row, seed, w.said)
+			require.True(
+				t,
+				w.runUntilDone(seed > 0, 5000),
+				"%v seed %d: does not end:%s; %s",
+				row,
+				seed,
+				w.stateLine(),
+				w.lastDecision.Why,
+			)
+			require.Empty(t, w.brokenPromise, "%v seed %d", row, seed)
+			kept := len(slices.DeleteFunc(w.machineNames(), func(name string) bool { return !before[name] }))
+			require.Equal(t, row.kept, kept, "%v seed %d: %v", row, seed, w.turnTexts)
 		}
 	}
 }
 
-// everybody returns the names of all machines.
-func (w *world) everybody() (names []string) {
+// machineNames returns the names of all machines.
+func (w *world) machineNames() (names []string) {
 	for _, g := range w.sets {
-		for _, u := range g.units {
+		for _, u := range g.machines {
 			names = append(names, u.Name)
 		}
 	}

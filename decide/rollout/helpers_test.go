@@ -10,13 +10,13 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func at(after time.Duration) time.Time { return epoch.Add(after) }
+func timeAt(after time.Duration) time.Time { return epoch.Add(after) }
 
-func count(n int) rollout.Bound   { return rollout.Bound{Value: n} }
-func percent(n int) rollout.Bound { return rollout.Bound{Value: n, Percent: true} }
+func countBound(n int) rollout.Bound   { return rollout.Bound{Value: n} }
+func percentBound(n int) rollout.Bound { return rollout.Bound{Value: n, Percent: true} }
 
-// machine serves on a node of its own.
-func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
+// newMachine returns an available machine with a node of its own.
+func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
 	m := rollout.Member{
 		Name:      name,
 		UID:       "uid-" + name,
@@ -33,53 +33,54 @@ func machine(name string, changes ...func(*rollout.Member)) rollout.Member {
 	return m
 }
 
-// unavailable says no more than that: its set may take another one first.
-func unavailable(m *rollout.Member) { m.Ready, m.Available = false, false }
-func sick(m *rollout.Member)        { unavailable(m); m.Unhealthy = true }
-func failed(m *rollout.Member)      { sick(m); m.Failed, m.MCM.Troubled = true, true }
-func preserved(m *rollout.Member)   { m.MCM.Preserved = true }
-func deleting(m *rollout.Member)    { unavailable(m); m.Deleting = true }
-func updating(m *rollout.Member) {
-	unavailable(m)
+// makeUnavailable makes the machine unavailable but not Unhealthy: the set may delete another machine first.
+func makeUnavailable(m *rollout.Member) { m.Ready, m.Available = false, false }
+func makeUnhealthy(m *rollout.Member)   { makeUnavailable(m); m.Unhealthy = true }
+func makeFailed(m *rollout.Member)      { makeUnhealthy(m); m.Failed, m.MCM.Troubled = true, true }
+func makePreserved(m *rollout.Member)   { m.MCM.Preserved = true }
+func makeDeleting(m *rollout.Member)    { makeUnavailable(m); m.Deleting = true }
+func makeUpdating(m *rollout.Member) {
+	makeUnavailable(m)
 	m.MCM.Candidate, m.Updating, m.MCM.UpdateLabels = true, true, true
 }
-func candidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
-func updated(m *rollout.Member) {
+func makeCandidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
+func makeUpdated(m *rollout.Member) {
 	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
 }
-func handed(m *rollout.Member)   { updated(m); m.MCM.HandedOver = true }
-func tainted(m *rollout.Member)  { m.MCM.Tainted = true }
-func guarded(m *rollout.Member)  { m.MCM.Guard, m.MCM.Guarded = "true", true }
-func nodeless(m *rollout.Member) { m.MCM.Node = "" }
+func makeHandedOver(m *rollout.Member) { makeUpdated(m); m.MCM.HandedOver = true }
+func makeTainted(m *rollout.Member)    { m.MCM.Tainted = true }
+func makeGuarded(m *rollout.Member)    { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func removeNode(m *rollout.Member)     { m.MCM.Node = "" }
 
-func first(m *rollout.Member)  { m.First = true }
-func chosen(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
+func makeDeleteFirst(m *rollout.Member) { m.First = true }
+func makeChosen(m *rollout.Member)      { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
-// old is the n-th set of a deployment: it wants replicas, has live machines, and so many of them are available.
-func old(n, replicas, live, available int) rollout.Set {
+// oldSet returns the n-th set of a deployment with the given size and number of live machines. The first available
+// machines are available.
+func oldSet(n, replicas, live, available int) rollout.Set {
 	name := fmt.Sprintf("ms%d", n)
 	s := rollout.Set{
 		Name:     name,
 		UID:      "uid-" + name,
 		Version:  "5",
-		Created:  at(time.Duration(n) * time.Hour),
+		Created:  timeAt(time.Duration(n) * time.Hour),
 		Replicas: replicas,
 		ActedOn:  replicas,
 		Revision: int64(n),
 	}
 	for i := range live {
-		m := machine(fmt.Sprintf("%s-%02d", name, i), tainted)
+		m := newMachine(fmt.Sprintf("%s-%02d", name, i), makeTainted)
 		if i >= available {
-			unavailable(&m)
+			makeUnavailable(&m)
 		}
 		s.Machines = append(s.Machines, m)
 	}
 	return s
 }
 
-// now is the same as the current set.
-func now(n, replicas, live, available int) rollout.Set {
-	s := old(n, replicas, live, available)
+// currentSet returns an oldSet that is the current set, without taints.
+func currentSet(n, replicas, live, available int) rollout.Set {
+	s := oldSet(n, replicas, live, available)
 	s.Current = true
 	for i := range s.Machines {
 		s.Machines[i].MCM.Tainted = false
@@ -87,8 +88,8 @@ func now(n, replicas, live, available int) rollout.Set {
 	return s
 }
 
-// with changes one machine of a set.
-func with(s rollout.Set, i int, changes ...func(*rollout.Member)) rollout.Set {
+// withMachine returns the set with the i-th machine changed.
+func withMachine(s rollout.Set, i int, changes ...func(*rollout.Member)) rollout.Set {
 	s.Machines = slices.Clone(s.Machines)
 	for _, c := range changes {
 		c(&s.Machines[i])
@@ -96,40 +97,40 @@ func with(s rollout.Set, i int, changes ...func(*rollout.Member)) rollout.Set {
 	return s
 }
 
-// plus adds machines.
-func plus(s rollout.Set, list ...rollout.Member) rollout.Set {
+// withMachines returns the set with additional machines.
+func withMachines(s rollout.Set, list ...rollout.Member) rollout.Set {
 	s.Machines = append(slices.Clone(s.Machines), list...)
 	return s
 }
 
-// closed may make no machines.
-func closed(s rollout.Set) rollout.Set {
+// withoutScaleUp returns the set with the label scale-up-disabled.
+func withoutScaleUp(s rollout.Set) rollout.Set {
 	s.NoScaleUp = true
 	return s
 }
 
-// rolling wants so many machines by a rolling update.
-func rolling(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
+// rollingUpdate returns a deployment with the strategy RollingUpdate.
+func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.Set) rollout.Observed {
 	o := rollout.Observed{
 		Now: epoch,
 		Settings: rollout.Settings{
 			Replicas:    replicas,
 			Strategy:    rollout.RollingUpdate,
-			Surge:       count(surge),
-			Unavailable: count(unavailable),
+			Surge:       countBound(surge),
+			Unavailable: countBound(unavailable),
 		},
 		Sets: sets,
 	}
-	return annotated(o)
+	return withAnnotations(o)
 }
 
-func by(s rollout.Strategy, o rollout.Observed) rollout.Observed {
+func withStrategy(s rollout.Strategy, o rollout.Observed) rollout.Observed {
 	o.Strategy = s
-	return annotated(o)
+	return withAnnotations(o)
 }
 
-// annotated gives all sets the annotations that they should have, and the record its revision.
-func annotated(o rollout.Observed) rollout.Observed {
+// withAnnotations gives all sets correct annotations, and the record the highest revision.
+func withAnnotations(o rollout.Observed) rollout.Observed {
 	surge, _ := rollout.Bounds(o)
 	if o.Strategy != rollout.RollingUpdate {
 		surge = 0
@@ -143,8 +144,8 @@ func annotated(o rollout.Observed) rollout.Observed {
 	return o
 }
 
-// sizes returns the sizes that a decision changes.
-func sizes(d rollout.Decision) map[string]int {
+// changedSizes returns the new sizes that a decision sets, by set.
+func changedSizes(d rollout.Decision) map[string]int {
 	m := map[string]int{}
 	for _, r := range d.Resize {
 		if r.From != r.To {
@@ -154,8 +155,8 @@ func sizes(d rollout.Decision) map[string]int {
 	return m
 }
 
-// forced returns the sets that a deadlock is broken at.
-func forced(d rollout.Decision) []string {
+// forcedSets returns the sets whose resize is Forced to break a deadlock.
+func forcedSets(d rollout.Decision) []string {
 	var names []string
 	for _, r := range d.Resize {
 		if r.Forced {
@@ -165,7 +166,7 @@ func forced(d rollout.Decision) []string {
 	return names
 }
 
-func names(list []rollout.Target) []string {
+func targetNames(list []rollout.Target) []string {
 	var result []string
 	for _, t := range list {
 		result = append(result, t.Name)
@@ -173,10 +174,10 @@ func names(list []rollout.Target) []string {
 	return result
 }
 
-// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+// dice is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
 type dice uint64
 
-func (d *dice) below(n int) int {
+func (d *dice) randomBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -184,14 +185,14 @@ func (d *dice) below(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+func (d *dice) randomOneIn(n int) bool { return d.randomBelow(n) == 0 }
 
-func pick[T any](d *dice, items ...T) T { return items[d.below(len(items))] }
+func pickRandom[T any](d *dice, items ...T) T { return items[d.randomBelow(len(items))] }
 
-func shuffle[T any](d *dice, items []T) []T {
+func shuffled[T any](d *dice, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.below(len(items)-i)
+		j := i + d.randomBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items

@@ -9,36 +9,36 @@ import (
 	"millwright/decide/list"
 )
 
-// Mark records that the cluster autoscaler chose a machine, and when.
+// Mark records on a machine that the cluster autoscaler chose it, and the time of the choice.
 type Mark struct {
 	Target
-	At string // RFC 3339, as the autoscaler wrote it
+	At string // time of the choice in RFC 3339, as the autoscaler wrote it
 }
 
 // Trigger updates the deployment's annotation trigger-deletion-by-mcm.
 type Trigger struct {
-	Drop []string // names to remove: of machines that are gone, being deleted or Failed
-	At   string   // time for entries without one, as in the old form
+	Drop []string // names to remove: the machine is gone, being deleted or Failed
+	At   string   // time for entries in the old form, which have no time
 }
 
-// Apply returns the new value of the annotation; empty: remove it. It drops entries that cannot be read, and converts
-// the old form to the new one. It is safe to apply twice.
+// Apply returns the new value of the annotation; empty: remove the annotation. Apply drops invalid entries and converts
+// the old form to the new form. Apply may be repeated.
 func (t Trigger) Apply(annotation string) string {
-	return t.keep(scaleDownRequests(annotation, t.At))
+	return t.formatKept(scaleDownRequests(annotation, t.At))
 }
 
-// keep returns the annotation with these entries, without those to drop.
-func (t Trigger) keep(requests []scaleDownRequest) string {
+// formatKept returns the annotation value of the entries that Drop does not name.
+func (t Trigger) formatKept(requests []scaleDownRequest) string {
 	drop := list.Set(t.Drop, list.Identity)
 	kept := list.Where(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
-	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.at }), ",")
+	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.chosenAt }), ",")
 }
 
 // scaleDownRequest is an entry of the annotation trigger-deletion-by-mcm.
-type scaleDownRequest struct{ name, at string }
+type scaleDownRequest struct{ name, chosenAt string }
 
-// scaleDownRequests parses the annotation: name~time,name~time. In the old form, name,name, all entries have the time
-// of the last change of the size. Entries that cannot be read are dropped, as in MCM.
+// scaleDownRequests parses the annotation: name~time,name~time. The old form is name,name: all entries get the time of
+// the last change of the size. Invalid entries are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	var requests []scaleDownRequest
 	known := make(map[string]bool, strings.Count(annotation, ",")+1)
@@ -55,45 +55,50 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// scaler marks the machines that the autoscaler names, unmarks those that it no longer names, and drops from the
-// annotation machines that are gone, being deleted or Failed. It is safe to repeat.
-func (o Observed) scaler(d *Decision) {
+// markChosen marks the machines that the autoscaler's annotation names and unmarks the machines that it no longer
+// names. markChosen also drops machines from the annotation that are gone, being deleted or Failed. markChosen may be
+// repeated.
+func (o Observed) markChosen(d *Decision) {
 	t := Trigger{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.MCM.Trigger, t.At)
 	named, serving := make(map[string]string, len(requests)), map[string]bool{}
 	for _, w := range requests {
-		named[w.name] = w.at
+		named[w.name] = w.chosenAt
 	}
 	for _, s := range o.Sets {
 		for _, m := range s.Machines {
-			m.mark(d, named[m.Name])
+			m.updateMark(d, named[m.Name])
 			serving[m.Name] = serving[m.Name] || !m.Deleting && !m.Failed
 		}
 	}
 	over := list.Where(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
 	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
-	if t.keep(requests) != o.MCM.Trigger {
+	if t.formatKept(requests) != o.MCM.Trigger {
 		d.Trigger = &t
 	}
 }
 
-// mark marks a machine as chosen at this time, or unmarks it if the time is empty. The time of its first choice stays.
-func (m Member) mark(d *Decision, at string) {
+// updateMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An existing time
+// of choice stays.
+func (m Member) updateMark(d *Decision, at string) {
 	chosen := m.Priority == vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 	switch {
 	case m.Deleting || m.Failed:
 	case at != "" && !chosen:
-		add(&d.Mark, Mark{m.target("the cluster autoscaler chose it"), cmp.Or(m.MCM.MarkedAt, at)})
+		appendBounded(&d.Mark, Mark{m.target("the cluster autoscaler chose it"), cmp.Or(m.MCM.MarkedAt, at)})
 	case at == "" && chosen:
-		add(&d.Unmark, m.target("the cluster autoscaler does not name it any more"))
+		appendBounded(&d.Unmark, m.target("the cluster autoscaler does not name it any more"))
 	}
 }
 
-// chosen reports whether the autoscaler chose a machine.
-func (m Member) chosen() bool { return m.Priority <= vocabulary.PriorityChosen && m.MCM.MarkedAt != "" }
+// isChosen reports whether the autoscaler chose the machine.
+func (m Member) isChosen() bool {
+	return m.Priority <= vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
+}
 
-// leaves reports whether the autoscaler chose a machine no later than it changed the size last: its set deletes it.
-func (o Observed) leaves(m Member) bool {
+// isDeletedAtAnySize reports whether the set deletes the machine whatever its size is: the autoscaler chose the machine
+// no later than it last changed the size.
+func (o Observed) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
 	last, none := time.Parse(time.RFC3339, o.MCM.Scaled)
 	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)

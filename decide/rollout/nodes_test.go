@@ -12,26 +12,38 @@ import (
 func TestTaints(t *testing.T) {
 	bare := func(m *rollout.Member) { m.MCM.Tainted = false }
 	t.Run("nodes of old sets, also of those that joined late", func(t *testing.T) {
-		o := rolling(3, 1, 0, with(with(old(1, 3, 3, 3), 1, bare), 2, bare, nodeless), now(2, 1, 1, 0))
-		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Taint))
+		o := rollingUpdate(
+			3,
+			1,
+			0,
+			withMachine(withMachine(oldSet(1, 3, 3, 3), 1, bare), 2, bare, removeNode),
+			currentSet(2, 1, 1, 0),
+		)
+		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(o).Taint))
 		assert.Equal(t, "node-ms1-01", rollout.Decide(o).Taint[0].Node)
 	})
 	t.Run("the taint goes when the set is the current one again", func(t *testing.T) {
-		o := rolling(3, 1, 0, with(now(1, 3, 3, 3), 1, tainted))
-		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(o).Untaint))
-		assert.Equal(t, []string{"ms1-01"}, names(rollout.Decide(paused(o)).Untaint))
+		o := rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 1, makeTainted))
+		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(o).Untaint))
+		assert.Equal(t, []string{"ms1-01"}, targetNames(rollout.Decide(pausedDeployment(o)).Untaint))
 	})
 	t.Run("not while paused, and not for Recreate", func(t *testing.T) {
-		o := rolling(3, 1, 0, with(old(1, 3, 3, 3), 1, bare), now(2, 1, 1, 0))
-		assert.Empty(t, rollout.Decide(paused(o)).Taint)
-		assert.Empty(t, rollout.Decide(by(rollout.Recreate, o)).Taint)
+		o := rollingUpdate(3, 1, 0, withMachine(oldSet(1, 3, 3, 3), 1, bare), currentSet(2, 1, 1, 0))
+		assert.Empty(t, rollout.Decide(pausedDeployment(o)).Taint)
+		assert.Empty(t, rollout.Decide(withStrategy(rollout.Recreate, o)).Taint)
 	})
 }
 
-func TestGuards(t *testing.T) {
+func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.MCM.Guard = value } }
 	mixed := func(changes ...func(*rollout.Member)) rollout.Observed {
-		o := rolling(2, 1, 0, all(old(1, 2, 2, 2), guarded), with(now(2, 1, 1, 0), 0, changes...))
+		o := rollingUpdate(
+			2,
+			1,
+			0,
+			withAllMachines(oldSet(1, 2, 2, 2), makeGuarded),
+			withMachine(currentSet(2, 1, 1, 0), 0, changes...),
+		)
 		o.MCM.Guard = true
 		return o
 	}
@@ -41,35 +53,40 @@ func TestGuards(t *testing.T) {
 		want []string
 	}{
 		{"no annotation yet", mixed(), []string{"ms2-00"}},
-		{"the same is there", mixed(guarded), nil},
+		{"the same is there", mixed(makeGuarded), nil},
 		{"the same is there, from somebody else", mixed(own("true")), nil},
 		{"another value", mixed(own("false")), []string{"ms2-00"}},
-		{"no node", mixed(nodeless), nil},
-		{"paused", paused(mixed()), nil},
+		{"no node", mixed(removeNode), nil},
+		{"paused", pausedDeployment(mixed()), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
-			assert.Equal(t, row.want, names(d.ProtectFromAutoscaler))
+			assert.Equal(t, row.want, targetNames(d.ProtectFromAutoscaler))
 			assert.Empty(t, d.UnprotectFromAutoscaler)
 		})
 	}
 	t.Run("taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
-		s := with(with(with(now(1, 3, 3, 3), 0, guarded), 1, own("true")), 2, guarded, preserved)
-		o := rolling(3, 1, 0, s)
+		s := withMachine(
+			withMachine(withMachine(currentSet(1, 3, 3, 3), 0, makeGuarded), 1, own("true")),
+			2,
+			makeGuarded,
+			makePreserved,
+		)
+		o := rollingUpdate(3, 1, 0, s)
 		o.MCM.Guard = true
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).UnprotectFromAutoscaler))
+		assert.Equal(t, []string{"ms1-00"}, targetNames(rollout.Decide(o).UnprotectFromAutoscaler))
 		o.MCM.Guard = false
-		assert.Equal(t, []string{"ms1-00"}, names(rollout.Decide(o).UnprotectFromAutoscaler))
+		assert.Equal(t, []string{"ms1-00"}, targetNames(rollout.Decide(o).UnprotectFromAutoscaler))
 	})
 }
 
-func TestScaler(t *testing.T) {
+func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 	const at1, at2 = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
 	named := func(trigger string, set rollout.Set) rollout.Decision {
-		o := rolling(3, 1, 0, set)
+		o := rollingUpdate(3, 1, 0, set)
 		o.MCM.Trigger, o.MCM.Scaled = trigger, at2
 		return rollout.Decide(o)
 	}
@@ -81,15 +98,15 @@ func TestScaler(t *testing.T) {
 		trigger *rollout.Trigger
 		unmark  []string
 	}{
-		{"a named machine is marked", named("ms1-00~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
-		{"nothing changed", named("ms1-00~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
-		{"a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
-		{"the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, now(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
-		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, now(1, 3, 3, 3)), map[string]string{}, drop(), nil},
-		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, with(with(now(1, 3, 3, 3), 0, failed), 1, deleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
-		{"one that is not named any more is let off", named("", with(now(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
-		{"a time that stands is kept", named("ms1-00~"+at2, with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MCM.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
-		{"a priority that a person gave is left alone", named("", with(now(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
+		{"a named machine is marked", named("ms1-00~"+at1, currentSet(1, 3, 3, 3)), map[string]string{"ms1-00": at1}, nil, nil},
+		{"nothing changed", named("ms1-00~"+at1, withMachine(currentSet(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, nil},
+		{"a machine that is gone is dropped", named("ms1-00~"+at1+",x~"+at1, withMachine(currentSet(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, drop("x"), nil},
+		{"the old form gets the time of the last change", named("ms1-00,ms1-01~"+at1, currentSet(1, 3, 3, 3)), map[string]string{"ms1-00": at2, "ms1-01": at1}, drop(), nil},
+		{"nonsense is dropped, and the annotation goes", named("ms1-00~soon,,~"+at1, currentSet(1, 3, 3, 3)), map[string]string{}, drop(), nil},
+		{"failed and going ones are dropped", named("ms1-00~"+at1+",ms1-01~"+at1, withMachine(withMachine(currentSet(1, 3, 3, 3), 0, makeFailed), 1, makeDeleting)), map[string]string{}, drop("ms1-00", "ms1-01"), nil},
+		{"one that is not named any more is let off", named("", withMachine(currentSet(1, 3, 3, 3), 0, marked(at1))), map[string]string{}, nil, []string{"ms1-00"}},
+		{"a time that stands is kept", named("ms1-00~"+at2, withMachine(currentSet(1, 3, 3, 3), 0, func(m *rollout.Member) { m.MCM.MarkedAt = at1 })), map[string]string{"ms1-00": at1}, nil, nil},
+		{"a priority that a person gave is left alone", named("", withMachine(currentSet(1, 3, 3, 3), 0, func(m *rollout.Member) { m.Priority = 1 })), map[string]string{}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got := map[string]string{}
@@ -98,32 +115,32 @@ func TestScaler(t *testing.T) {
 			}
 			assert.Equal(t, row.mark, got)
 			assert.Equal(t, row.trigger, row.in.Trigger)
-			assert.Equal(t, row.unmark, names(row.in.Unmark))
+			assert.Equal(t, row.unmark, targetNames(row.in.Unmark))
 		})
 	}
 	t.Run("without such a time it is now", func(t *testing.T) {
-		o := rolling(3, 1, 0, now(1, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 		o.MCM.Trigger = "ms1-00"
 		assert.Equal(t, "2026-01-01T00:00:00Z", rollout.Decide(o).Mark[0].At)
 	})
 	t.Run("marks stand before a size changes", func(t *testing.T) {
-		o := rolling(2, 1, 0, now(1, 3, 3, 3))
+		o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
 		o.MCM.Trigger = "ms1-00~" + at1
 		assert.Empty(t, rollout.Decide(o).Resize)
-		o.Sets[0] = with(o.Sets[0], 0, marked(at1))
-		assert.Equal(t, map[string]int{"ms1": 2}, sizes(rollout.Decide(o)))
+		o.Sets[0] = withMachine(o.Sets[0], 0, marked(at1))
+		assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(o)))
 	})
 }
 
-// The autoscaler chooses a new machine in the middle of a rollout: its set deletes it whatever its size is, so that no
-// old machine may go for the smaller number.
-func TestTheChoiceOfTheScalerCostsNoMachineThatIsNeeded(t *testing.T) {
+// If the autoscaler chooses a new machine during a rollout, the machine's set deletes this machine at any size. The new
+// set's smaller size therefore does not allow the deletion of an old machine.
+func TestAChoiceOfTheAutoscalerCostsNoNeededMachine(t *testing.T) {
 	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
 	decide := func(at string, replicas int, oldOnes, newOnes rollout.Set) map[string]int {
-		o := rolling(replicas, 1, 0, oldOnes, newOnes)
+		o := rollingUpdate(replicas, 1, 0, oldOnes, newOnes)
 		o.MCM.Scaled = at
 		var requests []string
 		for _, set := range o.Sets {
@@ -134,22 +151,26 @@ func TestTheChoiceOfTheScalerCostsNoMachineThatIsNeeded(t *testing.T) {
 			}
 		}
 		o.MCM.Trigger = strings.Join(requests, ",")
-		return sizes(rollout.Decide(o))
+		return changedSizes(rollout.Decide(o))
 	}
-	one := now(2, 1, 1, 1)
-	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, old(1, 4, 4, 4), one), "without a choice")
-	assert.Empty(t, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(scaled))))
-	assert.Empty(t, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(before))))
-	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, old(1, 4, 4, 4), with(one, 0, marked(later))),
+	one := currentSet(2, 1, 1, 1)
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, oldSet(1, 4, 4, 4), one), "without a choice")
+	assert.Empty(t, decide(scaled, 4, oldSet(1, 4, 4, 4), withMachine(one, 0, marked(scaled))))
+	assert.Empty(t, decide(scaled, 4, oldSet(1, 4, 4, 4), withMachine(one, 0, marked(before))))
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, oldSet(1, 4, 4, 4), withMachine(one, 0, marked(later))),
 		"a choice that its set does not follow yet")
-	assert.Equal(t, map[string]int{"ms1": 3}, decide("", 4, old(1, 4, 4, 4), with(one, 0, marked(before))))
-	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, with(old(1, 4, 4, 4), 0, marked(scaled)), one),
+	assert.Equal(t, map[string]int{"ms1": 3}, decide("", 4, oldSet(1, 4, 4, 4), withMachine(one, 0, marked(before))))
+	assert.Equal(t, map[string]int{"ms1": 3}, decide(scaled, 4, withMachine(oldSet(1, 4, 4, 4), 0, marked(scaled)), one),
 		"the chosen one is the old one that goes")
-	three := with(with(with(now(2, 4, 4, 4), 0, marked(scaled)), 1, marked(scaled)), 2, marked(scaled))
-	assert.Empty(t, decide(scaled, 5, old(1, 4, 4, 4), three), "three at once")
+	three := withMachine(
+		withMachine(withMachine(currentSet(2, 4, 4, 4), 0, marked(scaled)), 1, marked(scaled)),
+		2,
+		marked(scaled),
+	)
+	assert.Empty(t, decide(scaled, 5, oldSet(1, 4, 4, 4), three), "three at once")
 }
 
-func TestTheListOfTheScaler(t *testing.T) {
+func TestTheTriggerAnnotation(t *testing.T) {
 	const at1, at2 = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	for _, row := range []struct {
 		name, list, want string

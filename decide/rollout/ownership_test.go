@@ -23,20 +23,20 @@ func TestOwnershipOfSets(t *testing.T) {
 		orphans        []rollout.Orphan
 		adopt, release []string
 	}{
-		{name: "one that matches", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("b", nil), orphan("a", nil)}, adopt: []string{"a", "b"}},
-		{name: "one that does not match", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Matches = false })}},
-		{name: "one that is being deleted", in: rolling(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Deleting = true })}},
-		{name: "also while the rollout is paused", in: paused(rolling(3, 1, 0)), orphans: []rollout.Orphan{orphan("a", nil)}, adopt: []string{"a"}},
-		{name: "not for an invalid deployment", in: invalid(rolling(3, 1, 0, foreign(old(1, 3, 3, 3)))), orphans: []rollout.Orphan{orphan("a", nil)}},
-		{name: "an owned one that does not match", in: rolling(3, 1, 0, foreign(old(1, 3, 3, 3)), now(2, 0, 0, 0)), release: []string{"ms1"}},
-		{name: "also the current one", in: rolling(3, 1, 0, foreign(now(1, 3, 3, 3))), release: []string{"ms1"}},
-		{name: "not one that is being deleted", in: rolling(3, 1, 0, going(foreign(old(1, 3, 3, 3))), now(2, 3, 3, 3))},
+		{name: "one that matches", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("b", nil), orphan("a", nil)}, adopt: []string{"a", "b"}},
+		{name: "one that does not match", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Matches = false })}},
+		{name: "one that is being deleted", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Deleting = true })}},
+		{name: "also while the rollout is paused", in: pausedDeployment(rollingUpdate(3, 1, 0)), orphans: []rollout.Orphan{orphan("a", nil)}, adopt: []string{"a"}},
+		{name: "not for an invalid deployment", in: invalidDeployment(rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))), orphans: []rollout.Orphan{orphan("a", nil)}},
+		{name: "an owned one that does not match", in: rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), release: []string{"ms1"}},
+		{name: "also the current one", in: rollingUpdate(3, 1, 0, foreign(currentSet(1, 3, 3, 3))), release: []string{"ms1"}},
+		{name: "not one that is being deleted", in: rollingUpdate(3, 1, 0, withDeletion(foreign(oldSet(1, 3, 3, 3))), currentSet(2, 3, 3, 3))},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.in.Orphans = row.orphans
 			d := rollout.Decide(row.in)
-			assert.Equal(t, row.adopt, names(d.Adopt))
-			assert.Equal(t, row.release, names(d.Release))
+			assert.Equal(t, row.adopt, targetNames(d.Adopt))
+			assert.Equal(t, row.release, targetNames(d.Release))
 			if len(row.adopt)+len(row.release) > 0 {
 				assert.Nil(t, d.Create, "a decision of its own")
 				assert.Empty(t, d.Resize)
@@ -45,7 +45,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		})
 	}
 	t.Run("a deployment that is being deleted does neither", func(t *testing.T) {
-		o := rolling(3, 1, 0, foreign(old(1, 3, 3, 3)))
+		o := rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))
 		o.Deleting, o.Orphans = true, []rollout.Orphan{orphan("a", nil)}
 		d := rollout.Decide(o)
 		assert.Empty(t, d.Adopt)
@@ -54,7 +54,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		assert.False(t, rollout.Decide(o).Acts())
 	})
 	t.Run("a rollback waits for them", func(t *testing.T) {
-		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(2, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
 		o.RollbackTo, o.Orphans = new(int64(0)), []rollout.Orphan{orphan("a", nil)}
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})

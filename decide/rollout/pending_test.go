@@ -10,10 +10,10 @@ import (
 	"millwright/decide/rollout"
 )
 
-// reported is a deployment that is cared for, and whose status says all that there is to say.
-func reported(o rollout.Observed) rollout.Observed {
+// withCurrentStatus returns the deployment with a finalizer and with the status that Report returns.
+func withCurrentStatus(o rollout.Observed) rollout.Observed {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	for range 2 { // what the status says is a fact for what it says next
+	for range 2 { // the next report depends on the reported status
 		o.Reported = rollout.Report(o)
 		if record := rollout.Decide(o).Record; record != nil {
 			o.Progress = o.Progress.Recorded(*record)
@@ -22,11 +22,14 @@ func reported(o rollout.Observed) rollout.Observed {
 	return o
 }
 
-func TestPending(t *testing.T) {
-	calm := rolling(3, 1, 0, now(1, 3, 3, 3))
-	waits := inSteps(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true})
+func TestPendingWork(t *testing.T) {
+	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
+	waits := withSteps(
+		rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)),
+		rollout.Step{Size: countBound(1), Approve: true},
+	)
 	change := func(o rollout.Observed, edit func(*rollout.Observed)) rollout.Observed {
-		o = reported(o)
+		o = withCurrentStatus(o)
 		edit(&o)
 		return o
 	}
@@ -43,7 +46,7 @@ func TestPending(t *testing.T) {
 		need attention.Need
 		why  string
 	}{
-		{"calm", reported(calm), attention.Nothing, all},
+		{"calm", withCurrentStatus(calm), attention.Nothing, all},
 		{"no finalizer", change(calm, bare), scale, "new: our finalizer is missing"},
 		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
@@ -68,7 +71,7 @@ func TestPending(t *testing.T) {
 		})
 	}
 	t.Run("as time passes it is late", func(t *testing.T) {
-		o := reported(rolling(3, 1, 0, now(1, 3, 3, 2)))
+		o := withCurrentStatus(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2)))
 		o.Deadline = new(time.Minute)
 		o.Reported.Conditions[1] = rollout.Condition{
 			Type:    "Progressing",
@@ -91,10 +94,9 @@ func TestPending(t *testing.T) {
 	})
 }
 
-// What is only a matter of writing the status is not what people wait for: the status that is written shows what comes
-// after it.
-func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
-	calm := rolling(3, 1, 0, now(1, 3, 3, 3))
+// WaitsFor does not name a pending write of the status, but the work that follows this write.
+func TestTheSentenceSkipsTheWriteOfTheStatus(t *testing.T) {
+	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
 	late := func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }
 	newer := func(o *rollout.Observed) { o.Generation = 3 }
@@ -113,7 +115,7 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 		{"it was held", []func(*rollout.Observed){func(o *rollout.Observed) { o.Held = "ann" }}, "held (ann)", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := reported(calm)
+			o := withCurrentStatus(calm)
 			for _, edit := range row.edits {
 				edit(&o)
 			}
@@ -124,9 +126,9 @@ func TestWhatADeploymentSaysThatItWaitsFor(t *testing.T) {
 	}
 }
 
-// A number or a condition that changed alone is reason enough to write the status. Times alone are none.
-func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
-	o := rolling(3, 1, 0, now(1, 3, 3, 2))
+// One changed number or condition is a reason to write the status. A changed time alone is no reason.
+func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}
 	o.Sets[0].Machines[0].MCM.Troubled, o.MCM.Frozen = true, true
 	condition := func(i int, edit func(*rollout.Condition)) func(*rollout.Status) {
@@ -152,28 +154,28 @@ func TestOneChangedNumberIsReasonToWriteTheStatus(t *testing.T) {
 		{"a status", condition(0, func(c *rollout.Condition) { c.Status = "Unknown" }), false},
 		{"a reason", condition(0, func(c *rollout.Condition) { c.Reason = "R" }), false},
 		{"a message", condition(0, func(c *rollout.Condition) { c.Message = "m" }), false},
-		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = at(time.Hour) }), true},
+		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = timeAt(time.Hour) }), true},
 		{"the machine that ReplicaFailure names", condition(2, func(c *rollout.Condition) { c.Message = "machine b: no" }), true},
 		{"another type", func(s *rollout.Status) { s.Conditions = append(s.Conditions, rollout.Condition{Type: "Other"}) }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := reported(o)
+			o := withCurrentStatus(o)
 			row.change(&o.Reported)
 			assert.Equal(t, !row.same, rollout.Plan(o).Unreported)
 		})
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
-		o := reported(o)
+		o := withCurrentStatus(o)
 		o.MCM.Frozen = false
 		assert.True(t, rollout.Plan(o).Unreported)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {
-		o := reported(o)
+		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{}
 		assert.True(t, rollout.Plan(o).Unreported)
 	})
 	t.Run("machines get no instance for another reason", func(t *testing.T) {
-		o := reported(o)
+		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
 		assert.True(t, rollout.Plan(o).Unreported)
 		assert.Equal(t, "machine b: odd", rollout.Report(o).Conditions[2].Message)

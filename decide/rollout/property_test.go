@@ -15,11 +15,11 @@ import (
 	"millwright/decide/scale"
 )
 
-// anyDeployment is a deployment in any state, most of which no rollout gets into.
-func anyDeployment(d *dice, most int) rollout.Observed {
-	o := anySpec(d)
-	o.Now, o.Replicas = epoch, d.below(most)
-	o.Strategy = pick(
+// randomDeployment returns a deployment in a random state. Rollouts cause only few of these states.
+func randomDeployment(d *dice, most int) rollout.Observed {
+	o := randomSpec(d)
+	o.Now, o.Replicas = epoch, d.randomBelow(most)
+	o.Strategy = pickRandom(
 		d,
 		rollout.RollingUpdate,
 		rollout.Recreate,
@@ -27,51 +27,59 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 		rollout.InPlaceManual,
 		rollout.OnDelete,
 	)
-	o.Deleting, o.Paused, o.FreeWhenDeleting, o.MCM.Frozen = d.oneIn(15), d.oneIn(8), d.oneIn(6), d.oneIn(9)
-	o.Approved, o.MCM.Guard = d.below(3), d.oneIn(2)
-	if d.oneIn(8) {
+	o.Deleting, o.Paused, o.FreeWhenDeleting, o.MCM.Frozen = d.randomOneIn(
+		15,
+	), d.randomOneIn(
+		8,
+	), d.randomOneIn(
+		6,
+	), d.randomOneIn(
+		9,
+	)
+	o.Approved, o.MCM.Guard = d.randomBelow(3), d.randomOneIn(2)
+	if d.randomOneIn(8) {
 		o.Held = "cancelled"
 	}
-	if d.oneIn(8) {
-		o.RollbackTo = new(int64(d.below(5)))
+	if d.randomOneIn(8) {
+		o.RollbackTo = new(int64(d.randomBelow(5)))
 	}
-	if d.oneIn(4) {
-		o.Automatic = rollout.AutoRollback{OnDeadline: true, Failed: true, MaxFailed: d.below(4)}
+	if d.randomOneIn(4) {
+		o.Automatic = rollout.AutoRollback{OnDeadline: true, Failed: true, MaxFailed: d.randomBelow(4)}
 		o.Deadline = new(time.Minute)
 		o.Reported.Conditions = []rollout.Condition{
 			{
 				Type:    "Progressing",
-				Reason:  pick(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"),
-				Updated: at(-time.Hour),
+				Reason:  pickRandom(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"),
+				Updated: timeAt(-time.Hour),
 			},
 		}
 	}
-	for n := range d.below(5) {
-		live := d.below(most)
-		s := old(n+1, d.below(most), live, d.below(live+1))
-		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.oneIn(4), d.oneIn(9), d.oneIn(4), d.oneIn(9)
-		s.Counted, s.Desired, s.Max = d.below(most), d.below(most), d.below(most)
-		if d.oneIn(3) {
-			s.ActedOn = d.below(most)
+	for n := range d.randomBelow(5) {
+		live := d.randomBelow(most)
+		s := oldSet(n+1, d.randomBelow(most), live, d.randomBelow(live+1))
+		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.randomOneIn(4), d.randomOneIn(9), d.randomOneIn(4), d.randomOneIn(9)
+		s.Counted, s.Desired, s.Max = d.randomBelow(most), d.randomBelow(most), d.randomBelow(most)
+		if d.randomOneIn(3) {
+			s.ActedOn = d.randomBelow(most)
 		}
 		for i := range s.Machines {
-			change := pick(
+			change := pickRandom(
 				d,
-				sick,
-				failed,
-				preserved,
-				deleting,
-				updating,
-				candidate,
-				updated,
-				handed,
-				tainted,
-				guarded,
-				nodeless,
-				chosen,
+				makeUnhealthy,
+				makeFailed,
+				makePreserved,
+				makeDeleting,
+				makeUpdating,
+				makeCandidate,
+				makeUpdated,
+				makeHandedOver,
+				makeTainted,
+				makeGuarded,
+				removeNode,
+				makeChosen,
 			)
-			if d.oneIn(3) {
-				s = with(s, i, change)
+			if d.randomOneIn(3) {
+				s = withMachine(s, i, change)
 			}
 		}
 		o.Sets = append(o.Sets, s)
@@ -82,13 +90,13 @@ func anyDeployment(d *dice, most int) rollout.Observed {
 func TestDecisionsAreLawful(t *testing.T) {
 	d := dice(11)
 	for i := range decidetest.Seeds(2000) {
-		o := anyDeployment(&d, 12)
+		o := randomDeployment(&d, 12)
 		got := rollout.Decide(o)
 		before := fmt.Sprint(o)
 		mixed := o
-		mixed.Sets = shuffle(&d, o.Sets)
+		mixed.Sets = shuffled(&d, o.Sets)
 		for i := range mixed.Sets {
-			mixed.Sets[i].Machines = shuffle(&d, mixed.Sets[i].Machines)
+			mixed.Sets[i].Machines = shuffled(&d, mixed.Sets[i].Machines)
 		}
 		require.Equal(t, got, rollout.Decide(mixed), "the order of the facts is no fact")
 		require.Equal(t, rollout.Report(o), rollout.Report(mixed))
@@ -114,7 +122,7 @@ func TestDecisionsAreLawful(t *testing.T) {
 func TestADecisionIsBounded(t *testing.T) {
 	d := dice(5)
 	for range 5 {
-		got := rollout.Decide(anyDeployment(&d, 3000))
+		got := rollout.Decide(randomDeployment(&d, 3000))
 		data, err := json.Marshal(got)
 		require.NoError(t, err)
 		require.Less(t, len(data), 16<<10)
@@ -124,19 +132,20 @@ func TestADecisionIsBounded(t *testing.T) {
 	}
 }
 
-// The sizes of a step leave no more places than allowed, and take no available machine that is needed.
+// The sizes of one decision never exceed the allowed number of machines, and remove no available machine that is
+// needed.
 func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	d := dice(23)
 	for range decidetest.Seeds(5000) {
-		r, s, u := 1+d.below(12), d.below(5), d.below(5)
-		a, b := d.below(12), d.below(12)
-		o := rolling(r, s, u, old(1, a, a, d.below(a+1)), now(2, b, b, d.below(b+1)))
+		r, s, u := 1+d.randomBelow(12), d.randomBelow(5), d.randomBelow(5)
+		a, b := d.randomBelow(12), d.randomBelow(12)
+		o := rollingUpdate(r, s, u, oldSet(1, a, a, d.randomBelow(a+1)), currentSet(2, b, b, d.randomBelow(b+1)))
 		surge, unavailable := rollout.Bounds(o)
 		got := rollout.Decide(o)
 		total, available := 0, 0
 		for _, set := range o.Sets {
 			size, live := set.Replicas, len(set.Machines)
-			if to, changed := sizes(got)[set.Name]; changed {
+			if to, changed := changedSizes(got)[set.Name]; changed {
 				size = to
 			}
 			total += max(size, live)
@@ -150,7 +159,8 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 		}
 		require.LessOrEqual(t, total, max(r+surge, a+b))
 		before := rollout.Report(o).Counts.Available
-		if len(forced(got)) == 0 && b <= r { // above, the size is followed whatever it costs, as in MCM
+		// If the current set has too many machines, its size falls to spec.replicas at any cost, as in MCM.
+		if len(forcedSets(got)) == 0 && b <= r {
 			require.GreaterOrEqual(t, available, min(r-unavailable, before), "%d %d %d, %v", r, s, u, got.Why)
 		}
 	}
@@ -158,35 +168,35 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 
 func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 	w := newWorld(1, rollout.Observed{Settings: rollout.Settings{Replicas: 4, Strategy: rollout.Recreate}})
-	w.start(t)
+	w.createFirstTemplate(t)
 	w.template = "v2"
 	for range 6 {
-		w.turn(false)
+		w.runTurn(false)
 	}
 	g := w.sets[0]
 	g.Replicas = 2
 	for i := range 7 {
-		w.addUnit(g, fmt.Sprintf("too-many-%d", i))
+		w.addMachine(g, fmt.Sprintf("too-many-%d", i))
 	}
 	o := g.observe(w)
 	o.Reported.Peak = 2
 	assert.Positive(t, scale.Plan(o).Status.Overshoot)
-	assert.True(t, w.finish(false, 500), "and the rollout ends all the same")
+	assert.True(t, w.runUntilDone(false, 500), "and the rollout ends all the same")
 }
 
-// The way of the benchmark, in the simulation: 100 machines, creation two seconds, deletion one.
-func TestTheWayOfTheBenchmark(t *testing.T) {
+// The simulation runs the benchmark's rollout: 100 machines, 2 s for a creation, 1 s for a deletion.
+func TestTheRolloutOfTheBenchmarkIsNearIdeal(t *testing.T) {
 	w := newWorld(
 		1,
-		rollout.Observed{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: count(10)}},
+		rollout.Observed{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: countBound(10)}},
 	)
-	w.start(t)
+	w.createFirstTemplate(t)
 	w.template = "v2"
 	began := w.now
 	ideal, complete := simulate.Ideal(w.observe(), 2*time.Second, time.Second)
 	require.True(t, complete)
 	assert.Equal(t, 30*time.Second, ideal)
-	require.True(t, w.finish(false, 1000))
-	assert.Empty(t, w.broken)
+	require.True(t, w.runUntilDone(false, 1000))
+	assert.Empty(t, w.brokenPromise)
 	assert.Less(t, w.now.Sub(began), 3*ideal, "turns of half a second are the only other cost")
 }

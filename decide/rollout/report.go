@@ -13,14 +13,14 @@ import (
 	"millwright/decide/scale"
 )
 
-// count counts the machines of all sets.
-func (p *planner) count() Counts {
+// countMachines counts the machines of all sets.
+func (p *planner) countMachines() Counts {
 	var c Counts
 	wanted := 0
 	for _, s := range p.o.Sets {
 		of := func(holds func(Member) bool) int { return list.Count(s.Machines, holds) }
 		c.Replicas += len(s.Machines)
-		c.PreservedFailed += of(func(m Member) bool { return m.keptFailed() })
+		c.PreservedFailed += of(func(m Member) bool { return m.isPreservedFailed() })
 		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
 		c.Available += of(func(m Member) bool { return m.Available })
 		if p.current != nil && s.UID == p.current.UID {
@@ -34,10 +34,10 @@ func (p *planner) count() Counts {
 	return c
 }
 
-// complete reports whether the wanted machines exist, available and of the current template, and no others. A failed
-// machine that is preserved counts as one of them.
-func (p *planner) complete() bool {
-	c := p.count()
+// isComplete reports whether exactly the wanted machines exist, are available and have the current template. A
+// preserved Failed machine counts as available.
+func (p *planner) isComplete() bool {
+	c := p.countMachines()
 	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas &&
 		p.current.ActedOn == p.o.Replicas &&
 		c.Updated == p.o.Replicas &&
@@ -45,14 +45,14 @@ func (p *planner) complete() bool {
 		c.Available+c.PreservedFailed >= p.o.Replicas
 }
 
-// moved reports whether there was progress since the status was written: more new, fewer old, more ready or more
-// available machines. Source: MCM. A rollout that was stopped gets its whole deadline again, and so does a new
-// revision, which is not late because the former one was.
-func (p *planner) moved() bool {
-	if p.fresh() {
+// hasProgressed reports whether there was progress since the status was written: more new machines, fewer old machines,
+// more ready or more available machines. Source: MCM. A rollout that was stopped gets its whole deadline again. A new
+// revision gets a whole deadline, too, even if the previous revision was late.
+func (p *planner) hasProgressed() bool {
+	if p.isNewRevision() {
 		return true
 	}
-	c, r := p.count(), p.o.Reported.Counts
+	c, r := p.countMachines(), p.o.Reported.Counts
 	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready ||
 		c.Available > r.Available {
 		return true
@@ -61,36 +61,38 @@ func (p *planner) moved() bool {
 		vocabulary.ReasonDeploymentPaused, vocabulary.ReasonDeploymentResumed, vocabulary.ReasonRolloutHeld,
 		vocabulary.ReasonRolloutWaiting, vocabulary.ReasonNewMachineSetAvailable, "",
 	}
-	return slices.Contains(rests, p.o.reported(vocabulary.ConditionProgressing).Reason)
+	return slices.Contains(rests, p.o.reportedCondition(vocabulary.ConditionProgressing).Reason)
 }
 
-// fresh reports whether no progress is recorded yet for the revision being rolled out.
-func (p *planner) fresh() bool {
-	return p.current != nil && p.o.Progress.Revision < p.revision()
+// isNewRevision reports whether the revision being rolled out has no recorded progress yet.
+func (p *planner) isNewRevision() bool {
+	return p.current != nil && p.o.Progress.Revision < p.highestRevision()
 }
 
-// due returns when the progress deadline passes; zero: never, or it has passed.
-func (p *planner) due() time.Time {
-	last := p.o.reported(vocabulary.ConditionProgressing)
+// progressDeadline returns the time at which the progress deadline passes; zero: it never passes, or has already
+// passed.
+func (p *planner) progressDeadline() time.Time {
+	last := p.o.reportedCondition(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if p.o.Deadline == nil || late || p.plain() || p.o.Stopped() != "" || last.Updated.IsZero() || p.complete() ||
-		p.moved() {
+	if p.o.Deadline == nil || late || p.isOnlyScaling() || p.o.Stopped() != "" || last.Updated.IsZero() ||
+		p.isComplete() ||
+		p.hasProgressed() {
 		return time.Time{}
 	}
 	return last.Updated.Add(*p.o.Deadline + p.o.Absent)
 }
 
-// late reports whether the progress deadline has passed. It stays passed until there is progress.
-func (p *planner) late() bool {
-	reported := p.o.reported(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if reported && p.o.Deadline != nil && !p.moved() && !p.complete() {
+// isLate reports whether the progress deadline has passed. isLate stays true until there is progress.
+func (p *planner) isLate() bool {
+	reported := p.o.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	if reported && p.o.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
 		return true
 	}
-	due := p.due()
+	due := p.progressDeadline()
 	return !due.IsZero() && !p.o.Now.Before(due)
 }
 
-// Stopped says why the template is not rolled out; empty: it is.
+// Stopped returns the reason why the template is not rolled out; empty: the template is rolled out.
 func (o Observed) Stopped() string {
 	return cmp.Or(
 		phrase.If(o.Paused, "paused%s", phrase.By(o.PausedBy)),
@@ -98,23 +100,30 @@ func (o Observed) Stopped() string {
 	)
 }
 
-// Status is what the deployment's status should be.
+// Status is the desired status of the deployment.
 type Status struct {
 	Counts     Counts
-	Conditions []Condition // Available and Progressing, and ReplicaFailure and Frozen while they are True
-	// names of machines whose last operation failed, as scale.Names returns them, without preserved Failed ones
+	Conditions []Condition // Available and Progressing always; ReplicaFailure and Frozen only while True
+	// Failed has the names of machines whose last operation failed, as scale.Names returns them, without preserved Failed
+	// machines.
 	Failed []string
 }
 
 // Report returns the Status of Plan.
-func Report(o Observed) Status { return open(o.Sorted()).report() }
+func Report(o Observed) Status { return newPlanner(o.Sorted()).report() }
 
 func (p *planner) report() Status {
-	optional := list.Where([]Condition{p.failure(), p.isFrozen()}, func(c Condition) bool { return c.Reason != "" })
-	s := Status{Counts: p.count(), Conditions: slices.Concat(p.aboutMachines(), []Condition{p.isProgressing()}, optional)}
+	optional := list.Where(
+		[]Condition{p.replicaFailureCondition(), p.frozenCondition()},
+		func(c Condition) bool { return c.Reason != "" },
+	)
+	s := Status{
+		Counts:     p.countMachines(),
+		Conditions: slices.Concat(p.machineConditions(), []Condition{p.progressingCondition()}, optional),
+	}
 	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
-			if m.troubled() {
+			if m.lastOperationFailed() {
 				s.Failed = append(s.Failed, m.Name)
 			}
 		}
@@ -123,60 +132,67 @@ func (p *planner) report() Status {
 		phrase.Parts(s.Conditions[0].Message, scale.FailedBeyondNamed(len(s.Failed))),
 		"; ",
 	)
-	s.Failed = scale.Names(s.Failed)
+	s.Failed = scale.FirstFailedNames(s.Failed)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.Message(s.Conditions[i].Message)
 	}
 	return s
 }
 
-// isAvailable reports whether enough machines are available. Preserved Failed machines do not count as missing. Source:
-// MCM.
-func (p *planner) isAvailable() Condition {
+// availableCondition reports whether enough machines are available. Preserved Failed machines do not count as missing.
+// Source: MCM.
+func (p *planner) availableCondition() Condition {
 	c := Condition{
-		Type: vocabulary.ConditionAvailable, Status: "True", Reason: vocabulary.ReasonMinimumReplicasAvailable,
-		Message: fmt.Sprintf("%d of %s available, %d needed", p.available(), machines(p.o.Replicas), p.needed),
+		Type:   vocabulary.ConditionAvailable,
+		Status: "True",
+		Reason: vocabulary.ReasonMinimumReplicasAvailable,
+		Message: fmt.Sprintf(
+			"%d of %s available, %d needed",
+			p.availableMachines(),
+			machineCount(p.o.Replicas),
+			p.minAvailable,
+		),
 	}
-	if p.count().Available < p.needed {
+	if p.countMachines().Available < p.minAvailable {
 		c.Status, c.Reason = "False", vocabulary.ReasonMinimumReplicasUnavailable
 	}
 	return c
 }
 
-// isProgressing reports the state of the rollout. Updated is the time of the last progress, from which the progress
-// deadline counts.
-func (p *planner) isProgressing() Condition {
-	was := p.o.reported(vocabulary.ConditionProgressing)
-	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.complete() {
+// progressingCondition returns the condition Progressing. Updated is the time of the last progress. The progress
+// deadline counts from Updated.
+func (p *planner) progressingCondition() Condition {
+	was := p.o.reportedCondition(vocabulary.ConditionProgressing)
+	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.o.Stopped() != "" && !p.isComplete() {
 		return was
 	}
-	c := p.state(was.Reason)
+	c := p.progressingState(was.Reason)
 	c.Type, c.Updated = vocabulary.ConditionProgressing, was.Updated
 	progressing := []string{
 		vocabulary.ReasonNewMachineSetCreated,
 		vocabulary.ReasonFoundNewMachineSet,
 		vocabulary.ReasonMachineSetUpdated,
 	}
-	if was.Reason != c.Reason || c.Updated.IsZero() || p.moved() && slices.Contains(progressing, c.Reason) {
+	if was.Reason != c.Reason || c.Updated.IsZero() || p.hasProgressed() && slices.Contains(progressing, c.Reason) {
 		c.Updated = p.o.Now
 	}
 	return c
 }
 
-// state returns the condition Progressing without times. was is its present reason.
-func (p *planner) state(was string) Condition {
-	counts := p.count()
-	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machines(p.o.Replicas), counts.Available)
-	// only the number of machines changed: that is no rollout
-	scaled := p.plain() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
+// progressingState returns the condition Progressing without times. was is the condition's current reason.
+func (p *planner) progressingState(was string) Condition {
+	counts := p.countMachines()
+	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machineCount(p.o.Replicas), counts.Available)
+	// If only the number of machines changed, there is no rollout.
+	scaled := p.isOnlyScaling() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
 		list.When(
-			p.o.suspended() != "",
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.suspended()},
+			p.o.suspensionReason() != "",
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.o.suspensionReason()},
 		),
 		list.When(
-			p.complete() || scaled,
+			p.isComplete() || scaled,
 			Condition{Status: "True", Reason: vocabulary.ReasonNewMachineSetAvailable, Message: done},
 		),
 		list.When(
@@ -189,20 +205,20 @@ func (p *planner) state(was string) Condition {
 		),
 		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
-		list.When(p.o.refused().Reason != "" && p.current == nil && !p.o.Deleting,
-			Condition{Status: "False", Reason: p.o.refused().Reason, Message: p.o.refused().Message}),
-		p.running(was, done),
+		list.When(p.o.noCreateProblem().Reason != "" && p.current == nil && !p.o.Deleting,
+			Condition{Status: "False", Reason: p.o.noCreateProblem().Reason, Message: p.o.noCreateProblem().Message}),
+		p.runningState(was, done),
 	)
 }
 
-// running returns the state of a rollout that is not stopped.
-func (p *planner) running(was, done string) Condition {
+// runningState returns the condition Progressing of a rollout that is not stopped.
+func (p *planner) runningState(was, done string) Condition {
 	_, pause := p.progress()
-	begun := p.begun(was)
+	begun := p.startReason(was)
 	switch {
-	case p.noAnswer() != "":
-		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.noAnswer()}
-	case begun != "" && pause == nil && !p.late(): // also if the former revision was paused, held or late
+	case p.extensionFailure() != "":
+		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.extensionFailure()}
+	case begun != "" && pause == nil && !p.isLate(): // true even if the previous revision was paused, held or late
 		return Condition{
 			Status:  "True",
 			Reason:  begun,
@@ -215,8 +231,8 @@ func (p *planner) running(was, done string) Condition {
 			Message: "the rollout resumed; " + done,
 		}
 	case pause != nil:
-		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.says(p.o.Now)}
-	case p.late():
+		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.waitSentence(p.o.Now)}
+	case p.isLate():
 		message := fmt.Sprintf("no progress for %s; %s", phrase.Length(p.o.Deadline.Round(time.Second)), done)
 		return Condition{Status: "False", Reason: vocabulary.ReasonProgressDeadlineExceeded, Message: message}
 	default:
@@ -224,14 +240,15 @@ func (p *planner) running(was, done string) Condition {
 	}
 }
 
-// begun returns the reason that says how the set became the current one, until the first progress; empty afterwards.
-func (p *planner) begun(was string) string {
+// startReason returns the reason that says how the set became current. After the first progress, startReason returns
+// "".
+func (p *planner) startReason(was string) string {
 	switch {
-	case p.fresh() && (p.current.History != "" || p.current.Revision != p.revision()):
+	case p.isNewRevision() && (p.current.History != "" || p.current.Revision != p.highestRevision()):
 		return vocabulary.ReasonFoundNewMachineSet
-	case p.fresh():
+	case p.isNewRevision():
 		return vocabulary.ReasonNewMachineSetCreated
-	case p.current != nil && !p.moved() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
+	case p.current != nil && !p.hasProgressed() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
 		return was
 	default:
 		return ""
@@ -242,12 +259,13 @@ func (p *planner) pausedMessage(why string) string {
 	if p.current == nil {
 		return why + ": the template is not rolled out"
 	}
-	return fmt.Sprintf("%s: %d of %s up to date", why, p.count().Updated, machines(p.o.Replicas))
+	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCount(p.o.Replicas))
 }
 
-// failure repeats the ReplicaFailure of the current set, or else of any set. An empty reason means none. The message
-// does not change while the reason is the same: a failure of another machine is no news.
-func (p *planner) failure() Condition {
+// replicaFailureCondition returns the ReplicaFailure of the current set or, if the current set has none, of any set. An
+// empty Reason means that no set has a ReplicaFailure. While the reason is the same, the message does not change: a
+// failure of another machine is not a new failure.
+func (p *planner) replicaFailureCondition() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
 	set := cmp.Or(list.Find(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
 	c := Condition{
@@ -256,7 +274,7 @@ func (p *planner) failure() Condition {
 		Reason:  set.Failure.Reason,
 		Message: set.Failure.Message,
 	}
-	if was := p.o.reported(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
+	if was := p.o.reportedCondition(vocabulary.ConditionReplicaFailure); was.Reason == c.Reason {
 		c.Message = was.Message
 	}
 	return c

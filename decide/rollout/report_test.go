@@ -9,18 +9,18 @@ import (
 	"millwright/decide/rollout"
 )
 
-// say is the condition Progressing as it stands.
-func say(reason string, updated time.Time) []rollout.Condition {
+// progressingConditions returns the condition Progressing with the given reason and time.
+func progressingConditions(reason string, updated time.Time) []rollout.Condition {
 	return []rollout.Condition{{Type: "Progressing", Status: "True", Reason: reason, Updated: updated}}
 }
 
 func TestCounts(t *testing.T) {
-	o := rolling(
+	o := rollingUpdate(
 		5,
 		1,
 		0,
-		plus(with(old(1, 3, 3, 3), 0, failed, preserved), machine("out", deleting)),
-		with(now(2, 2, 2, 2), 1, failed),
+		withMachines(withMachine(oldSet(1, 3, 3, 3), 0, makeFailed, makePreserved), newMachine("out", makeDeleting)),
+		withMachine(currentSet(2, 2, 2, 2), 1, makeFailed),
 	)
 	status := rollout.Report(o)
 	assert.Equal(
@@ -30,8 +30,8 @@ func TestCounts(t *testing.T) {
 	)
 	assert.Equal(t, []string{"ms2-01"}, status.Failed)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
-		before := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed)))
-		after := rollout.Report(rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed, preserved)))
+		before := rollout.Report(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed)))
+		after := rollout.Report(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed, makePreserved)))
 		before.Counts.PreservedFailed++
 		assert.Equal(t, before.Counts, after.Counts)
 		assert.NotEqual(t, 0, after.Counts.PreservedFailed)
@@ -44,11 +44,11 @@ func TestAvailable(t *testing.T) {
 		in             rollout.Observed
 		status, reason string
 	}{
-		{"all", rolling(3, 1, 0, now(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
-		{"as many as needed", rolling(3, 1, 1, now(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
-		{"too few", rolling(3, 1, 1, now(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
-		{"a preserved failed one is not missed", rolling(3, 1, 0, with(now(1, 3, 3, 3), 0, failed, preserved)), "True", "MinimumReplicasAvailable"},
-		{"none wanted", rolling(0, 1, 0), "True", "MinimumReplicasAvailable"},
+		{"all", rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
+		{"as many as needed", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
+		{"too few", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
+		{"a preserved failed one is not missed", rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, makeFailed, makePreserved)), "True", "MinimumReplicasAvailable"},
+		{"none wanted", rollingUpdate(0, 1, 0), "True", "MinimumReplicasAvailable"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := rollout.Report(row.in).Conditions[0]
@@ -57,14 +57,14 @@ func TestAvailable(t *testing.T) {
 	}
 }
 
-func setless(o rollout.Observed) rollout.Observed { o.NoSet = "quota exceeded"; return o }
-func toGo(o rollout.Observed) rollout.Observed    { o.Deleting = true; return o }
+func withCreateError(o rollout.Observed) rollout.Observed        { o.NoSet = "quota exceeded"; return o }
+func withDeploymentDeletion(o rollout.Observed) rollout.Observed { o.Deleting = true; return o }
 
 func TestProgressing(t *testing.T) {
-	half := func() rollout.Observed { return rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)) }
+	half := func() rollout.Observed { return rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)) }
 	reported := func(o rollout.Observed, reason string, updated time.Time) rollout.Observed {
 		o.Reported = rollout.Report(o)
-		o.Reported.Conditions = say(reason, updated)
+		o.Reported.Conditions = progressingConditions(reason, updated)
 		return o
 	}
 	due := func(o rollout.Observed) rollout.Observed { o.Deadline = new(time.Minute); return o }
@@ -76,16 +76,16 @@ func TestProgressing(t *testing.T) {
 		return o
 	}
 	again := func(s rollout.Set) rollout.Set { s.History = "1"; return s }
-	early := at(-time.Hour)
+	early := timeAt(-time.Hour)
 	for _, row := range []struct {
 		name           string
 		in             rollout.Observed
 		status, reason string
 		updated        time.Time
 	}{
-		{"complete", reported(rolling(3, 1, 0, now(1, 3, 3, 3)), "NewMachineSetAvailable", early), "True", "NewMachineSetAvailable", early},
-		{"just completed", reported(rolling(3, 1, 0, now(1, 3, 3, 3)), "MachineSetUpdated", early), "True", "NewMachineSetAvailable", epoch},
-		{"progress", rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1)), "True", "MachineSetUpdated", epoch},
+		{"complete", reported(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "NewMachineSetAvailable", early), "True", "NewMachineSetAvailable", early},
+		{"just completed", reported(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "MachineSetUpdated", early), "True", "NewMachineSetAvailable", epoch},
+		{"progress", rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)), "True", "MachineSetUpdated", epoch},
 		{"none since", reported(half(), "MachineSetUpdated", early), "True", "MachineSetUpdated", early},
 		{"the deadline passed", reported(due(half()), "MachineSetUpdated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and stays passed", reported(due(half()), "ProgressDeadlineExceeded", early), "False", "ProgressDeadlineExceeded", early},
@@ -97,23 +97,23 @@ func TestProgressing(t *testing.T) {
 		{"in the stead of an automatic rollback", brought(reported(due(half()), "ProgressDeadlineExceeded", early)), "True", "NewMachineSetCreated", epoch},
 		{"and the deadline passed", reported(due(half()), "NewMachineSetCreated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and its first progress", progress(reported(half(), "NewMachineSetCreated", early)), "True", "MachineSetUpdated", epoch},
-		{"and then another template", reported(rolling(3, 1, 0, old(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
-		{"a former set is the current one again", rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
-		{"and has its revision", unrecorded(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
-		{"by an automatic rollback", brought(reported(due(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3))), "ProgressDeadlineExceeded", early)), "True", "FoundNewMachineSet", epoch},
-		{"and nothing since that", reported(rolling(3, 1, 0, again(now(3, 0, 0, 0)), old(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
-		{"the set of the template was refused", setless(rolling(3, 1, 0, old(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
-		{"refused, and by now there is one", setless(half()), "True", "MachineSetUpdated", epoch},
-		{"refused, and then deleted", setless(toGo(rolling(3, 1, 0, old(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},
-		{"refused, and then paused", setless(paused(rolling(3, 1, 0, old(1, 3, 3, 3)))), "Unknown", "DeploymentPaused", epoch},
-		{"paused", reported(paused(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
-		{"paused after the deadline: it stays", reported(paused(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},
+		{"and then another template", reported(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
+		{"a former set is the current one again", rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
+		{"and has its revision", unrecorded(rollingUpdate(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
+		{"by an automatic rollback", brought(reported(due(rollingUpdate(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3))), "ProgressDeadlineExceeded", early)), "True", "FoundNewMachineSet", epoch},
+		{"and nothing since that", reported(rollingUpdate(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
+		{"the set of the template was refused", withCreateError(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
+		{"refused, and by now there is one", withCreateError(half()), "True", "MachineSetUpdated", epoch},
+		{"refused, and then deleted", withCreateError(withDeploymentDeletion(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},
+		{"refused, and then paused", withCreateError(pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)))), "Unknown", "DeploymentPaused", epoch},
+		{"paused", reported(pausedDeployment(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
+		{"paused after the deadline: it stays", reported(pausedDeployment(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},
 		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
 		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
 		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
-		{"waits at a step", inSteps(rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 1, 1, 1)), rollout.Step{Size: count(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
-		{"invalid", invalid(half()), "False", "Invalid", epoch},
-		{"paused, and the template has no set", paused(rolling(3, 1, 0, old(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
+		{"waits at a step", withSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
+		{"invalid", invalidDeployment(half()), "False", "Invalid", epoch},
+		{"paused, and the template has no set", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := rollout.Report(row.in).Conditions[1]
@@ -128,7 +128,7 @@ func TestProgressing(t *testing.T) {
 	})
 }
 
-// What ends the freeze of a deployment.
+// The rows say when the freeze of a deployment ends.
 func TestThaw(t *testing.T) {
 	for _, row := range []struct {
 		name                          string
@@ -142,7 +142,7 @@ func TestThaw(t *testing.T) {
 		{"as MCM: no set is frozen any more", true, false, true, false, true},
 		{"as MCM: nothing is frozen", false, false, true, false, false},
 	} {
-		o := rolling(3, 1, 0, now(3, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, currentSet(3, 3, 3, 3))
 		o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
 		plan := rollout.Plan(o)
 		assert.Equal(t, row.want, plan.Thaw, row.name)
@@ -150,8 +150,8 @@ func TestThaw(t *testing.T) {
 	}
 }
 
-func TestAlarms(t *testing.T) {
-	o := rolling(3, 1, 0, old(1, 2, 2, 2), now(2, 2, 2, 1))
+func TestTheConditionsReplicaFailureAndFrozen(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))
 	o.Sets[0].Failure = rollout.Problem{Reason: "FailedDelete", Message: "old"}
 	assert.Equal(
 		t,

@@ -12,23 +12,23 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Rollback puts a former set's template into the deployment, and clears spec.rollbackTo.
+// Rollback writes an old set's template into the deployment, and clears spec.rollbackTo.
 type Rollback struct {
-	Set      *Target // nil: there is no set to return to, and only spec.rollbackTo is cleared
+	Set      *Target // nil: no set has the revision, and only spec.rollbackTo is cleared
 	Revision int64
-	// Reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound, DeploymentRollbackTemplateUnchanged or
-	// DeploymentRollbackTemplateNotFound.
+	// Reason is the reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound,
+	// DeploymentRollbackTemplateUnchanged or DeploymentRollbackTemplateNotFound.
 	Reason    string
 	Automatic bool
 	Why       string
 }
 
-// asked returns the answer to spec.rollbackTo; nil: no rollback was requested.
-func (p *planner) asked() *Rollback {
+// requestedRollback returns the rollback for spec.rollbackTo; nil: no rollback was requested.
+func (p *planner) requestedRollback() *Rollback {
 	if p.o.RollbackTo == nil {
 		return nil
 	}
-	switch set := p.former(*p.o.RollbackTo); {
+	switch set := p.setOfRevision(*p.o.RollbackTo); {
 	case set == nil:
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.o.RollbackTo)
 		return &Rollback{Revision: *p.o.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
@@ -39,12 +39,12 @@ func (p *planner) asked() *Rollback {
 		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks())
 		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}
 	default:
-		return set.rollback("")
+		return set.rollbackToSet("")
 	}
 }
 
-// rollback returns to the template of a set; because is the reason of an automatic rollback.
-func (set *setPlan) rollback(because string) *Rollback {
+// rollbackToSet returns the rollback to a set's template. because is the reason of an automatic rollback.
+func (set *setPlan) rollbackToSet(because string) *Rollback {
 	return &Rollback{
 		Set:       new(set.target("its template returns")),
 		Revision:  set.Revision,
@@ -54,9 +54,9 @@ func (set *setPlan) rollback(because string) *Rollback {
 	}
 }
 
-// former returns the set of a revision, or for 0 the set of the second highest revision. Source: MCM. Sets that are
-// being deleted do not count.
-func (p *planner) former(revision int64) *setPlan {
+// setOfRevision returns the set of a revision. For revision 0, it returns the set with the second highest revision.
+// Source: MCM. Sets that are being deleted do not count.
+func (p *planner) setOfRevision(revision int64) *setPlan {
 	sets := slices.Clone(p.sets)
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.Revision, x.Revision) })
 	if revision == 0 && len(sets) > 1 {
@@ -65,69 +65,73 @@ func (p *planner) former(revision int64) *setPlan {
 	return list.Find(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
-// automatic rolls back a revision that fails, if the policy says so. A template restored by an automatic rollback is
-// not rolled back automatically again: two bad revisions would alternate for ever.
-func (p *planner) automatic(failed []string) *Rollback {
-	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.complete() {
+// automaticRollback returns the rollback of a failed revision if the policy requires one. A template restored by an
+// automatic rollback is not rolled back automatically again: two bad revisions would alternate for ever.
+func (p *planner) automaticRollback(failed []string) *Rollback {
+	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.isComplete() {
 		return nil
 	}
 	a, why := p.o.Automatic, ""
 	switch {
 	case a.Failed && len(failed) > a.MaxFailed:
-		why = fmt.Sprintf("%s of the new template failed, %d allowed", machines(len(failed)), a.MaxFailed)
-	case a.OnDeadline && p.late():
+		why = fmt.Sprintf("%s of the new template failed, %d allowed", machineCount(len(failed)), a.MaxFailed)
+	case a.OnDeadline && p.isLate():
 		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
 	}
-	// only sets of another template whose objects exist
-	old := slices.DeleteFunc(p.old(), func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" })
+	// An automatic rollback returns only to another template whose objects exist.
+	old := slices.DeleteFunc(
+		p.oldSets(),
+		func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" },
+	)
 	if why == "" || len(old) == 0 {
 		return nil
 	}
 	last := slices.MaxFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
-	return last.rollback(": " + why)
+	return last.rollbackToSet(": " + why)
 }
 
-// longestHistory is how many former revisions a set keeps in its annotation. Source: ours; MCM's list is unbounded, and
-// annotations may have 256 KiB in all.
-const longestHistory = 20
+// maxHistoryEntries is how many old revisions a set keeps in its annotation. Source: own choice; MCM's list is
+// unbounded, and an object's annotations may have 256 KiB in all.
+const maxHistoryEntries = 20
 
-// Revise gives the current set its revision.
+// Revise sets the revision of the current set.
 type Revise struct {
 	Target
 	Revision int64
-	History  string // its last former revisions
+	History  string // the set's last old revisions
 }
 
-// revision returns the revision that the current set has or should have: the highest of all.
-func (p *planner) revision() int64 {
+// highestRevision returns the revision that the current set has or gets: the highest revision of all sets.
+func (p *planner) highestRevision() int64 {
 	revision := int64(1)
 	for _, s := range p.o.Sets {
 		if p.current == nil || s.UID != p.current.UID {
-			s.Revision++ // higher than that of any other set
+			s.Revision++ // the current set's revision exceeds each other set's revision
 		}
 		revision = max(revision, s.Revision)
 	}
 	return revision
 }
 
-// revise gives the current set the highest revision. Only a new number adds an entry to the history.
-func (p *planner) revise() *Revise {
-	revision := p.revision()
+// reviseCurrent gives the current set the highest revision. The history gets an entry only if the revision changes.
+func (p *planner) reviseCurrent() *Revise {
+	revision := p.highestRevision()
 	if p.current == nil || p.current.Revision == revision {
 		return nil
 	}
 	former := phrase.If(p.current.Revision > 0, "%d", p.current.Revision)
 	history := phrase.Parts(append(strings.Split(p.current.History, ","), former)...)
-	history = history[max(len(history)-longestHistory, 0):]
+	history = history[max(len(history)-maxHistoryEntries, 0):]
 	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
 }
 
-// cleanup returns old sets without machines that exceed the history limit, the lowest revision first.
-func (p *planner) cleanup() []Target {
+// setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
+// highest.
+func (p *planner) setsBeyondHistory() []Target {
 	if p.o.HistoryLimit == nil {
 		return nil
 	}
-	old := p.old()
+	old := p.oldSets()
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
@@ -136,53 +140,53 @@ func (p *planner) cleanup() []Target {
 	return targets(list.Where(old[:max(len(old)-max(*p.o.HistoryLimit, 0), 0)], empty), why)
 }
 
-// PausePoint is a rollout step that has its machines and is not over.
+// PausePoint is a rollout step that has its machines but has not ended.
 type PausePoint struct {
-	Step    int       // from 0
-	Of      int       // steps in all
+	Step    int       // index of the step, from 0
+	Of      int       // number of steps
 	Size    int       // number of new machines
-	Approve bool      // a person has to approve its end
-	Until   time.Time // when it ends by itself; zero: never
+	Approve bool      // a person must approve the end of the step
+	Until   time.Time // time at which the step ends by itself; zero: never
 }
 
-func (at *PausePoint) says(now time.Time) string {
+func (at *PausePoint) waitSentence(now time.Time) string {
 	return at.Reached() + " and waits until " +
 		cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
 }
 
-// Reached says which step has its machines, without until when it waits.
+// Reached returns a clause with the step's number and size. The clause does not say how long the step waits.
 func (at *PausePoint) Reached() string {
-	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machines(at.Size))
+	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machineCount(at.Size))
 }
 
-// progress returns the updated record of the revision being rolled out, and its pause point, if any. It sets target to
-// the number of new machines that the current step wants.
+// progress returns the updated record of the revision being rolled out, and its pause point, if any. progress sets
+// stepTarget to the number of new machines that the current step requires.
 func (p *planner) progress() (Progress, *PausePoint) {
 	record := p.o.Progress
 	if p.current == nil {
 		return record, nil
 	}
-	if revision := p.revision(); record.Revision != revision {
+	if revision := p.highestRevision(); record.Revision != revision {
 		record = Progress{Revision: revision}
 	}
-	record.Failed = p.failures(record.Failed)
-	if !p.o.stepped() || !p.underway() {
+	record.Failed = p.addFailed(record.Failed)
+	if !p.o.usesSteps() || !p.hasOldMachines() {
 		return record, nil
 	}
 	for ; record.Step < len(p.o.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.o.Steps[record.Step]
-		if record.Step < p.o.Approved { // approved, whether or not it has its machines
+		if record.Step < p.o.Approved { // an approved step is skipped even if it lacks machines
 			continue
 		}
-		p.target = min(step.Size.Of(p.o.Replicas, true), p.o.Replicas)
+		p.stepTarget = min(step.Size.Of(p.o.Replicas, true), p.o.Replicas)
 		if record.Reached.IsZero() {
-			over := sum(p.sets, size) > p.o.Replicas && p.o.Strategy == RollingUpdate
-			if over || p.current.available < p.target {
+			over := sumOver(p.sets, sizeOf) > p.o.Replicas && p.o.Strategy == RollingUpdate
+			if over || p.current.availableMachines < p.stepTarget {
 				return record, nil
 			}
 			record.Reached = p.o.Now.Truncate(time.Second)
 		}
-		at := &PausePoint{Step: record.Step, Of: len(p.o.Steps), Size: p.target, Approve: step.Approve}
+		at := &PausePoint{Step: record.Step, Of: len(p.o.Steps), Size: p.stepTarget, Approve: step.Approve}
 		if !step.Approve {
 			at.Until = record.Reached.Add(step.Wait)
 		}
@@ -190,18 +194,21 @@ func (p *planner) progress() (Progress, *PausePoint) {
 			return record, at
 		}
 	}
-	p.target = p.o.Replicas
+	p.stepTarget = p.o.Replicas
 	return record, nil
 }
 
-// underway reports whether there are machines of other templates.
-func (p *planner) underway() bool {
-	return sum(p.old(), func(set *setPlan) int { return max(set.size, set.active+set.terminating) }) > 0
+// hasOldMachines reports whether machines of other templates exist.
+func (p *planner) hasOldMachines() bool {
+	return sumOver(
+		p.oldSets(),
+		func(set *setPlan) int { return max(set.size, set.activeMachines+set.terminatingMachines) },
+	) > 0
 }
 
-// failures adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
-// apply, it adds none. Known names stay.
-func (p *planner) failures(known []string) []string {
+// addFailed adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
+// apply, addFailed adds no name. addFailed keeps the known names.
+func (p *planner) addFailed(known []string) []string {
 	if !p.o.Automatic.Failed {
 		return known
 	}

@@ -11,11 +11,11 @@ import (
 
 func TestRollback(t *testing.T) {
 	to := func(revision int64, sets ...rollout.Set) *rollout.Rollback {
-		o := rolling(3, 1, 0, sets...)
+		o := rollingUpdate(3, 1, 0, sets...)
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
 	}
-	r := to(1, old(1, 0, 0, 0), old(2, 0, 0, 0), now(3, 3, 3, 3))
+	r := to(1, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	t.Run("the set of the revision gives its template", func(t *testing.T) {
 		assert.Equal(t, &rollout.Rollback{
 			Set:      &rollout.Target{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
@@ -23,23 +23,23 @@ func TestRollback(t *testing.T) {
 		}, r)
 	})
 	t.Run("0 is the one before", func(t *testing.T) {
-		assert.Equal(t, int64(2), to(0, old(1, 0, 0, 0), old(2, 0, 0, 0), now(3, 3, 3, 3)).Revision)
+		assert.Equal(t, int64(2), to(0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3)).Revision)
 	})
 	t.Run("there is none", func(t *testing.T) {
-		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(0, now(3, 3, 3, 3)).Reason)
-		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(7, old(1, 0, 0, 0), now(3, 3, 3, 3)).Reason)
-		assert.Nil(t, to(7, old(1, 0, 0, 0), now(3, 3, 3, 3)).Set)
+		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(0, currentSet(3, 3, 3, 3)).Reason)
+		assert.Equal(t, "DeploymentRollbackRevisionNotFound", to(7, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)).Reason)
+		assert.Nil(t, to(7, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)).Set)
 	})
 	t.Run("it is the same", func(t *testing.T) {
-		assert.Equal(t, "DeploymentRollbackTemplateUnchanged", to(3, old(1, 0, 0, 0), now(3, 3, 3, 3)).Reason)
+		assert.Equal(t, "DeploymentRollbackTemplateUnchanged", to(3, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)).Reason)
 	})
 	t.Run("not while paused, as in MCM", func(t *testing.T) {
-		o := paused(rolling(3, 1, 0, old(1, 0, 0, 0), now(3, 3, 3, 3)))
+		o := pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)))
 		o.RollbackTo = new(int64(1))
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
 	t.Run("a held rollout is undone", func(t *testing.T) {
-		o := rolling(3, 1, 0, old(1, 0, 0, 0), now(3, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3))
 		o.RollbackTo, o.Held = new(int64(1)), "cancelled"
 		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
@@ -47,9 +47,9 @@ func TestRollback(t *testing.T) {
 
 func TestAutomaticRollback(t *testing.T) {
 	bad := func(failures int, policy rollout.AutoRollback) rollout.Observed {
-		o := rolling(5, 2, 0, old(1, 0, 0, 0), old(2, 5, 5, 5), now(3, 2, 2, 0))
+		o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 		for i := range failures {
-			o.Sets[2] = with(o.Sets[2], i, failed)
+			o.Sets[2] = withMachine(o.Sets[2], i, makeFailed)
 		}
 		o.Automatic = policy
 		return o
@@ -59,7 +59,7 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, rollout.Decide(o).Rollback)
 		assert.Nil(t, rollout.Decide(o).Record)
 	})
-	// recorded has the machines that failed on record.
+	// recorded returns the deployment with its failed machines recorded.
 	recorded := func(o rollout.Observed) rollout.Observed {
 		if record := rollout.Decide(o).Record; record != nil {
 			o.Progress = o.Progress.Recorded(*record)
@@ -90,7 +90,7 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, []string{"ms3-00"}, d.Record.Failed)
 		o.Progress = *d.Record
-		o.Sets[2] = plus(now(3, 2, 1, 1), machine("ms3-99", failed))
+		o.Sets[2] = withMachines(currentSet(3, 2, 1, 1), newMachine("ms3-99", makeFailed))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("the deadline passed", func(t *testing.T) {
@@ -98,17 +98,17 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Deadline = new(time.Minute)
 		o.Reported.Counts = rollout.Report(o).Counts
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: at(-59 * time.Second)},
+			{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: timeAt(-59 * time.Second)},
 		}
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
-		assert.Equal(t, at(time.Second), d.Recheck)
-		o.Now = at(time.Second)
+		assert.Equal(t, timeAt(time.Second), d.Recheck)
+		o.Now = timeAt(time.Second)
 		assert.Equal(t, "return to revision 2, set ms2: no progress for 1m", rollout.Decide(o).Rollback.Why)
 		away := o
 		away.Absent = 20 * time.Second
 		assert.Nil(t, rollout.Decide(away).Rollback, "no worker was at work for 20 s of that minute")
-		assert.Equal(t, at(21*time.Second), rollout.Decide(away).Recheck)
+		assert.Equal(t, timeAt(21*time.Second), rollout.Decide(away).Recheck)
 		o.Held = "cancelled"
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
@@ -118,7 +118,7 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Reported.Counts = rollout.Report(o).Counts
 		o.Reported.Counts.Updated, o.Reported.Counts.Available = 9, 9
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)},
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: timeAt(-time.Hour)},
 		}
 		assert.NotNil(t, rollout.Decide(o).Rollback, "it is late")
 		assert.Zero(t, rollout.Decide(o).Recheck, "and nothing more comes with time")
@@ -141,20 +141,21 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Sets[2].History = "1"
 		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
-	// begun has all on record that leads to a rollback; the machines that failed are gone.
+	// begun returns a deployment without failed machines whose record leads to a rollback.
 	begun := func() rollout.Observed {
 		o := bad(2, rollout.AutoRollback{Failed: true, MaxFailed: 1, OnDeadline: true})
 		o.Deadline = new(time.Minute)
-		o.Progress.Step, o.Progress.Reached = 1, at(-time.Minute)
+		o.Progress.Step, o.Progress.Reached = 1, timeAt(-time.Minute)
 		o = recorded(o)
-		o.Sets[2] = now(3, 2, 2, 0)
+		o.Sets[2] = currentSet(3, 2, 2, 0)
 		o.Reported.Counts = rollout.Report(o).Counts
 		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: at(-time.Hour)},
+			{Type: "Progressing", Status: "False", Reason: "ProgressDeadlineExceeded", Updated: timeAt(-time.Hour)},
 		}
 		return o
 	}
-	// written has the template back, with the annotation that says so.
+	// written returns the deployment after the rollback was written: the old template is back, and the annotation names
+	// it.
 	written := func() rollout.Observed {
 		o := begun()
 		o.Sets[1].Current, o.Sets[2].Current, o.RolledBackTo = true, false, "uid-ms2"
@@ -163,7 +164,7 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("the machines that failed are on record first, beside what was there", func(t *testing.T) {
 		assert.Equal(
 			t,
-			rollout.Progress{Revision: 3, Step: 1, Reached: at(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}},
+			rollout.Progress{Revision: 3, Step: 1, Reached: timeAt(-time.Minute), Failed: []string{"ms3-00", "ms3-01"}},
 			begun().Progress,
 		)
 	})
@@ -177,7 +178,7 @@ func TestAutomaticRollback(t *testing.T) {
 		revised := rollout.Decide(o).Revise
 		assert.Equal(t, int64(4), revised.Revision)
 		o.Sets[1].Revision, o.Sets[1].History = revised.Revision, revised.History
-		o.Sets[1] = with(with(o.Sets[1], 0, failed), 1, failed)
+		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, makeFailed), 1, makeFailed)
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, &rollout.Progress{Revision: 4, Failed: []string{"ms2-00", "ms2-01"}}, d.Record)
@@ -188,13 +189,13 @@ func TestAutomaticRollback(t *testing.T) {
 	t.Run("a template that somebody wrote afterwards does, and has its own time and record", func(t *testing.T) {
 		o := written()
 		o.Sets[1].Current = false
-		o.Sets = append(o.Sets, now(4, 1, 1, 0))
+		o.Sets = append(o.Sets, currentSet(4, 1, 1, 0))
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Rollback)
 		assert.Equal(t, &rollout.Progress{Revision: 4}, d.Record)
 		assert.Equal(t, "NewMachineSetCreated", rollout.Report(o).Conditions[1].Reason)
 		o.Progress = *d.Record
-		o.Sets[3] = plus(with(o.Sets[3], 0, failed), machine("ms4-99", failed))
+		o.Sets[3] = withMachines(withMachine(o.Sets[3], 0, makeFailed), newMachine("ms4-99", makeFailed))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("a person who wants the same set has asked for it", func(t *testing.T) {
@@ -210,8 +211,8 @@ func TestAutomaticRollback(t *testing.T) {
 		o.Sets[0].Current, o.Sets[1].Current = true, false
 		o.Sets[0].Revision, o.Sets[0].History = 4, "1"
 		assert.Equal(t, &rollout.Progress{Revision: 4}, rollout.Decide(o).Record)
-		o.Sets[0] = with(plus(o.Sets[0], machine("ms1-99", failed)), 0, failed)
-		o.Sets[0] = plus(o.Sets[0], machine("ms1-98", failed))
+		o.Sets[0] = withMachine(withMachines(o.Sets[0], newMachine("ms1-99", makeFailed)), 0, makeFailed)
+		o.Sets[0] = withMachines(o.Sets[0], newMachine("ms1-98", makeFailed))
 		assert.NotNil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("one that is held now is not rolled back", func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestAutomaticRollback(t *testing.T) {
 		assert.Nil(t, rollout.Decide(recorded(o)).Rollback)
 	})
 	t.Run("a rollout that is complete stays", func(t *testing.T) {
-		o := rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 1))
+		o := rollingUpdate(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 1))
 		o.Automatic = rollout.AutoRollback{Failed: true}
 		o.Progress.Failed = []string{"x"}
 		assert.Nil(t, rollout.Decide(o).Rollback)
@@ -234,7 +235,7 @@ func TestAutomaticRollback(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	t.Run("a set that is used again gets a new revision, and remembers the former", func(t *testing.T) {
-		o := rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
 		o.Sets[0].History = "7"
 		d := rollout.Decide(o)
 		assert.Equal(t, int64(3), d.Revise.Revision)
@@ -242,36 +243,43 @@ func TestHistory(t *testing.T) {
 		assert.Empty(t, d.Resize)
 	})
 	t.Run("the history has an end, and no entry where the revision stays", func(t *testing.T) {
-		o := rolling(3, 1, 0, now(1, 0, 0, 0), old(2, 3, 3, 3))
+		o := rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
 		o.Sets[0].History = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
 		assert.Equal(t, "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,1", rollout.Decide(o).Revise.History)
 		o.Sets[0].Revision = 5
 		o.Sets[0].Drift = true
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Revise)
-		assert.Equal(t, []string{"ms1"}, names(d.Sync))
+		assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	})
 	limited := func(limit int, sets ...rollout.Set) []string {
-		o := rolling(1, 1, 0, append(sets, now(9, 1, 1, 1))...)
+		o := rollingUpdate(1, 1, 0, append(sets, currentSet(9, 1, 1, 1))...)
 		o.HistoryLimit = &limit
-		return names(rollout.Decide(o).Delete)
+		return targetNames(rollout.Decide(o).Delete)
 	}
 	t.Run("old sets that nobody needs go, by revision", func(t *testing.T) {
-		again := old(1, 0, 0, 0)
+		again := oldSet(1, 0, 0, 0)
 		again.Revision = 8
-		assert.Equal(t, []string{"ms2"}, limited(2, again, old(2, 0, 0, 0), old(3, 0, 0, 0)))
-		assert.Len(t, limited(0, again, old(2, 0, 0, 0), old(3, 0, 0, 0)), 3)
-		assert.Empty(t, limited(3, again, old(2, 0, 0, 0), old(3, 0, 0, 0)))
+		assert.Equal(t, []string{"ms2"}, limited(2, again, oldSet(2, 0, 0, 0), oldSet(3, 0, 0, 0)))
+		assert.Len(t, limited(0, again, oldSet(2, 0, 0, 0), oldSet(3, 0, 0, 0)), 3)
+		assert.Empty(t, limited(3, again, oldSet(2, 0, 0, 0), oldSet(3, 0, 0, 0)))
 	})
 	t.Run("without a limit all are kept; during a rollout, too", func(t *testing.T) {
-		assert.Empty(t, rollout.Decide(rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 1))).Delete)
-		o := rolling(1, 1, 0, old(1, 0, 0, 0), now(2, 1, 1, 0))
+		assert.Empty(t, rollout.Decide(rollingUpdate(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 1))).Delete)
+		o := rollingUpdate(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 0))
 		o.HistoryLimit = new(0)
 		assert.Empty(t, rollout.Decide(o).Delete)
-		assert.Len(t, rollout.Decide(paused(o)).Delete, 1)
+		assert.Len(t, rollout.Decide(pausedDeployment(o)).Delete, 1)
 	})
 	t.Run("one that has machines, or may still make some, stays", func(t *testing.T) {
-		o := rolling(1, 1, 0, unseen(old(1, 0, 0, 0), 2), counted(old(2, 0, 0, 0), 1), now(3, 1, 1, 1))
+		o := rollingUpdate(
+			1,
+			1,
+			0,
+			withActedOn(oldSet(1, 0, 0, 0), 2),
+			withCounted(oldSet(2, 0, 0, 0), 1),
+			currentSet(3, 1, 1, 1),
+		)
 		o.HistoryLimit = new(0)
 		assert.Empty(t, rollout.Decide(o).Delete)
 	})

@@ -14,57 +14,60 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 		in   rollout.Observed
 		want map[string]int
 	}{
-		{"0 to 2", rolling(2, 2, 0, now(1, 0, 0, 0)), map[string]int{"ms1": 2}},
-		{"2 to 0", rolling(0, 2, 0, now(1, 2, 2, 2)), map[string]int{"ms1": 0}},
-		{"not above 3 and 2", rolling(3, 2, 0, old(1, 3, 3, 3), now(2, 1, 0, 0)), map[string]int{"ms2": 2}},
+		{"0 to 2", rollingUpdate(2, 2, 0, currentSet(1, 0, 0, 0)), map[string]int{"ms1": 2}},
+		{"2 to 0", rollingUpdate(0, 2, 0, currentSet(1, 2, 2, 2)), map[string]int{"ms1": 0}},
+		{"not above 3 and 2", rollingUpdate(3, 2, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 0, 0)), map[string]int{"ms2": 2}},
 		{
 			"machines on their way out count",
-			rolling(1, 0, 0, plus(old(1, 0, 0, 0), machine("out", deleting)), now(2, 0, 0, 0)),
+			rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"unless they are not to",
-			free(rolling(1, 0, 0, plus(old(1, 0, 0, 0), machine("out", deleting)), now(2, 0, 0, 0))),
+			withFreeWhenDeleting(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", makeDeleting)), currentSet(2, 0, 0, 0))),
 			map[string]int{"ms2": 1},
 		},
 		{
 			"what a set is about to make counts, and what it says that it has",
-			rolling(3, 2, 0, counted(old(1, 3, 3, 3), 4), now(2, 1, 0, 0)),
+			rollingUpdate(3, 2, 0, withCounted(oldSet(1, 3, 3, 3), 4), currentSet(2, 1, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"a set that has not seen its size may still make machines",
-			rolling(4, 2, 0, unseen(old(1, 3, 3, 3), 5), now(2, 1, 1, 1)),
+			rollingUpdate(4, 2, 0, withActedOn(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
 			map[string]int{},
 		},
 		{
 			"machines of a set that is being deleted count",
-			rolling(3, 1, 0, going(old(1, 0, 2, 2)), now(2, 0, 0, 0)),
+			rollingUpdate(3, 1, 0, withDeletion(oldSet(1, 0, 2, 2)), currentSet(2, 0, 0, 0)),
 			map[string]int{"ms2": 2},
 		},
-		{"scaling out goes to the new set only", rolling(8, 1, 0, old(1, 3, 3, 3), now(2, 1, 1, 1)), map[string]int{"ms2": 6}},
-		{"the size is right", rolling(3, 1, 0, now(1, 3, 3, 3)), map[string]int{}},
+		{"scaling out goes to the new set only", rollingUpdate(8, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 6}},
+		{"the size is right", rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, sizes(rollout.Decide(row.in)))
+			assert.Equal(t, row.want, changedSizes(rollout.Decide(row.in)))
 		})
 	}
 	t.Run("the mark that forbids creation goes, before anything else", func(t *testing.T) {
-		d := rollout.Decide(rolling(2, 0, 0, closed(now(1, 2, 0, 0))))
-		assert.Equal(t, []string{"ms1"}, names(d.AllowScaleUp))
+		d := rollout.Decide(rollingUpdate(2, 0, 0, withoutScaleUp(currentSet(1, 2, 0, 0))))
+		assert.Equal(t, []string{"ms1"}, targetNames(d.AllowScaleUp))
 		assert.Empty(t, d.Resize)
 	})
 }
 
-func free(o rollout.Observed) rollout.Observed         { o.FreeWhenDeleting = true; return o }
-func counted(s rollout.Set, n int) rollout.Set         { s.Counted = n; return s }
-func unseen(s rollout.Set, n int) rollout.Set          { s.ActedOn = n; return s }
-func going(s rollout.Set) rollout.Set                  { s.Deleting = true; return s }
-func sets(s ...rollout.Set) []rollout.Set              { return s }
-func md(r, s, u int, l []rollout.Set) rollout.Observed { return rolling(r, s, u, l...) }
-func all(s rollout.Set, f func(*rollout.Member)) rollout.Set {
+func withFreeWhenDeleting(o rollout.Observed) rollout.Observed { o.FreeWhenDeleting = true; return o }
+func withCounted(s rollout.Set, n int) rollout.Set             { s.Counted = n; return s }
+func withActedOn(s rollout.Set, n int) rollout.Set             { s.ActedOn = n; return s }
+func withDeletion(s rollout.Set) rollout.Set                   { s.Deleting = true; return s }
+func setList(s ...rollout.Set) []rollout.Set                   { return s }
+func rollingUpdateOf(r, s, u int, l []rollout.Set) rollout.Observed {
+	return rollingUpdate(r, s, u, l...)
+}
+
+func withAllMachines(s rollout.Set, f func(*rollout.Member)) rollout.Set {
 	for i := range s.Machines {
-		s = with(s, i, f)
+		s = withMachine(s, i, f)
 	}
 	return s
 }
@@ -76,70 +79,70 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 		in   rollout.Observed
 		want map[string]int
 	}{
-		{"no replicas", md(10, 1, 0, sets(old(1, 0, 0, 0), now(2, 10, 10, 10))), held},
-		{"exactly as many available as needed", md(3, 1, 0, sets(old(1, 2, 2, 2), now(2, 2, 2, 1))), held},
-		{"fewer available than needed", md(3, 1, 0, sets(old(1, 2, 2, 1), now(2, 2, 1, 1))), held},
-		{"being scaled down already", md(3, 1, 0, sets(old(1, 2, 3, 3), now(2, 1, 1, 1))), held},
-		{"a machine under in-place update", md(3, 1, 0, sets(old(1, 2, 2, 2), with(old(2, 1, 1, 1), 0, updating), now(3, 1, 1, 1))), held},
-		{"another one is being scaled down", md(6, 3, 1, sets(old(1, 2, 3, 3), old(2, 3, 3, 3), now(3, 3, 0, 0))), held},
-		{"all unavailable, surge 1", md(3, 1, 0, sets(old(1, 3, 3, 0), now(2, 1, 1, 0))), held},
-		{"all unavailable, surge 0", md(3, 0, 1, sets(old(1, 2, 2, 0), now(2, 1, 1, 0))), held},
-		{"this round takes from the new set", md(3, 1, 0, sets(old(1, 1, 1, 1), now(2, 4, 4, 3))), map[string]int{"ms2": 3}},
-		{"this round takes from an old set", md(3, 1, 0, sets(old(1, 2, 2, 2), old(2, 1, 1, 1), now(3, 1, 1, 1))), map[string]int{"ms1": 1}},
-		{"the new set has unavailable ones", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 0))), held},
-		{"all available", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 1, 1, 1))), map[string]int{"ms1": 2}},
+		{"no replicas", rollingUpdateOf(10, 1, 0, setList(oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10))), held},
+		{"exactly as many available as needed", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))), held},
+		{"fewer available than needed", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 1), currentSet(2, 2, 1, 1))), held},
+		{"being scaled down already", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 3, 3), currentSet(2, 1, 1, 1))), held},
+		{"a machine under in-place update", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), withMachine(oldSet(2, 1, 1, 1), 0, makeUpdating), currentSet(3, 1, 1, 1))), held},
+		{"another one is being scaled down", rollingUpdateOf(6, 3, 1, setList(oldSet(1, 2, 3, 3), oldSet(2, 3, 3, 3), currentSet(3, 3, 0, 0))), held},
+		{"all unavailable, surge 1", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 0), currentSet(2, 1, 1, 0))), held},
+		{"all unavailable, surge 0", rollingUpdateOf(3, 0, 1, setList(oldSet(1, 2, 2, 0), currentSet(2, 1, 1, 0))), held},
+		{"this round takes from the new set", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), currentSet(2, 4, 4, 3))), map[string]int{"ms2": 3}},
+		{"this round takes from an old set", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 1), currentSet(3, 1, 1, 1))), map[string]int{"ms1": 1}},
+		{"the new set has unavailable ones", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))), held},
+		{"all available", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))), map[string]int{"ms1": 2}},
 		{
 			"unavailable ones first",
-			md(3, 1, 0, sets(old(1, 2, 2, 2), old(2, 1, 1, 0), old(3, 2, 2, 0), now(4, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0},
 		},
 		{
 			"then available ones",
-			md(3, 1, 0, sets(old(1, 3, 3, 3), old(2, 1, 1, 0), old(3, 2, 2, 0), now(4, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"not misled by replicas without machine",
-			md(3, 1, 0, sets(old(1, 4, 3, 3), old(2, 2, 1, 0), old(3, 5, 2, 0), now(4, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 4, 3, 3), oldSet(2, 2, 1, 0), oldSet(3, 5, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"stops before too few are available",
-			md(3, 1, 0, sets(old(1, 1, 1, 1), old(2, 1, 1, 0), old(3, 2, 2, 1), now(4, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0},
 		},
 		{
 			"stops in time, not misled",
-			md(3, 1, 0, sets(old(1, 2, 1, 1), old(2, 3, 1, 0), old(3, 3, 2, 1), now(4, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 2, 1, 1), oldSet(2, 3, 1, 0), oldSet(3, 3, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms1": 1, "ms2": 0, "ms3": 2},
 		},
-		{"an earlier scale-down is counted", md(3, 1, 0, sets(old(1, 3, 4, 4), now(2, 2, 2, 2))), map[string]int{"ms1": 1}},
-		{"a scale-down of the new set is counted", md(3, 1, 0, sets(old(1, 3, 3, 3), now(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
-		{"a scale-down of an old set is counted", md(3, 1, 0, sets(old(1, 1, 1, 0), old(2, 3, 3, 3), now(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
+		{"an earlier scale-down is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 4, 4), currentSet(2, 2, 2, 2))), map[string]int{"ms1": 1}},
+		{"a scale-down of the new set is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 3, 3, 3), currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
+		{"a scale-down of an old set is counted", rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 0), oldSet(2, 3, 3, 3), currentSet(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
 		{
 			"a sick machine goes first for sure: nothing is risked",
-			md(3, 1, 0, sets(with(old(1, 3, 3, 3), 2, sick), now(2, 1, 1, 1))),
+			rollingUpdateOf(3, 1, 0, setList(withMachine(oldSet(1, 3, 3, 3), 2, makeUnhealthy), currentSet(2, 1, 1, 1))),
 			map[string]int{"ms1": 2},
 		},
 		{
 			"but not where a person chose an available one",
-			md(3, 1, 0, sets(with(with(old(1, 3, 3, 3), 2, sick), 0, func(m *rollout.Member) { m.First = true }), now(2, 2, 2, 1))), held,
+			rollingUpdateOf(3, 1, 0, setList(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, makeUnhealthy), 0, func(m *rollout.Member) { m.First = true }), currentSet(2, 2, 2, 1))), held,
 		},
 		{
 			"a failed machine that is preserved is not waited for",
-			md(3, 1, 0, sets(old(1, 1, 1, 1), with(now(2, 3, 3, 3), 0, failed, preserved))),
+			rollingUpdateOf(3, 1, 0, setList(oldSet(1, 1, 1, 1), withMachine(currentSet(2, 3, 3, 3), 0, makeFailed, makePreserved))),
 			map[string]int{"ms1": 0},
 		},
 		{
 			"fewer wanted: new machines that are not available go before a bound is broken for long",
-			md(6, 3, 1, sets(old(1, 6, 6, 6), all(now(2, 6, 6, 0), sick))),
+			rollingUpdateOf(6, 3, 1, setList(oldSet(1, 6, 6, 6), withAllMachines(currentSet(2, 6, 6, 0), makeUnhealthy))),
 			map[string]int{"ms1": 5, "ms2": 4},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
-			assert.Equal(t, row.want, sizes(d))
-			assert.Empty(t, forced(d))
+			assert.Equal(t, row.want, changedSizes(d))
+			assert.Empty(t, forcedSets(d))
 			if len(row.want) == 0 && !d.Complete {
 				assert.NotEmpty(t, d.Hold)
 				assert.Equal(t, d.Hold, d.Why)
@@ -147,10 +150,12 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 		})
 	}
 	t.Run("the old set has unavailable ones, and might take an available one: only to end a deadlock", func(t *testing.T) {
-		d := rollout.Decide(rolling(3, 1, 0, old(1, 3, 3, 2), now(2, 1, 1, 1)))
-		assert.Equal(t, []string{"ms1"}, forced(d))
-		d = rollout.Decide(rolling(3, 1, 0, old(1, 3, 3, 2), plus(now(2, 1, 1, 1), machine("out", deleting))))
-		assert.Empty(t, sizes(d))
+		d := rollout.Decide(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), currentSet(2, 1, 1, 1)))
+		assert.Equal(t, []string{"ms1"}, forcedSets(d))
+		d = rollout.Decide(
+			rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), withMachines(currentSet(2, 1, 1, 1), newMachine("out", makeDeleting))),
+		)
+		assert.Empty(t, changedSizes(d))
 	})
 }
 
@@ -161,44 +166,44 @@ func TestADeadlockIsBroken(t *testing.T) {
 		in   rollout.Observed
 		want []string
 	}{
-		{"no replicas in old sets", rolling(10, 1, 0, old(1, 0, 0, 0), now(2, 10, 10, 10)), none},
-		{"all of old sets are available", rolling(9, 1, 0, old(1, 5, 5, 5), now(2, 5, 5, 5)), none},
-		{"the new set is still scaling", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 6, 5, 5)), none},
-		{"an old set is still scaling", rolling(10, 1, 0, old(1, 5, 6, 4), now(2, 5, 5, 5)), none},
-		{"this round scales the new set", rolling(10, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
-		{"this round scales an old set", rolling(8, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), none},
-		{"the new set has unavailable machines", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 3)), none},
-		{"nothing else can move", rolling(9, 1, 0, old(1, 5, 5, 4), now(2, 5, 5, 5)), []string{"ms1"}},
-		{"nor while a machine is under update", rolling(9, 1, 0, with(old(1, 5, 5, 5), 0, updating), now(2, 5, 5, 5)), none},
-		{"the oldest one that can", rolling(9, 1, 0, old(1, 2, 2, 2), old(2, 3, 3, 2), now(3, 5, 5, 5)), []string{"ms2"}},
+		{"no replicas in old sets", rollingUpdate(10, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10)), none},
+		{"all of old sets are available", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)), none},
+		{"the new set is still scaling", rollingUpdate(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 6, 5, 5)), none},
+		{"an old set is still scaling", rollingUpdate(10, 1, 0, oldSet(1, 5, 6, 4), currentSet(2, 5, 5, 5)), none},
+		{"this round scales the new set", rollingUpdate(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
+		{"this round scales an old set", rollingUpdate(8, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
+		{"the new set has unavailable machines", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 3)), none},
+		{"nothing else can move", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), []string{"ms1"}},
+		{"nor while a machine is under update", rollingUpdate(9, 1, 0, withMachine(oldSet(1, 5, 5, 5), 0, makeUpdating), currentSet(2, 5, 5, 5)), none},
+		{"the oldest one that can", rollingUpdate(9, 1, 0, oldSet(1, 2, 2, 2), oldSet(2, 3, 3, 2), currentSet(3, 5, 5, 5)), []string{"ms2"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, forced(rollout.Decide(row.in)))
+			assert.Equal(t, row.want, forcedSets(rollout.Decide(row.in)))
 		})
 	}
 }
 
-// A set that has not said that it has seen its new size may still make machines. They take places, but they are not
-// there.
-func TestTheReasonWhyNoMachineIsAddedSaysWhatIsThere(t *testing.T) {
-	gone := func(s rollout.Set) rollout.Set { return plus(s, machine("out", deleting)) }
+// A set whose status does not show its new size may still create machines. Machines that the set may still create take
+// places, but do not count as existing.
+func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
+	gone := func(s rollout.Set) rollout.Set { return withMachines(s, newMachine("out", makeDeleting)) }
 	for _, row := range []struct {
 		name, want string
 		old        rollout.Set
 	}{
-		{"all are there", "3 machines existing or being deleted, 3 allowed", gone(old(1, 1, 1, 1))},
+		{"all are there", "3 machines existing or being deleted, 3 allowed", gone(oldSet(1, 1, 1, 1))},
 		{
 			"the set has not said that it has seen its size", "3 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
-			unseen(gone(old(1, 1, 1, 1)), 2),
+			withActedOn(gone(oldSet(1, 1, 1, 1)), 2),
 		},
 		{
 			"the set counts one that was not read", "2 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
-			counted(old(1, 1, 1, 1), 2),
+			withCounted(oldSet(1, 1, 1, 1), 2),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := rollout.Decide(rolling(2, 1, 0, row.old, now(2, 1, 1, 1)))
-			assert.Empty(t, sizes(d))
+			d := rollout.Decide(rollingUpdate(2, 1, 0, row.old, currentSet(2, 1, 1, 1)))
+			assert.Empty(t, changedSizes(d))
 			assert.Equal(t, row.want, d.Why)
 		})
 	}

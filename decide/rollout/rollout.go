@@ -1,6 +1,6 @@
-// Package rollout decides what a deployment does next with its sets, and what its status should be: which set to
-// create, the size of each set, changes at nodes, where a rollout pauses, and when it is rolled back or complete.
-// Scaling and rolling out are one decision. It does no I/O and knows no API type.
+// Package rollout decides the next changes of a deployment's sets, and the deployment's status: which set to create,
+// each set's size, changes of nodes, pauses, rollbacks, and completion. One decision covers scaling and rolling out.
+// The package does no I/O and imports no API types.
 package rollout
 
 import (
@@ -19,87 +19,89 @@ import (
 type Planned struct {
 	Decision   Decision
 	Status     Status
-	Unreported bool               // the present status differs from Status, or observedGeneration is old, or Thaw
-	Thaw       bool               // the freeze is over: the label freeze and the annotation unfreeze have to be removed
+	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
+	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
 	Pending    attention.Decision // the most urgent pending work
-	Replaces   bool               // once Status is written, the most urgent pending work is replacements
+	Replaces   bool               // once Status is written, replacements are the most urgent pending work
 }
 
-// Plan plans what to do next with a deployment. A change that must be visible before sizes change is a decision of its
-// own; all other changes share one decision, so that each decision costs one round. The sizes never allow more machines
-// than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas less
-// maxUnavailable, except one that is Forced, and those of Recreate and OnDelete, which promise no availability. The
-// same facts in any order give the same plan.
+// Plan plans the next changes of a deployment. A change that must be visible before sizes change is a decision of its
+// own. All other changes share one decision, so that each decision costs one round. The sizes never allow more machines
+// than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas minus
+// maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which promise no
+// availability. The same facts in any order give the same plan.
 func Plan(o Observed) Planned {
-	p := open(o.Sorted())
-	plan := Planned{Status: p.report()} // before the decision changes sizes
-	plan.Thaw = o.thaws()
-	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.reports(plan.Status)
+	p := newPlanner(o.Sorted())
+	plan := Planned{Status: p.report()} // the report must not contain the sizes that the decision changes
+	plan.Thaw = o.freezeEnded()
+	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
-	left := o.left(plan.Decision)
-	plan.Pending, plan.Replaces = o.pending(plan, left), left.Need == attention.Replace
+	left := o.remainingWork(plan.Decision)
+	plan.Pending, plan.Replaces = o.pendingWork(plan, left), left.Need == attention.Replace
 	return plan
 }
 
 // Decide returns the Decision of Plan.
-func Decide(o Observed) Decision { return open(o.Sorted()).decide() }
+func Decide(o Observed) Decision { return newPlanner(o.Sorted()).decide() }
 
 func (p *planner) decide() Decision {
-	d, exclusive := p.exclusive()
+	d, exclusive := p.exclusiveDecision()
 	if !exclusive {
-		d = p.proceed()
+		d = p.decideSizes()
 	}
 	if p.current != nil && d.Create == nil {
-		d.Revision = p.revision()
+		d.Revision = p.highestRevision()
 	}
 	return d
 }
 
-// reports reports whether the status is as wanted. Conditions of other types are not compared.
-func (o Observed) reports(want Status) bool {
+// statusMatches reports whether the status equals want. Conditions of types that Millwright does not write are not
+// compared.
+func (o Observed) statusMatches(want Status) bool {
 	differs := func(c Condition) bool {
-		is := o.reported(c.Type)
+		is := o.reportedCondition(c.Type)
 		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
 	}
 	over := func(c Condition) bool {
 		return (c.Type == vocabulary.ConditionReplicaFailure || c.Type == vocabulary.ConditionFrozen) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
-	if o.countsNoUnavailable() {
+	if o.lacksUnavailableCount() {
 		want.Counts.Unavailable = o.Reported.Counts.Unavailable
 	}
 	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
 		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
 }
 
-// pending returns the work that is pending once this plan is known. Left is what is pending once its status is written.
-func (o Observed) pending(plan Planned, left attention.Decision) attention.Decision {
+// pendingWork returns the deployment's pending work for this plan. left is the work that stays pending once the status
+// is written.
+func (o Observed) pendingWork(plan Planned, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
-		attention.If(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.If(o.Orphaning || o.Deleting && o.suspended() != "", attention.Deletion, "%s", d.Why),
-		attention.If(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machines(replicas)),
-		attention.If(!o.Finalizer && o.suspended() == "", attention.Scale, "new: our finalizer is missing"),
-		left.Before(o.Generation != o.ObservedGeneration, attention.Scale,
+		attention.DecisionIf(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
+		attention.DecisionIf(o.Orphaning || o.Deleting && o.suspensionReason() != "", attention.Deletion, "%s", d.Why),
+		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(replicas)),
+		attention.DecisionIf(!o.Finalizer && o.suspensionReason() == "", attention.Scale, "new: our finalizer is missing"),
+		left.PrecededBy(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.Before(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
+		left.PrecededBy(plan.Unreported && !d.Acts(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
 
-// left returns the work that is pending although the status is as wanted.
-func (o Observed) left(d Decision) attention.Decision {
+// remainingWork returns the work that stays pending once the status is written.
+func (o Observed) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
-		attention.If(d.Acts(), attention.Scale, "%s", d.Why),
-		attention.If(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
-		o.replacements(),
-		calm.Before(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		attention.DecisionIf(d.Acts(), attention.Scale, "%s", d.Why),
+		attention.DecisionIf(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
+		o.pendingReplacements(),
+		calm.PrecededBy(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		calm,
 	)
 }
 
-// The values of Decision.HoldBy.
+// Values of Decision.HoldBy.
 const (
 	HeldBy         = "Held" // a person cancelled the rollout
 	HeldByPause    = "Paused"
@@ -108,8 +110,8 @@ const (
 	HeldByFault    = "Invalid" // the deployment is invalid
 )
 
-// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan it waits until the garbage
-// collector has removed their owner references.
+// teardown deletes all sets of a deployment that is being deleted. With --cascade=orphan, teardown waits until the
+// garbage collector has removed the sets' owner references.
 func (p *planner) teardown() Decision {
 	if p.o.Orphaning {
 		return Decision{
@@ -123,97 +125,100 @@ func (p *planner) teardown() Decision {
 		SetChanges: SetChanges{Delete: targets(p.sets, why)},
 		Why:        fmt.Sprintf("%s, %s left", why, phrase.Count(len(p.o.Sets), "set")),
 	}
-	if d.bound(); len(d.Delete) > 0 {
+	if d.boundLists(); len(d.Delete) > 0 {
 		d.Why = fmt.Sprintf("delete %s: %s", phrase.Count(len(d.Delete), "set"), why)
 	}
 	return d
 }
 
-// resize gives each set its size, by the strategy.
-func (p *planner) resize() {
-	p.acknowledge()
+// resizeSets sets each set's size according to the strategy.
+func (p *planner) resizeSets() {
+	p.acknowledgeMoves()
 	if p.o.Stopped() != "" || p.current == nil {
-		p.followSize()
+		p.followReplicas()
 		return
 	}
 	for _, set := range p.sets {
-		// Machines handed over to a set keep serving, even if the template or the strategy has changed since.
-		set.raise(min(set.handedOver(), set.active-set.size), "machines that were updated in place are in it now")
+		// Machines moved to a set stay in service, even if the template or the strategy has changed since.
+		set.raiseSize(
+			min(set.handedOverCount(), set.activeMachines-set.size),
+			"machines that were updated in place are in it now",
+		)
 	}
 	if p.o.Strategy != RollingUpdate {
 		p.directTransfers(nil)
 	}
 	switch {
 	case p.o.Strategy == Recreate:
-		p.recreate()
+		p.resizeRecreate()
 	case p.o.Strategy == OnDelete:
-		p.onDelete()
-	case p.o.inPlace():
-		p.updateInPlace()
+		p.resizeOnDelete()
+	case p.o.isInPlace():
+		p.resizeInPlace()
 	default:
 		p.rolling()
 	}
 }
 
-// proceed decides the sizes of the sets and the changes that go with them.
-func (p *planner) proceed() Decision {
+// decideSizes decides the sizes of the sets and the changes that depend on the sizes.
+func (p *planner) decideSizes() Decision {
 	record, pause := p.progress()
-	p.resize()
+	p.resizeSets()
 	stopped := p.o.Stopped()
 	d := Decision{
-		Rolling:  p.underway() && p.current != nil,
+		Rolling:  p.hasOldMachines() && p.current != nil,
 		NoSet:    p.current == nil,
-		Complete: p.complete(),
+		Complete: p.isComplete(),
 		Pause:    pause,
-		Late:     p.late(),
-		Recheck:  p.due(),
+		Late:     p.isLate(),
+		Recheck:  p.progressDeadline(),
 	}
-	d.Record = p.unrecorded(record)
-	p.ask(&d)
-	p.resizes(&d)
+	d.Record = p.unrecordedProgress(record)
+	p.askExtension(&d)
+	p.addResizes(&d)
 	if stopped == "" {
-		p.handOver(&d)
+		p.handOverMachines(&d)
 	}
 	p.markNodes(&d, stopped == "")
 	if d.Complete || p.o.Paused {
-		d.Delete = p.cleanup()
+		d.Delete = p.setsBeyondHistory()
 	}
-	d.bound()
+	d.boundLists()
 	if pause != nil {
-		d.soonest(pause.Until)
+		d.recheckBy(pause.Until)
 	}
-	d.soonest(p.o.wake())
-	p.holds(&d, stopped)
-	d.Why = p.sentence(d)
+	d.recheckBy(p.o.wakeTime())
+	p.setHold(&d, stopped)
+	d.Why = p.decisionSentence(d)
 	return d
 }
 
-// holds sets what the rollout waits for.
-func (p *planner) holds(d *Decision, stopped string) {
+// setHold sets HoldBy and Hold to the reason why the rollout waits.
+func (p *planner) setHold(d *Decision, stopped string) {
 	switch {
 	case p.o.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReason)
+		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReasonBytes)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.refused().Message, maxReason)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.noCreateProblem().Message, maxReasonBytes)
 	case d.Pause != nil:
-		d.HoldBy, d.Hold = HeldByStep, d.Pause.says(p.o.Now)
-	case p.why != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
-		d.HoldBy, d.Hold = HeldByMachines, p.why
+		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.o.Now)
+	case p.idleReason != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
+		d.HoldBy, d.Hold = HeldByMachines, p.idleReason
 	}
 }
 
-// sentence describes a decision.
-func (p *planner) sentence(d Decision) string {
-	why := append(resizings(d.Resize), phrase.Parts(
+// decisionSentence returns the Why of a decision.
+func (p *planner) decisionSentence(d Decision) string {
+	why := append(resizeSentences(d.Resize), phrase.Parts(
 		phrase.If(
 			len(d.Ask) > 0,
 			"ask a runtime extension whether it can update the machines of %s in place",
 			phrase.Count(len(d.Ask), "set"),
 		),
-		phrase.If(len(d.Move) > 0, "hand over %s", machines(len(d.Move))),
-		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machines(len(d.Select))),
+		phrase.If(len(d.Move) > 0, "hand over %s", machineCount(len(d.Move))),
+		phrase.If(len(d.Select) > 0, "select %s for the in-place update", machineCount(len(d.Select))),
 	)...)
 	if n := len(d.Delete); n > 0 {
 		why = append(why, fmt.Sprintf("delete %s: %d are kept", phrase.Count(n, "old set"), *p.o.HistoryLimit))
@@ -224,16 +229,17 @@ func (p *planner) sentence(d Decision) string {
 	case d.Hold != "":
 		return d.Hold
 	case d.Complete:
-		return fmt.Sprintf("%s wanted and there, all of revision %d", machines(p.o.Replicas), p.current.Revision)
+		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.o.Replicas), p.current.Revision)
 	default:
-		return fmt.Sprintf("%s wanted, %d available", machines(p.o.Replicas), p.available())
+		return fmt.Sprintf("%s wanted, %d available", machineCount(p.o.Replicas), p.availableMachines())
 	}
 }
 
-// resizings describes the sizes that change: as many as fit into maxSentence, and the number of the others.
-func resizings(resizes []Resize) []string {
+// resizeSentences describes the sizes that change, as many as fit into maxSentenceBytes. The last sentence counts the
+// other sizes.
+func resizeSentences(resizes []Resize) []string {
 	var why []string
-	room, others := maxSentence, 0
+	room, others := maxSentenceBytes, 0
 	for _, r := range resizes {
 		if r.From == r.To {
 			continue
@@ -251,61 +257,61 @@ func resizings(resizes []Resize) []string {
 	return why
 }
 
-// exclusive returns a decision that must come before all others, if there is one.
-func (p *planner) exclusive() (d Decision, found bool) {
-	switch r, owned := p.asked(), p.ownership(); {
-	case p.o.suspended() != "":
-		why := phrase.Cut(p.o.suspended(), maxReason)
-		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.complete(), Why: why}, true
+// exclusiveDecision returns a decision that must precede all others; found is false if there is none.
+func (p *planner) exclusiveDecision() (d Decision, found bool) {
+	switch r, owned := p.requestedRollback(), p.changeOwnership(); {
+	case p.o.suspensionReason() != "":
+		why := phrase.Cut(p.o.suspensionReason(), maxReasonBytes)
+		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
 	case p.o.Deleting:
 		return p.teardown(), true
 	case p.o.Invalid != "":
-		why := phrase.Cut(p.o.Invalid, maxReason)
+		why := phrase.Cut(p.o.Invalid, maxReasonBytes)
 		return Decision{HoldBy: HeldByFault, Hold: why, Why: why}, true
 	case owned.Acts():
 		return owned, true
 	case r != nil && !p.o.Paused:
 		return Decision{Rollback: r, Why: r.Why}, true
 	}
-	if p.o.scaler(&d); d.Acts() {
-		d.bound()
-		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machines(len(d.Mark)), len(d.Unmark))
+	if p.o.markChosen(&d); d.Acts() {
+		d.boundLists()
+		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machineCount(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
-	if d = p.align(); d.Acts() {
+	if d = p.alignSets(); d.Acts() {
 		return d, true
 	}
 	if p.current == nil {
-		return p.setOfTemplate()
+		return p.createTemplateSet()
 	}
 	record, _ := p.progress()
-	r := p.automatic(record.Failed)
+	r := p.automaticRollback(record.Failed)
 	if r == nil {
 		return d, false
 	}
 	d.Why = r.Why
-	if d.Record = p.unrecorded(record); d.Record == nil {
-		// the record is written first, because a failed machine may be gone when the template is written
+	if d.Record = p.unrecordedProgress(record); d.Record == nil {
+		// The record is written first, because a failed machine may be gone when the template is written.
 		d.Rollback = r
 	}
-	d.bound()
+	d.boundLists()
 	return d, true
 }
 
-// align decides which sets may create machines, and brings the sets that follow the deployment up to date.
-func (p *planner) align() (d Decision) {
+// alignSets decides which sets may create machines, and copies the deployment's settings to sets that differ.
+func (p *planner) alignSets() (d Decision) {
 	if p.current != nil {
 		if p.allowScaleUp(&d); d.Acts() {
-			d.bound()
+			d.boundLists()
 			d.Why = "allow the current set to create machines, and no old set"
 			return d
 		}
-		d.Revise = p.revise()
+		d.Revise = p.reviseCurrent()
 	}
-	// Revise also syncs its set
+	// The write for Revise also copies the settings.
 	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
 	d.Sync = targets(drifted, "it differs from the deployment")
-	d.bound()
+	d.boundLists()
 	if d.Revise != nil {
 		drifted = append(drifted, p.current)
 	}
@@ -317,52 +323,52 @@ func (p *planner) align() (d Decision) {
 	return d
 }
 
-// setOfTemplate creates the set of the template, unless the deployment is stopped or must not create sets.
-func (p *planner) setOfTemplate() (d Decision, found bool) {
-	if p.o.Stopped() != "" || p.o.refused().Reason != "" { // the sets that exist follow the number of machines
+// createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
+func (p *planner) createTemplateSet() (d Decision, found bool) {
+	if p.o.Stopped() != "" || p.o.noCreateProblem().Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
-	if why := p.o.noCreation(); why != "" {
+	if why := p.o.creationBlocker(); why != "" {
 		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: why}, true
 	}
-	return p.create(), true
+	return p.createSet(), true
 }
 
-// allowScaleUp decides which sets may create machines: the current set always, an old set unless machines are handed
-// over in place or people delete them (OnDelete).
+// allowScaleUp decides which sets may create machines. The current set may. An old set may, unless machines move
+// between sets in place or people delete them (OnDelete).
 func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
-	case p.current.size > p.current.active && sum(p.sets, p.occupied) > p.o.Replicas+p.surge:
-		// it handed over machines, and must not create them again
-		p.current.put(p.current.active, fmt.Sprintf("it has %s left", machines(p.current.active)))
-		p.resizes(d)
+	case p.current.size > p.current.activeMachines && sumOver(p.sets, p.occupiedPlaces) > p.o.Replicas+p.surge:
+		// The set gave machines away and must not create them again.
+		p.current.setSize(p.current.activeMachines, fmt.Sprintf("it has %s left", machineCount(p.current.activeMachines)))
+		p.addResizes(d)
 		return
 	default:
 		d.AllowScaleUp = append(d.AllowScaleUp, p.current.target("it is the current set"))
 	}
-	if p.o.Stopped() != "" || !p.o.inPlace() && p.o.Strategy != OnDelete {
+	if p.o.Stopped() != "" || !p.o.isInPlace() && p.o.Strategy != OnDelete {
 		return
 	}
-	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.active > 0) }
-	d.ForbidScaleUp = targets(list.Where(p.old(), mayCreate), "it is old: its machines are not created again")
+	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.activeMachines > 0) }
+	d.ForbidScaleUp = targets(list.Where(p.oldSets(), mayCreate), "it is old: its machines are not created again")
 }
 
-// ownership releases sets that the selector no longer matches, and adopts those that it matches and that nobody
-// controls, before it is decided whether the template has a set.
-func (p *planner) ownership() Decision {
+// changeOwnership releases sets that the selector no longer matches, and adopts matching sets without a controller.
+// Releases and adoptions precede the decision whether the template has a set.
+func (p *planner) changeOwnership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
 	adoptable := list.Where(p.o.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
 		SetChanges: SetChanges{
-			Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.foreign() }), foreign),
+			Release: targets(list.Where(p.sets, func(set *setPlan) bool { return set.isForeign() }), foreign),
 			Adopt: list.Map(
 				adoptable,
 				func(s Orphan) Target { return Target{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
 			),
 		},
 	}
-	d.bound()
+	d.boundLists()
 	d.Why = strings.Join(phrase.Parts(
 		phrase.If(len(d.Release) > 0, "release %s: %s", phrase.Count(len(d.Release), "set"), foreign),
 		phrase.If(len(d.Adopt) > 0, "adopt %s: %s", phrase.Count(len(d.Adopt), "set"), ours),
@@ -370,12 +376,12 @@ func (p *planner) ownership() Decision {
 	return d
 }
 
-// mostReleased is how many released sets may be without an owner before the deployment creates no further set. Source:
-// ours; a person may want one.
-const mostReleased = 2
+// maxReleasedSets is how many released sets may lack an owner before the deployment stops creating sets. Source: own
+// choice; a person may release one on purpose.
+const maxReleasedSets = 2
 
-// noCreation says why no set is created for the template although it has none; empty: one is created.
-func (o Observed) noCreation() string {
+// creationBlocker returns the reason why no set is created for a template without a set; empty: a set is created.
+func (o Observed) creationBlocker() string {
 	leaving := list.Find(o.Sets, func(s Set) bool {
 		return s.Current && s.Deleting && (s.Orphaning || s.Finalizer && len(s.Machines) == 0)
 	})
@@ -387,30 +393,30 @@ func (o Observed) noCreation() string {
 			leaving.Name,
 		),
 		phrase.If(
-			released >= mostReleased,
+			released >= maxReleasedSets,
 			"%d sets that were released have no owner: something changes the labels of the sets that are created",
 			released,
 		),
 	)
 }
 
-// create returns the set of the current template, with the size that it would get if it existed.
-func (p *planner) create() Decision {
-	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.revision()}}
+// createSet returns the Creation of the current template's set, with the size that resizeSets gives this set.
+func (p *planner) createSet() Decision {
+	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.current, p.sets = current, append(p.sets, current)
 	p.progress()
-	p.resize()
+	p.resizeSets()
 	return Decision{
 		SetChanges: SetChanges{
-			Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: most(p.o)},
+			Create: &Creation{Replicas: current.size, Revision: current.Revision, Desired: p.o.Replicas, Max: maxReplicas(p.o)},
 		},
-		Rolling: p.underway(),
+		Rolling: p.hasOldMachines(),
 		Why: fmt.Sprintf(
 			"create a set of %s for revision %d: the template has none",
-			machines(current.size),
+			machineCount(current.size),
 			current.Revision,
 		),
 	}
 }
 
-func machines(n int) string { return phrase.Count(n, "machine") }
+func machineCount(n int) string { return phrase.Count(n, "machine") }

@@ -16,13 +16,13 @@ import (
 	"millwright/decide/rollout"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
+var updateGolden = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
 
-// golden compares a trace with the recorded one.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares a trace with the recorded trace.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".trace")
-	if *update {
+	if *updateGolden {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
@@ -31,18 +31,18 @@ func golden(t *testing.T, name, got string) {
 	assert.Equal(t, string(want), got)
 }
 
-// sequence is a whole rollout of the table, from all old to all new.
+// sequence is a rollout from the first template to the last.
 type sequence struct {
 	name                         string
 	strategy                     rollout.Strategy
 	replicas, surge, unavailable int
-	scale                        int  // what is wanted on the way; 0: the same
-	edit                         bool // another template on the way
-	delete                       int  // machines that a person deletes at a time
-	asCAPI                       bool // the sets are those of Cluster API
+	newReplicas                  int  // spec.replicas from turn 5 on; 0: unchanged
+	changesTemplate              bool // the template changes again in turn 5
+	deletedAtATime               int  // number of machines that a person deletes at a time
+	isClusterAPI                 bool // the sets are Cluster API sets
 }
 
-func table() []sequence {
+func sequences() []sequence {
 	rolls, inPlace, onDelete := rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete
 	return []sequence{
 		{name: "rolling, 3 replicas, surge 1, unavailable 0", strategy: rolls, replicas: 3, surge: 1},
@@ -57,7 +57,7 @@ func table() []sequence {
 			replicas:    6,
 			surge:       3,
 			unavailable: 1,
-			scale:       12,
+			newReplicas: 12,
 		},
 		{
 			name:        "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
@@ -65,15 +65,15 @@ func table() []sequence {
 			replicas:    12,
 			surge:       3,
 			unavailable: 1,
-			scale:       6,
+			newReplicas: 6,
 		},
 		{
-			name:        "rolling, 6 replicas, surge 3, unavailable 1, another template on the way",
-			strategy:    rolls,
-			replicas:    6,
-			surge:       3,
-			unavailable: 1,
-			edit:        true,
+			name:            "rolling, 6 replicas, surge 3, unavailable 1, another template on the way",
+			strategy:        rolls,
+			replicas:        6,
+			surge:           3,
+			unavailable:     1,
+			changesTemplate: true,
 		},
 		{name: "in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, surge: 1},
 		{name: "in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, unavailable: 1},
@@ -87,7 +87,7 @@ func table() []sequence {
 			replicas:    6,
 			surge:       3,
 			unavailable: 1,
-			scale:       12,
+			newReplicas: 12,
 		},
 		{
 			name:        "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
@@ -95,43 +95,43 @@ func table() []sequence {
 			replicas:    12,
 			surge:       3,
 			unavailable: 1,
-			scale:       6,
+			newReplicas: 6,
 		},
 		{
-			name:        "in place, 6 replicas, surge 3, unavailable 1, another template on the way",
-			strategy:    inPlace,
-			replicas:    6,
-			surge:       3,
-			unavailable: 1,
-			edit:        true,
+			name:            "in place, 6 replicas, surge 3, unavailable 1, another template on the way",
+			strategy:        inPlace,
+			replicas:        6,
+			surge:           3,
+			unavailable:     1,
+			changesTemplate: true,
 		},
-		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, delete: 1},
-		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, delete: 2},
+		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, deletedAtATime: 1},
+		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, deletedAtATime: 2},
 		{
-			name:     "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
-			strategy: onDelete,
-			replicas: 6,
-			delete:   1,
-			scale:    9,
-		},
-		{
-			name:     "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
-			strategy: onDelete,
-			replicas: 12,
-			delete:   1,
-			scale:    6,
+			name:           "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
+			strategy:       onDelete,
+			replicas:       6,
+			deletedAtATime: 1,
+			newReplicas:    9,
 		},
 		{
-			name:     "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
-			strategy: onDelete,
-			replicas: 6,
-			delete:   1,
-			edit:     true,
+			name:           "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
+			strategy:       onDelete,
+			replicas:       12,
+			deletedAtATime: 1,
+			newReplicas:    6,
+		},
+		{
+			name:            "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
+			strategy:        onDelete,
+			replicas:        6,
+			deletedAtATime:  1,
+			changesTemplate: true,
 		},
 	}
 }
 
-// run plays a sequence, one line per turn in which something happened.
+// run runs a sequence. The trace has one line for each turn in which the world changed.
 func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	t.Helper()
 	w := newWorld(
@@ -140,91 +140,97 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 			Settings: rollout.Settings{
 				Replicas:    s.replicas,
 				Strategy:    s.strategy,
-				Surge:       count(s.surge),
-				Unavailable: count(s.unavailable),
+				Surge:       countBound(s.surge),
+				Unavailable: countBound(s.unavailable),
 			},
 		},
 	)
-	w.asCAPI = s.asCAPI
-	w.create, w.remove = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
-	w.start(t)
+	w.isClusterAPI = s.isClusterAPI
+	w.creationTime, w.deletionTime = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
+	w.createFirstTemplate(t)
 	var trace strings.Builder
-	fmt.Fprintf(&trace, "%s\n%34s\n", s.name, strings.TrimSpace(w.state()))
-	w.template, w.said = "v2", nil
+	fmt.Fprintf(&trace, "%s\n%34s\n", s.name, strings.TrimSpace(w.stateLine()))
+	w.template, w.turnTexts = "v2", nil
 	before := ""
 	for turn := range 400 {
-		if turn == 5 && (s.scale > 0 || s.edit) {
-			s.disturb(w)
+		if turn == 5 && (s.newReplicas > 0 || s.changesTemplate) {
+			s.changeSpec(w)
 		}
-		if s.delete > 0 && turn%6 == 3 {
-			w.deleteOld(s.delete)
+		if s.deletedAtATime > 0 && turn%6 == 3 {
+			w.deleteOldMachines(s.deletedAtATime)
 		}
-		w.turn(random)
-		if line := fmt.Sprintf("%-52s %s", strings.Join(w.said, ", "), strings.TrimSpace(w.state())); len(w.said) > 0 ||
-			w.state() != before {
+		w.runTurn(random)
+		if line := fmt.Sprintf(
+			"%-52s %s",
+			strings.Join(w.turnTexts, ", "),
+			strings.TrimSpace(w.stateLine()),
+		); len(
+			w.turnTexts,
+		) > 0 ||
+			w.stateLine() != before {
 			fmt.Fprintf(&trace, "%4d  %s\n", turn, line)
 		}
-		w.said, before = nil, w.state()
-		if turn > 5 && w.done() {
+		w.turnTexts, before = nil, w.stateLine()
+		if turn > 5 && w.isDone() {
 			return w, trace.String()
 		}
 	}
-	t.Fatalf("%s does not end:%s %s", s.name, w.state(), w.last.Why)
+	t.Fatalf("%s does not end:%s %s", s.name, w.stateLine(), w.lastDecision.Why)
 	return nil, ""
 }
 
-func (s sequence) disturb(w *world) {
-	w.edited++
-	if s.edit {
+func (s sequence) changeSpec(w *world) {
+	w.edits++
+	if s.changesTemplate {
 		w.template = "v3"
-		w.tell("another template")
+		w.appendTrace("another template")
 		return
 	}
-	w.spec.Replicas = s.scale
-	w.tell("scale to %d", s.scale)
-	w.bound()
+	w.spec.Replicas = s.newReplicas
+	w.appendTrace("scale to %d", s.newReplicas)
+	w.updateBounds()
 }
 
-// deleteOld is a person who deletes machines of old templates.
-func (w *world) deleteOld(n int) {
+// deleteOldMachines acts as a person who deletes n machines of old templates.
+func (w *world) deleteOldMachines(n int) {
 	for _, g := range w.sets {
-		for _, u := range sorted(g.units) {
+		for _, u := range sortedMachines(g.machines) {
 			if n > 0 && g.template != w.template && g.NoScaleUp && !u.Deleting {
 				n--
 				w.deleteByHand(g, u)
-				w.tell("a person deletes %s", u.Name)
+				w.appendTrace("a person deletes %s", u.Name)
 			}
 		}
 	}
 }
 
 func TestSequences(t *testing.T) {
-	for _, s := range table() {
+	for _, s := range sequences() {
 		t.Run(s.name, func(t *testing.T) {
 			w, trace := s.run(t, 1, false)
-			assert.Empty(t, w.broken)
-			assert.Zero(t, w.forced)
-			golden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
+			assert.Empty(t, w.brokenPromise)
+			assert.Zero(t, w.forcedResizes)
+			compareGolden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
 			for seed := range uint64(decidetest.Seeds(20)) {
 				w, _ := s.run(t, seed, true)
-				require.Empty(t, w.broken, "seed %d", seed)
+				require.Empty(t, w.brokenPromise, "seed %d", seed)
 			}
 		})
 	}
 }
 
-// The sequences of Cluster API hold with the facts that its objects have.
+// The sequences also keep the bounds with the facts that Cluster API objects have.
 func TestSequencesOfClusterAPI(t *testing.T) {
-	for _, s := range table() {
+	for _, s := range sequences() {
 		if s.strategy == rollout.InPlaceAuto {
 			continue
 		}
-		s.asCAPI = true
+		s.isClusterAPI = true
 		t.Run(s.name, func(t *testing.T) {
 			for seed := range uint64(decidetest.Seeds(40)) {
 				w, _ := s.run(t, seed, seed > 0)
-				require.Empty(t, w.broken, "seed %d", seed)
-				require.Zero(t, w.forced, "seed %d", seed)
+				require.Empty(t, w.brokenPromise, "seed %d", seed)
+				require.Zero(t, w.forcedResizes, "seed %d", seed)
 			}
 		})
 	}

@@ -13,71 +13,75 @@ import (
 )
 
 func TestSteps(t *testing.T) {
-	steps := []rollout.Step{{Size: count(1), Approve: true}, {Size: percent(50), Wait: time.Hour}}
+	steps := []rollout.Step{{Size: countBound(1), Approve: true}, {Size: percentBound(50), Wait: time.Hour}}
 	at10 := func(step int, reached time.Time, approved int, sets ...rollout.Set) rollout.Observed {
-		o := inSteps(rolling(10, 2, 0, sets...), steps...)
+		o := withSteps(rollingUpdate(10, 2, 0, sets...), steps...)
 		o.Progress = rollout.Progress{Revision: 2, Step: step, Reached: reached}
 		o.Approved = approved
 		return o
 	}
 	none := time.Time{}
 	t.Run("the first step keeps as many as are wanted", func(t *testing.T) {
-		d := rollout.Decide(at10(0, none, 0, old(1, 10, 10, 10), now(2, 1, 1, 1)))
-		assert.Equal(t, map[string]int{"ms1": 9}, sizes(d))
+		d := rollout.Decide(at10(0, none, 0, oldSet(1, 10, 10, 10), currentSet(2, 1, 1, 1)))
+		assert.Equal(t, map[string]int{"ms1": 9}, changedSizes(d))
 		assert.Nil(t, d.Pause)
 	})
 	t.Run("reached: it is noted, and waits for a person", func(t *testing.T) {
-		d := rollout.Decide(at10(0, none, 0, old(1, 9, 9, 9), now(2, 1, 1, 1)))
-		assert.Empty(t, sizes(d))
+		d := rollout.Decide(at10(0, none, 0, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1)))
+		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, &rollout.PausePoint{Step: 0, Of: 2, Size: 1, Approve: true}, d.Pause)
 		assert.Equal(t, &rollout.Progress{Revision: 2, Reached: epoch}, d.Record)
 		assert.Equal(t, "step 1 of 2 has its 1 machine and waits until a person passes it", d.Hold)
 		assert.True(t, d.Recheck.IsZero())
 	})
 	t.Run("passed", func(t *testing.T) {
-		d := rollout.Decide(at10(0, epoch, 1, old(1, 9, 9, 9), now(2, 1, 1, 1)))
-		assert.Equal(t, map[string]int{"ms2": 3}, sizes(d))
+		d := rollout.Decide(at10(0, epoch, 1, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1)))
+		assert.Equal(t, map[string]int{"ms2": 3}, changedSizes(d))
 		assert.Equal(t, 1, d.Record.Step)
 	})
 	t.Run("the second one waits by the clock", func(t *testing.T) {
-		d := rollout.Decide(at10(1, at(-10*time.Minute), 1, old(1, 5, 5, 5), now(2, 5, 5, 5)))
+		d := rollout.Decide(at10(1, timeAt(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
 		assert.Equal(t, "Step", d.HoldBy)
-		assert.Equal(t, at(50*time.Minute), d.Recheck)
+		assert.Equal(t, timeAt(50*time.Minute), d.Recheck)
 		assert.Contains(t, d.Hold, "waits until 00:50:00 UTC")
 	})
 	t.Run("and is over", func(t *testing.T) {
-		d := rollout.Decide(at10(1, at(-time.Hour), 1, old(1, 5, 5, 5), now(2, 5, 5, 5)))
-		assert.Equal(t, map[string]int{"ms2": 7}, sizes(d))
+		d := rollout.Decide(at10(1, timeAt(-time.Hour), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)))
+		assert.Equal(t, map[string]int{"ms2": 7}, changedSizes(d))
 		assert.Equal(t, 2, d.Record.Step)
 	})
 	t.Run("scaled out at a step: old machines come, and of the new ones their part", func(t *testing.T) {
-		o := at10(1, at(-10*time.Minute), 1, old(1, 5, 5, 5), now(2, 5, 5, 5))
+		o := at10(1, timeAt(-10*time.Minute), 1, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5))
 		o.Replicas = 20
-		assert.Equal(t, map[string]int{"ms1": 10, "ms2": 10}, sizes(rollout.Decide(o)))
+		assert.Equal(t, map[string]int{"ms1": 10, "ms2": 10}, changedSizes(rollout.Decide(o)))
 	})
 	t.Run("scaled in at a step", func(t *testing.T) {
-		o := at10(0, epoch, 0, old(1, 9, 9, 9), now(2, 1, 1, 1))
+		o := at10(0, epoch, 0, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1))
 		o.Replicas = 4
-		assert.Equal(t, map[string]int{"ms1": 3}, sizes(rollout.Decide(o)))
+		assert.Equal(t, map[string]int{"ms1": 3}, changedSizes(rollout.Decide(o)))
 	})
 	t.Run("a record of another revision counts for nothing", func(t *testing.T) {
-		o := at10(2, none, 0, old(1, 10, 10, 10), now(2, 1, 1, 1))
+		o := at10(2, none, 0, oldSet(1, 10, 10, 10), currentSet(2, 1, 1, 1))
 		o.Progress.Revision = 1
-		assert.Equal(t, map[string]int{"ms1": 9}, sizes(rollout.Decide(o)))
+		assert.Equal(t, map[string]int{"ms1": 9}, changedSizes(rollout.Decide(o)))
 	})
 	t.Run("without old machines there is nothing to go by steps", func(t *testing.T) {
-		assert.Equal(t, map[string]int{"ms2": 10}, sizes(rollout.Decide(at10(0, none, 0, old(1, 0, 0, 0), now(2, 0, 0, 0)))))
+		assert.Equal(
+			t,
+			map[string]int{"ms2": 10},
+			changedSizes(rollout.Decide(at10(0, none, 0, oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0)))),
+		)
 	})
 	t.Run("Recreate knows none", func(t *testing.T) {
-		d := rollout.Decide(by(rollout.Recreate, at10(0, none, 0, old(1, 9, 9, 9), now(2, 1, 1, 1))))
+		d := rollout.Decide(withStrategy(rollout.Recreate, at10(0, none, 0, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1))))
 		assert.Nil(t, d.Pause)
-		assert.Equal(t, map[string]int{"ms1": 0}, sizes(d))
+		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(d))
 	})
 }
 
 func TestPlan(t *testing.T) {
 	t.Run("the steps of a rolling update", func(t *testing.T) {
-		plan := simulate.Plan(rolling(2, 1, 0, old(1, 2, 2, 2)))
+		plan := simulate.Plan(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
 		var steps []string
 		for _, s := range plan {
 			steps = append(steps, s.Step)
@@ -91,10 +95,10 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, []simulate.Size{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}}, plan[1].Sizes)
 	})
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
-		o := inSteps(
-			paused(rolling(4, 1, 0, old(1, 4, 4, 4))),
-			rollout.Step{Size: count(1), Approve: true},
-			rollout.Step{Size: count(2), Wait: time.Hour},
+		o := withSteps(
+			pausedDeployment(rollingUpdate(4, 1, 0, oldSet(1, 4, 4, 4))),
+			rollout.Step{Size: countBound(1), Approve: true},
+			rollout.Step{Size: countBound(2), Wait: time.Hour},
 		)
 		plan := simulate.Plan(o)
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
@@ -108,13 +112,24 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, []simulate.Size{{Set: "(new)", Replicas: 4, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("an undo", func(t *testing.T) {
-		o := rolling(2, 1, 0, old(1, 0, 0, 0), now(2, 2, 2, 2))
+		o := rollingUpdate(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
 		o.RollbackTo = new(int64(1))
 		assert.Equal(t, []simulate.Foreseen{{Step: "return to revision 1, set ms1"}}, simulate.Plan(o))
 	})
-	t.Run("nothing to do", func(t *testing.T) { assert.Empty(t, simulate.Plan(rolling(2, 1, 0, now(1, 2, 2, 2)))) })
+	t.Run(
+		"nothing to do",
+		func(t *testing.T) { assert.Empty(t, simulate.Plan(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2)))) },
+	)
 	t.Run("in place, with a machine that is going and one that comes", func(t *testing.T) {
-		o := by(rollout.InPlaceAuto, rolling(3, 0, 1, with(plus(old(1, 3, 3, 3), machine("out", deleting)), 0, sick)))
+		o := withStrategy(
+			rollout.InPlaceAuto,
+			rollingUpdate(
+				3,
+				0,
+				1,
+				withMachine(withMachines(oldSet(1, 3, 3, 3), newMachine("out", makeDeleting)), 0, makeUnhealthy),
+			),
+		)
 		o.HistoryLimit, o.MCM.Guard = new(0), true
 		plan := simulate.Plan(o)
 		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Step)
@@ -122,7 +137,7 @@ func TestPlan(t *testing.T) {
 	})
 	t.Run("every strategy but OnDelete ends with the new set alone", func(t *testing.T) {
 		for _, s := range []rollout.Strategy{rollout.RollingUpdate, rollout.Recreate, rollout.InPlaceAuto} {
-			plan := simulate.Plan(by(s, rolling(7, 2, 1, old(1, 4, 4, 4), now(2, 3, 3, 3))))
+			plan := simulate.Plan(withStrategy(s, rollingUpdate(7, 2, 1, oldSet(1, 4, 4, 4), currentSet(2, 3, 3, 3))))
 			require.NotEmpty(t, plan)
 			assert.Equal(t, []simulate.Size{{Set: "ms2", Replicas: 7, Current: true}}, plan[len(plan)-1].Sizes, s)
 		}
@@ -136,12 +151,12 @@ func TestIdeal(t *testing.T) {
 		want     time.Duration
 		complete bool
 	}{
-		{"100 machines, surge 10: ten times a creation and a deletion", rolling(100, 10, 0, old(1, 100, 100, 100)), 30 * time.Second, true},
-		{"surge of all", rolling(100, 100, 0, old(1, 100, 100, 100)), 3 * time.Second, true},
-		{"no surge: each machine goes before one comes", rolling(3, 0, 1, old(1, 3, 3, 3)), 9 * time.Second, true},
-		{"a machine on its way out holds no place", free(rolling(100, 10, 0, old(1, 100, 100, 100))), 21 * time.Second, true},
-		{"steps", inSteps(rolling(2, 1, 0, old(1, 2, 2, 2)), rollout.Step{Size: count(1), Wait: time.Minute}, rollout.Step{Size: count(2), Approve: true}), 65 * time.Second, true},
-		{"OnDelete never ends by itself", by(rollout.OnDelete, rolling(3, 0, 0, old(1, 3, 3, 3))), 0, false},
+		{"100 machines, surge 10: ten times a creation and a deletion", rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100)), 30 * time.Second, true},
+		{"surge of all", rollingUpdate(100, 100, 0, oldSet(1, 100, 100, 100)), 3 * time.Second, true},
+		{"no surge: each machine goes before one comes", rollingUpdate(3, 0, 1, oldSet(1, 3, 3, 3)), 9 * time.Second, true},
+		{"a machine on its way out holds no place", withFreeWhenDeleting(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
+		{"steps", withSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), Approve: true}), 65 * time.Second, true},
+		{"OnDelete never ends by itself", withStrategy(rollout.OnDelete, rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3))), 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			took, complete := simulate.Ideal(row.in, 2*time.Second, time.Second)
@@ -153,7 +168,7 @@ func TestIdeal(t *testing.T) {
 
 func TestIdealOfMachinesThatDiffer(t *testing.T) {
 	latencies := []time.Duration{time.Second, 5 * time.Second, 3 * time.Second}
-	took, complete := simulate.IdealOf(rolling(3, 1, 0, old(1, 3, 3, 3)), func() time.Duration {
+	took, complete := simulate.IdealOf(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), func() time.Duration {
 		next := latencies[0]
 		latencies = latencies[1:]
 		return next

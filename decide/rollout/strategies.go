@@ -10,60 +10,63 @@ import (
 	"millwright/decide/phrase"
 )
 
-// rolling sizes all sets of a rolling update: up where there is room, down where enough machines are available. It also
-// follows a changed number of machines.
+// rolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets where
+// enough machines are available. The sizes also follow a changed spec.replicas.
 func (p *planner) rolling() {
 	if p.waitsForAnswer() {
 		return
 	}
 	surge := p.surge
-	if p.transfers() {
-		surge = 0 // machines that are updated in place need no surplus, apart from the one that lendOne adds
+	if p.hasTransfers() {
+		surge = 0 // an in-place update needs no surge except the machine that addSurgeMachine adds
 	}
-	why := p.grow(surge)
-	p.fill()
-	p.shrink()
-	p.trim()
-	p.lendOne()
+	why := p.growCurrent(surge)
+	p.growNewestOld()
+	p.shrinkOldSets()
+	p.trimCurrent()
+	p.addSurgeMachine()
 	p.breakDeadlock()
-	p.note(why)
+	p.noteIdleReason(why)
 }
 
-// grow raises the current set as far as there is room, and returns why it gets no more; empty: it has all.
-func (p *planner) grow(surge int) string {
-	current, goal := p.current, p.goal()
+// growCurrent raises the current set as far as there is room, and returns the reason why the set gets no more machines;
+// empty: the set has all machines.
+func (p *planner) growCurrent(surge int) string {
+	current, goal := p.current, p.newMachineGoal()
 	if current.size > p.o.Replicas {
-		current.put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+		current.setSize(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
 	}
 	if current.size >= goal {
 		return ""
 	}
-	room, why := p.room(surge)
-	current.raise(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machines(room), goal))
+	room, why := p.remainingPlaces(surge)
+	current.raiseSize(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machineCount(room), goal))
 	return why
 }
 
-// fill raises the newest old set while the rollout step allows no more new machines, so that a rollout that waits has
-// as many machines as wanted.
-func (p *planner) fill() {
-	old := p.old()
-	missing := p.left() - sum(old, size)
+// growNewestOld raises the newest old set while the rollout step allows no more new machines. A waiting rollout thus
+// keeps the wanted number of machines.
+func (p *planner) growNewestOld() {
+	old := p.oldSets()
+	missing := p.oldMachinesToKeep() - sumOver(old, sizeOf)
 	if missing <= 0 || len(old) == 0 {
 		return
 	}
-	last := newest(old)
-	room, _ := p.room(p.surge)
-	last.raise(
+	last := newestSet(old)
+	room, _ := p.remainingPlaces(p.surge)
+	last.raiseSize(
 		min(room, missing),
-		fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machines(p.target)),
+		fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.o.Replicas, machineCount(p.stepTarget)),
 	)
 }
 
-// left returns how many old machines the rollout step keeps.
-func (p *planner) left() int { return max(p.o.Replicas-max(p.target, p.current.size), 0) }
+// oldMachinesToKeep returns how many old machines the rollout step keeps.
+func (p *planner) oldMachinesToKeep() int {
+	return max(p.o.Replicas-max(p.stepTarget, p.current.size), 0)
+}
 
-// newest returns the youngest set that has machines, or the youngest of all.
-func newest(sets []*setPlan) *setPlan {
+// newestSet returns the youngest set that has machines. If no set has machines, newestSet returns the youngest set.
+func newestSet(sets []*setPlan) *setPlan {
 	for _, set := range slices.Backward(sets) {
 		if set.size > 0 {
 			return set
@@ -72,176 +75,199 @@ func newest(sets []*setPlan) *setPlan {
 	return sets[len(sets)-1]
 }
 
-// shrink lowers old sets, from the oldest on: first by machines that go anyway or are not available, then by as many
-// others as can be spared. New machines must become available before available old ones are removed.
-func (p *planner) shrink() {
-	old := p.old()
-	waiting := max(p.current.size-p.current.available, 0)
-	spare := sum(p.sets, size) - p.needed - waiting - sum(old, func(set *setPlan) int { return set.updating })
-	spare = min(spare, sum(old, size)-p.left())
-	if p.transfers() {
-		spare = min(spare, p.places())
+// shrinkOldSets lowers old sets, from the oldest to the newest: first by unavailable machines and machines that the
+// autoscaler chose, then by as many other machines as can be spared. New machines must become available before
+// available old machines are removed.
+func (p *planner) shrinkOldSets() {
+	old := p.oldSets()
+	waiting := max(p.current.size-p.current.availableMachines, 0)
+	spare := sumOver(
+		p.sets,
+		sizeOf,
+	) - p.minAvailable - waiting - sumOver(
+		old,
+		func(set *setPlan) int { return set.updatingMachines },
+	)
+	spare = min(spare, sumOver(old, sizeOf)-p.oldMachinesToKeep())
+	if p.hasTransfers() {
+		spare = min(spare, p.remainingTransfers())
 	}
-	old = list.Where(old, func(set *setPlan) bool { return !set.settling })
+	old = list.Where(old, func(set *setPlan) bool { return !set.deletesBeforeTransfer })
 	for _, set := range old {
-		spare -= p.lower(set, min(spare, set.leaving), "the autoscaler chose machines of it")
-		broken := set.size - set.available - set.updating
-		spare -= p.lower(set, min(spare, broken), "it has machines that are not available")
+		spare -= p.lowerSize(set, min(spare, set.leavingMachines), "the autoscaler chose machines of it")
+		broken := set.size - set.availableMachines - set.updatingMachines
+		spare -= p.lowerSize(set, min(spare, broken), "it has machines that are not available")
 	}
-	why := fmt.Sprintf("%d available, %d needed", p.available(), p.needed)
+	why := fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable)
 	for _, set := range old {
 		if spare <= 0 {
 			return
 		}
-		spare -= p.lower(set, min(spare, p.budget()), why)
+		spare -= p.lowerSize(set, min(spare, p.removalBudget()), why)
 	}
 }
 
-// trim removes new machines that are not available yet if there are too many machines in all. That happens after the
-// wanted number became smaller.
-func (p *planner) trim() {
-	over := sum(p.sets, size) - p.o.Replicas - p.surge
-	idle := p.current.size - p.current.available
-	p.lower(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge))
+// trimCurrent removes unavailable new machines if there are too many machines in all, as after a smaller spec.replicas.
+func (p *planner) trimCurrent() {
+	over := sumOver(p.sets, sizeOf) - p.o.Replicas - p.surge
+	idle := p.current.size - p.current.availableMachines
+	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.o.Replicas+p.surge))
 }
 
-// breakDeadlock lowers an old set that has an unavailable machine when no other size can change: no machine is being
-// created or deleted, all new machines are available, there is no room for another, and an old set might delete an
+// breakDeadlock lowers an old set with an unavailable machine if no other size can change: no machine is being created
+// or deleted, all new machines are available, there is no room for another machine, and an old set might delete an
 // available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.active || set.terminating > 0 || set.ActedOn != set.size
+		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size
 	}
-	stuck := p.quiet() && p.current.available == p.current.active && sum(p.old(), size) > p.left()
+	stuck := p.leavesSizesUnchanged() && p.current.availableMachines == p.current.activeMachines &&
+		sumOver(p.oldSets(), sizeOf) > p.oldMachinesToKeep()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return
 	}
-	for _, set := range p.old() {
-		if set.size > 0 && set.active > set.available+set.updating {
-			set.size, set.forced = set.size-1, true
-			set.why = "no other size can change, and it has a machine that is not available"
+	for _, set := range p.oldSets() {
+		if set.size > 0 && set.activeMachines > set.availableMachines+set.updatingMachines {
+			set.size, set.isForced = set.size-1, true
+			set.sizeReason = "no other size can change, and it has a machine that is not available"
 			return
 		}
 	}
 }
 
-func (p *planner) available() int {
-	return sum(p.sets, func(set *setPlan) int { return set.available })
+func (p *planner) availableMachines() int {
+	return sumOver(p.sets, func(set *setPlan) int { return set.availableMachines })
 }
 
-// note keeps why no size changes.
-func (p *planner) note(why string) {
-	if !p.quiet() {
+// noteIdleReason records the reason why no size changes.
+func (p *planner) noteIdleReason(why string) {
+	if !p.leavesSizesUnchanged() {
 		return
 	}
-	old := sum(p.old(), size)
-	updating := sum(p.sets, func(set *setPlan) int { return set.updating })
-	switch joining := p.current.size - p.current.available; {
-	case updating > 0 && p.transfers():
-		p.why = fmt.Sprintf(
+	old := sumOver(p.oldSets(), sizeOf)
+	updating := sumOver(p.sets, func(set *setPlan) int { return set.updatingMachines })
+	switch joining := p.current.size - p.current.availableMachines; {
+	case updating > 0 && p.hasTransfers():
+		p.idleReason = fmt.Sprintf(
 			"%s %s updated in place: %d available, %d needed",
-			machines(updating),
+			machineCount(updating),
 			phrase.OneOf(updating, "is", "are"),
-			p.available(),
-			p.needed,
+			p.availableMachines(),
+			p.minAvailable,
 		)
 	case joining > 0 && p.current.size > 0:
 		kind := cmp.Or(phrase.If(old > 0, "new machine"), "machine")
 		is := func(n int) string { return phrase.OneOf(n, "is", "are") }
-		p.why = fmt.Sprintf("%s %s not available yet: %d %s available, %d %s needed",
-			phrase.Count(joining, kind), is(joining), p.available(), is(p.available()), p.needed, is(p.needed))
+		p.idleReason = fmt.Sprintf(
+			"%s %s not available yet: %d %s available, %d %s needed",
+			phrase.Count(
+				joining,
+				kind,
+			),
+			is(joining),
+			p.availableMachines(),
+			is(p.availableMachines()),
+			p.minAvailable,
+			is(p.minAvailable),
+		)
 	case why != "":
-		p.why = why
-	case old > p.left():
-		p.why = fmt.Sprintf("%d available, %d needed", p.available(), p.needed)
+		p.idleReason = why
+	case old > p.oldMachinesToKeep():
+		p.idleReason = fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable)
 	}
 }
 
-// recreate removes all old machines, objects and instances, before the first new one is created.
-func (p *planner) recreate() {
-	left := p.terminating
-	for _, set := range p.old() {
-		set.put(0, "old machines are deleted first")
-		left += max(set.active+set.terminating, set.Counted)
+// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created.
+func (p *planner) resizeRecreate() {
+	left := p.terminatingMachines
+	for _, set := range p.oldSets() {
+		set.setSize(0, "old machines are deleted first")
+		left += max(set.activeMachines+set.terminatingMachines, set.Counted)
 	}
 	if left == 0 {
-		p.why = p.grow(0)
+		p.idleReason = p.growCurrent(0)
 		return
 	}
-	p.why = fmt.Sprintf("%s of old templates still there", machines(left))
+	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCount(left))
 }
 
-// onDelete replaces in the current set what people delete from old sets. A new template deletes nothing. If fewer
-// machines are wanted, new machines that are not available yet are removed first, then old ones.
-func (p *planner) onDelete() {
-	p.loseMachines()
-	p.grow(0)
-	over := max(sum(p.sets, size)-p.o.Replicas, 0)
-	idle, why := min(over, max(p.current.size-p.current.available, 0)), fmt.Sprintf("%d wanted in all", p.o.Replicas)
-	p.current.put(p.current.size-idle, why)
-	over -= idle // even if put refused this: the old machines serve
-	for _, set := range p.old() {
+// resizeOnDelete replaces machines that people deleted from old sets by machines of the current set. A new template
+// deletes no machine. If spec.replicas became smaller, unavailable new machines are removed first, then old machines.
+func (p *planner) resizeOnDelete() {
+	p.lowerOldSetsToActive()
+	p.growCurrent(0)
+	over := max(sumOver(p.sets, sizeOf)-p.o.Replicas, 0)
+	idle, why := min(
+		over,
+		max(p.current.size-p.current.availableMachines, 0),
+	), fmt.Sprintf(
+		"%d wanted in all",
+		p.o.Replicas,
+	)
+	p.current.setSize(p.current.size-idle, why)
+	over -= idle // even if setSize refused the change: the old machines stay in service
+	for _, set := range p.oldSets() {
 		by := min(over, set.size)
-		set.put(set.size-by, why)
+		set.setSize(set.size-by, why)
 		over -= by
 	}
-	if old := sum(p.old(), size); old > 0 {
-		p.why = fmt.Sprintf("%s of old templates stay until somebody deletes them", machines(old))
+	if old := sumOver(p.oldSets(), sizeOf); old > 0 {
+		p.idleReason = fmt.Sprintf("%s of old templates stay until somebody deletes them", machineCount(old))
 	}
 }
 
-// loseMachines lowers the size of old sets to the number of machines that they have, unless they may still create one.
-func (p *planner) loseMachines() {
-	for _, set := range p.old() {
-		if set.NoScaleUp && set.active < set.size {
-			set.put(set.active, fmt.Sprintf("it has %s left", machines(set.active)))
+// lowerOldSetsToActive lowers each old set's size to its number of machines, unless the set may still create a machine.
+func (p *planner) lowerOldSetsToActive() {
+	for _, set := range p.oldSets() {
+		if set.NoScaleUp && set.activeMachines < set.size {
+			set.setSize(set.activeMachines, fmt.Sprintf("it has %s left", machineCount(set.activeMachines)))
 		}
 	}
 }
 
-// followSize follows the number of machines while the template is not rolled out: paused, held, or waiting for its
-// first set. A single set takes the whole change. Of several sets the current or youngest one grows, and all shrink in
-// proportion to their sizes.
-func (p *planner) followSize() {
+// followReplicas follows spec.replicas while the template is not rolled out: the deployment is paused or held, or waits
+// for its first set. A single set takes the whole change. Of several sets, the current or youngest set grows, and all
+// sets shrink in proportion to their sizes.
+func (p *planner) followReplicas() {
 	p.keepTransfers()
 	nonEmpty := list.Where(p.sets, func(set *setPlan) bool { return set.size != 0 })
-	missing := p.missing()
+	missing := p.missingMachines()
 	switch {
 	case len(p.sets) == 0:
-	case p.moving() > 0 && missing <= 0: // a smaller number is followed once the machines have moved
+	case p.movingMachines() > 0 && missing <= 0: // a smaller spec.replicas is followed once the machines have moved
 	case missing > 0 && len(nonEmpty) == 1:
-		p.enlarge(nonEmpty[0], missing)
+		p.enlargeSet(nonEmpty[0], missing)
 	case missing > 0:
-		p.enlarge(cmp.Or(p.current, newest(p.sets)), missing)
+		p.enlargeSet(cmp.Or(p.current, newestSet(p.sets)), missing)
 	case len(nonEmpty) == 1:
-		nonEmpty[0].put(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
+		nonEmpty[0].setSize(p.o.Replicas, fmt.Sprintf("%d wanted in all", p.o.Replicas))
 	default:
-		p.share(nonEmpty, -missing-p.surge)
+		p.shareSurplus(nonEmpty, -missing-p.surge)
 	}
 }
 
-// enlarge raises a set by at most by, as far as there is room.
-func (p *planner) enlarge(set *setPlan, by int) {
-	room, _ := p.room(p.surge)
-	set.raise(min(room, by), fmt.Sprintf("%d wanted in all", p.o.Replicas))
+// enlargeSet raises a set by at most by machines, as far as there is room.
+func (p *planner) enlargeSet(set *setPlan, by int) {
+	room, _ := p.remainingPlaces(p.surge)
+	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.o.Replicas))
 }
 
-// share removes a surplus from sets in proportion to their sizes; the remainder of rounding comes from the largest.
-// Machines that the autoscaler or an operator chose go first, in whichever set. No set loses an available machine that
-// is needed. Source of the proportion: MCM, size times the number allowed now, divided by the number allowed when the
-// set got its size.
-func (p *planner) share(sets []*setPlan, over int) {
+// shareSurplus removes a surplus from sets in proportion to their sizes. The largest set loses the remainder of the
+// rounding. Machines that the autoscaler or an operator chose go first, whatever their set. No set loses an available
+// machine that is needed. Source of the proportion: MCM, size times the number allowed now, divided by the number
+// allowed when the set got its size.
+func (p *planner) shareSurplus(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}
 	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.o.Replicas)
-	take := func(set *setPlan, n int) { over -= p.lower(set, min(n, over), why) }
+	take := func(set *setPlan, n int) { over -= p.lowerSize(set, min(n, over), why) }
 	for _, set := range sets {
-		take(set, set.chosen)
+		take(set, set.chosenMachines)
 	}
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
 	parts := make([]int, len(sets))
-	total := sum(sets, size)
+	total := sumOver(sets, sizeOf)
 	for i, set := range sets {
 		before := set.Max
 		if before <= 0 || before < total-over {

@@ -9,35 +9,36 @@ import (
 	"millwright/decide/scale"
 )
 
-// unit is a machine of the world.
-type unit struct {
+// worldMachine is a machine of the world.
+type worldMachine struct {
 	rollout.Member
-	readyAt  time.Time
-	goneAt   time.Time
-	doomed   bool // it fails instead of becoming ready
-	replaced bool // its set makes another one before it is gone: it had failed, or a person deleted it
-	begun    bool // its update in place by an extension has begun
+	readyAt         time.Time
+	goneAt          time.Time
+	willFail        bool // the machine fails instead of becoming ready
+	isReplacedEarly bool // the set replaces the failed or manually deleted machine before it is gone
+	updateBegun     bool // the in-place update by an extension has begun
 }
 
-// group is a set of the world with a workflow of its own: it looks, and acts on what it saw at its next turn.
-type group struct {
+// worldSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
+// in its next turn.
+type worldSet struct {
 	rollout.Set
-	template string
-	intent   int // size that its workflow acts on
-	units    []*unit
-	saw      *scale.Decision
+	template        string
+	intendedSize    int // size that the set's workflow acts on
+	machines        []*worldMachine
+	pendingDecision *scale.Decision
 
-	generation, reported int // of the spec, and the one that its status shows
-	former               int // its size when its status last showed its generation
+	generation, reportedGeneration int // generation of the spec, and generation in the status
+	formerSize                     int // size when the status last showed the current generation
 }
 
-// coarse returns what the status of a set of Cluster API tells: whether it has seen its generation, but not which size
-// it has acted on. Source: seen() and set() of observe/capi/deployment.
-func (g *group) coarse(s rollout.Set) rollout.Set {
-	if s.ActedOn = s.Replicas; g.reported < g.generation {
-		s.ActedOn = g.former
+// asClusterAPIReports returns the facts that the status of a Cluster API set shows: whether the set has seen its
+// generation, but not the size that it has acted on. Source: seen() and set() of observe/capi/deployment.
+func (g *worldSet) asClusterAPIReports(s rollout.Set) rollout.Set {
+	if s.ActedOn = s.Replicas; g.reportedGeneration < g.generation {
+		s.ActedOn = g.formerSize
 	}
-	if g.live() > s.Replicas {
+	if g.liveMachines() > s.Replicas {
 		for i := range s.Machines {
 			s.Machines[i].Unhealthy = false
 		}
@@ -45,208 +46,223 @@ func (g *group) coarse(s rollout.Set) rollout.Set {
 	return s
 }
 
-// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. Its promises are checked after
-// every action.
+// world is a small cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the promises
+// after every action.
 type world struct {
-	dice     dice
-	now      time.Time
-	spec     rollout.Observed // what is wanted
-	template string
-	edited   int   // how often the deployment was changed
-	decided  int   // and when the last decision was made
-	approved int64 // the revision that spec.Approved is about
-	sets     []*group
-	names    int
-	made     int
-	create   func() time.Duration
-	remove   func() time.Duration
-	doom     func() bool
-	asCAPI   bool                  // the sets are those of Cluster API
-	stale    bool                  // a decision may be carried out after others have acted
-	answers  func() rollout.Answer // what an extension says about a set
-	people   int                   // somebody does what is left to people in one of so many turns; zero: never
-	saw      *rollout.Decision
+	dice               dice
+	now                time.Time
+	spec               rollout.Observed // the deployment's spec
+	template           string
+	edits              int   // number of changes of the deployment
+	decidedAtEdit      int   // value of edits at the last decision
+	approvedRevision   int64 // the revision that spec.Approved applies to
+	sets               []*worldSet
+	createdSets        int
+	createdMachines    int
+	creationTime       func() time.Duration
+	deletionTime       func() time.Duration
+	newMachineFails    func() bool
+	isClusterAPI       bool                  // the sets are Cluster API sets
+	actsLate           bool                  // other actors may act between a decision and its writes
+	extensionAnswer    func() rollout.Answer // an extension's answer about a set
+	turnsPerUserAction int                   // people act in one of turnsPerUserAction turns; zero: never
+	pendingDecision    *rollout.Decision
 
-	said     []string
-	broken   string      // the first promise that was broken
-	limit    int         // machines that may exist
-	floor    int         // machines that have to serve
-	failures []time.Time // of machines, by themselves
-	lost     []time.Time // machines that people took away
-	forced   int
-	forcedAt time.Time
-	last     rollout.Decision
+	turnTexts     []string
+	brokenPromise string      // the first broken promise
+	maxMachines   int         // largest number of machines that may exist
+	minServing    int         // number of machines that must serve
+	failureTimes  []time.Time // times of machine failures
+	removalTimes  []time.Time // times at which people deleted or selected machines
+	forcedResizes int
+	forcedAt      time.Time
+	lastDecision  rollout.Decision
 }
 
 func newWorld(seed uint64, spec rollout.Observed) *world {
 	w := &world{
-		dice: dice(seed), now: epoch, spec: spec, template: "v1",
-		create: func() time.Duration { return 2 * time.Second }, remove: func() time.Duration { return time.Second },
-		doom: func() bool { return false },
+		dice:            dice(seed),
+		now:             epoch,
+		spec:            spec,
+		template:        "v1",
+		creationTime:    func() time.Duration { return 2 * time.Second },
+		deletionTime:    func() time.Duration { return time.Second },
+		newMachineFails: func() bool { return false },
 	}
-	w.bound()
+	w.updateBounds()
 	return w
 }
 
-// observe is what the deployment's activity would read.
+// observe returns the facts that the deployment's activity would read.
 func (w *world) observe() rollout.Observed {
 	o := w.spec
 	o.Now, o.Sets, o.Approved = w.now, nil, 0
 	for _, g := range w.sets {
 		s := g.Set
-		if s.Current = g.template == w.template; s.Current && s.Revision == w.approved {
+		if s.Current = g.template == w.template; s.Current && s.Revision == w.approvedRevision {
 			o.Approved = w.spec.Approved
 		}
 		s.Machines = nil
-		for _, u := range g.units {
+		for _, u := range g.machines {
 			m := u.Member
 			m.ClusterAPI.Unacknowledged = u.ClusterAPI.Moved && !g.acknowledges(u)
 			s.Machines = append(s.Machines, m)
 		}
-		if w.asCAPI {
-			s = g.coarse(s)
+		if w.isClusterAPI {
+			s = g.asClusterAPIReports(s)
 		}
 		o.Sets = append(o.Sets, s)
 	}
 	return o
 }
 
-// roll takes one turn of the rollout: it decides, and carries that out at once or at its next turn.
-func (w *world) roll() {
-	if w.saw == nil {
+// rolloutTurn takes one turn of the rollout: it decides, and carries the decision out at once or in its next turn.
+func (w *world) rolloutTurn() {
+	if w.pendingDecision == nil {
 		o := w.observe()
 		d := rollout.Decide(o)
-		w.saw, w.last, w.decided = &d, d, w.edited
-		w.heed(o, d)
-		if w.stale && w.dice.oneIn(2) {
+		w.pendingDecision, w.lastDecision, w.decidedAtEdit = &d, d, w.edits
+		w.checkRequests(o, d)
+		if w.actsLate && w.dice.randomOneIn(2) {
 			return
 		}
 	}
-	d := *w.saw
-	w.saw = nil
-	before := w.serving()
+	d := *w.pendingDecision
+	w.pendingDecision = nil
+	before := w.servingMachines()
 	w.carryOut(d)
-	w.charge(before, "rollout: "+d.Why)
+	w.checkServing(before, "rollout: "+d.Why)
 	status := rollout.Report(w.observe())
 	w.spec.Reported = status
-	w.check("rollout: " + d.Why)
+	w.checkMaxMachines("rollout: " + d.Why)
 }
 
-func (w *world) group(uid, version string) *group {
+func (w *world) setByUID(uid, version string) *worldSet {
 	for _, g := range w.sets {
 		if g.UID == uid && (version == "" || version == g.Version) {
 			return g
 		}
 	}
-	return nil // gone, or changed since: the write would be refused
+	return nil // the set is gone or was changed: the API server would refuse the write
 }
 
-func (g *group) write() { g.Version += "+" }
+func (g *worldSet) bumpVersion() { g.Version += "+" }
 
 func (w *world) carryOut(d rollout.Decision) {
-	if d.Create != nil && w.decided == w.edited {
+	if d.Create != nil && w.decidedAtEdit == w.edits {
 		w.addSet(w.template, *d.Create)
 	}
 	if d.Record != nil {
 		w.spec.Progress = w.spec.Progress.Recorded(*d.Record)
 	}
 	for _, t := range d.AllowScaleUp {
-		if g := w.group(t.UID, t.Version); g != nil {
+		if g := w.setByUID(t.UID, t.Version); g != nil {
 			g.NoScaleUp = false
-			g.write()
+			g.bumpVersion()
 		}
 	}
 	for _, t := range d.ForbidScaleUp {
-		if g := w.group(t.UID, t.Version); g != nil {
+		if g := w.setByUID(t.UID, t.Version); g != nil {
 			g.NoScaleUp = true
-			g.write()
+			g.bumpVersion()
 		}
 	}
 	if d.Revise != nil {
-		if g := w.group(d.Revise.UID, d.Revise.Version); g != nil {
+		if g := w.setByUID(d.Revise.UID, d.Revise.Version); g != nil {
 			g.Revision, g.History = d.Revise.Revision, d.Revise.History
-			g.write()
+			g.bumpVersion()
 		}
 	}
 	for _, r := range d.Resize {
-		g := w.group(r.UID, r.Version)
+		g := w.setByUID(r.UID, r.Version)
 		if g == nil {
-			return // the others are decided again as well
+			return // the other sizes are decided again, too
 		}
 		if r.From != r.To {
-			w.tell("resize %s %d→%d", g.Name, r.From, r.To)
+			w.appendTrace("resize %s %d→%d", g.Name, r.From, r.To)
 		}
 		if r.Forced {
-			w.forced, w.forcedAt = w.forced+1, w.now
+			w.forcedResizes, w.forcedAt = w.forcedResizes+1, w.now
 		}
-		if g.reported == g.generation {
-			g.former = g.Replicas
+		if g.reportedGeneration == g.generation {
+			g.formerSize = g.Replicas
 		}
 		g.Replicas, g.Desired, g.Max, g.ClusterAPI.Transfer = r.To, r.Desired, r.Max, r.Transfer
 		g.generation++
-		g.write()
+		g.bumpVersion()
 	}
 	for _, t := range d.Delete {
-		if g := w.group(t.UID, t.Version); g != nil && len(g.units) == 0 {
-			w.sets = slices.DeleteFunc(w.sets, func(x *group) bool { return x == g })
+		if g := w.setByUID(t.UID, t.Version); g != nil && len(g.machines) == 0 {
+			w.sets = slices.DeleteFunc(w.sets, func(x *worldSet) bool { return x == g })
 		}
 	}
-	w.ask(d.Ask)
-	w.atMachines(d)
+	w.answerExtension(d.Ask)
+	w.changeMachines(d)
 }
 
-func (w *world) addSet(template string, c rollout.Creation) *group {
-	w.names++
-	name := fmt.Sprintf("ms%d", w.names)
-	g := &group{template: template, generation: 1, Set: rollout.Set{
-		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.names)), Replicas: c.Replicas,
+func (w *world) addSet(template string, c rollout.Creation) *worldSet {
+	w.createdSets++
+	name := fmt.Sprintf("ms%d", w.createdSets)
+	g := &worldSet{template: template, generation: 1, Set: rollout.Set{
+		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.createdSets)), Replicas: c.Replicas,
 		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
 	}}
 	w.sets = append(w.sets, g)
-	w.tell("create %s with %d", name, c.Replicas)
+	w.appendTrace("create %s with %d", name, c.Replicas)
 	return g
 }
 
-// atMachines does what is decided about machines and nodes.
-func (w *world) atMachines(d rollout.Decision) {
-	each := func(list []rollout.Target, do func(*unit)) {
+// changeMachines carries out a decision's changes of machines and nodes.
+func (w *world) changeMachines(d rollout.Decision) {
+	each := func(list []rollout.Target, do func(*worldMachine)) {
 		for _, t := range list {
-			if u := w.unit(t.UID); u != nil && !u.Deleting {
+			if u := w.machineByUID(t.UID); u != nil && !u.Deleting {
 				do(u)
 			}
 		}
 	}
-	each(d.Candidates, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
-	each(d.Select, w.update)
-	each(d.FinishUpdate, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false })
-	each(d.ClearUpdateLabels, func(u *unit) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
-	each(d.ClearUpdateResult, func(u *unit) { u.MCM.HandedOver = false })
-	each(d.Taint, func(u *unit) { u.MCM.Tainted = true })
-	each(d.Untaint, func(u *unit) { u.MCM.Tainted = false })
-	each(d.ProtectFromAutoscaler, func(u *unit) { u.MCM.Guard, u.MCM.Guarded = "true", true })
-	each(d.UnprotectFromAutoscaler, func(u *unit) { u.MCM.Guard, u.MCM.Guarded = "", false })
+	each(d.Candidates, func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
+	each(d.Select, w.beginUpdate)
+	each(
+		d.FinishUpdate,
+		func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false },
+	)
+	each(d.ClearUpdateLabels, func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
+	each(d.ClearUpdateResult, func(u *worldMachine) { u.MCM.HandedOver = false })
+	each(d.Taint, func(u *worldMachine) { u.MCM.Tainted = true })
+	each(d.Untaint, func(u *worldMachine) { u.MCM.Tainted = false })
+	each(d.ProtectFromAutoscaler, func(u *worldMachine) { u.MCM.Guard, u.MCM.Guarded = "true", true })
+	each(d.UnprotectFromAutoscaler, func(u *worldMachine) { u.MCM.Guard, u.MCM.Guarded = "", false })
 	for _, move := range d.Move {
-		from, to, u := w.group(w.owner(move.Machine.UID), ""), w.group(move.ToUID, ""), w.unit(move.Machine.UID)
+		from, to, u := w.setByUID(
+			w.ownerUID(move.Machine.UID),
+			"",
+		), w.setByUID(
+			move.ToUID,
+			"",
+		), w.machineByUID(
+			move.Machine.UID,
+		)
 		if u == nil || to == nil || u.Deleting {
 			continue
 		}
-		from.units = slices.DeleteFunc(from.units, func(x *unit) bool { return x == u })
-		to.units = append(to.units, u)
+		from.machines = slices.DeleteFunc(from.machines, func(x *worldMachine) bool { return x == u })
+		to.machines = append(to.machines, u)
 		u.MCM.HandedOver = true
-		w.tell("hand %s to %s", u.Name, to.Name)
+		w.appendTrace("hand %s to %s", u.Name, to.Name)
 	}
 }
 
-// update begins the in-place update of a machine: meanwhile it does not serve.
-func (w *world) update(u *unit) {
+// beginUpdate begins the in-place update of a machine. The machine is unavailable during the update.
+func (w *world) beginUpdate(u *worldMachine) {
 	u.Updating, u.Available, u.Ready = true, false, false
-	u.readyAt = w.now.Add(w.create())
-	w.tell("select %s", u.Name)
+	u.readyAt = w.now.Add(w.creationTime())
+	w.appendTrace("select %s", u.Name)
 }
 
-func (w *world) unit(uid string) *unit {
+func (w *world) machineByUID(uid string) *worldMachine {
 	for _, g := range w.sets {
-		for _, u := range g.units {
+		for _, u := range g.machines {
 			if u.UID == uid {
 				return u
 			}
@@ -255,9 +271,9 @@ func (w *world) unit(uid string) *unit {
 	return nil
 }
 
-func (w *world) owner(uid string) string {
+func (w *world) ownerUID(uid string) string {
 	for _, g := range w.sets {
-		if slices.ContainsFunc(g.units, func(u *unit) bool { return u.UID == uid }) {
+		if slices.ContainsFunc(g.machines, func(u *worldMachine) bool { return u.UID == uid }) {
 			return g.UID
 		}
 	}

@@ -8,20 +8,20 @@ import (
 	"millwright/decide/scale"
 )
 
-// ask gives sets the answer of an extension.
-func (w *world) ask(sets []rollout.Target) {
-	current := slices.IndexFunc(w.sets, func(g *group) bool { return g.template == w.template })
+// answerExtension records an extension's answer on the sets.
+func (w *world) answerExtension(sets []rollout.Target) {
+	current := slices.IndexFunc(w.sets, func(g *worldSet) bool { return g.template == w.template })
 	for _, t := range sets {
-		if g := w.group(t.UID, t.Version); g != nil && current >= 0 {
-			g.ClusterAPI.Answer = w.answers()
+		if g := w.setByUID(t.UID, t.Version); g != nil && current >= 0 {
+			g.ClusterAPI.Answer = w.extensionAnswer()
 			g.ClusterAPI.Answer.Set, g.ClusterAPI.Answer.At = w.sets[current].UID, w.now
-			g.write()
+			g.bumpVersion()
 		}
 	}
 }
 
-// named returns the set of this name; nil: it is gone.
-func (w *world) named(name string) *group {
+// setByName returns the set with the given name; nil: no such set.
+func (w *world) setByName(name string) *worldSet {
 	for _, g := range w.sets {
 		if g.Name == name {
 			return g
@@ -30,27 +30,27 @@ func (w *world) named(name string) *group {
 	return nil
 }
 
-// acknowledges reports whether the size of a set counts a machine that was moved to it.
-func (g *group) acknowledges(u *unit) bool {
+// acknowledges reports whether the set's size counts a machine that was moved to the set.
+func (g *worldSet) acknowledges(u *worldMachine) bool {
 	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }
 
-// moveAndUpdate carries out what a set decided about machines that are updated in place by an extension.
-func (w *world) moveAndUpdate(g *group, d scale.Decision) {
+// moveAndUpdate carries out a set's decision about machines that an extension updates in place.
+func (w *world) moveAndUpdate(g *worldSet, d scale.Decision) {
 	for _, t := range d.Move {
-		to, u := w.named(g.ClusterAPI.Transfer.To), w.unit(t.UID)
-		if to == nil || u == nil || u.Deleting || w.owner(t.UID) != g.UID {
+		to, u := w.setByName(g.ClusterAPI.Transfer.To), w.machineByUID(t.UID)
+		if to == nil || u == nil || u.Deleting || w.ownerUID(t.UID) != g.UID {
 			continue
 		}
-		g.units = slices.DeleteFunc(g.units, func(x *unit) bool { return x == u })
-		to.units = append(to.units, u)
+		g.machines = slices.DeleteFunc(g.machines, func(x *worldMachine) bool { return x == u })
+		to.machines = append(to.machines, u)
 		u.ClusterAPI.Moved, u.Updating, u.Available, u.Ready = true, true, false, false
-		w.tell("move %s to %s", u.Name, to.Name)
+		w.appendTrace("move %s to %s", u.Name, to.Name)
 	}
 	for _, t := range d.Update {
-		if u := w.unit(t.UID); u != nil && !u.Deleting && w.owner(t.UID) == g.UID {
-			u.ClusterAPI.Moved, u.begun, u.readyAt = false, true, w.now.Add(w.create())
-			w.tell("update %s", u.Name)
+		if u := w.machineByUID(t.UID); u != nil && !u.Deleting && w.ownerUID(t.UID) == g.UID {
+			u.ClusterAPI.Moved, u.updateBegun, u.readyAt = false, true, w.now.Add(w.creationTime())
+			w.appendTrace("update %s", u.Name)
 		}
 	}
 }

@@ -10,65 +10,66 @@ import (
 	"millwright/decide/scale"
 )
 
-// work takes one turn of a set's workflow: it looks and decides, or carries out what it decided at its last turn.
-func (w *world) work(g *group) {
-	if g.saw == nil {
-		g.intent = g.Replicas
+// setTurn takes one turn of a set's workflow: the workflow decides, or carries out the decision of its last turn.
+func (w *world) setTurn(g *worldSet) {
+	if g.pendingDecision == nil {
+		g.intendedSize = g.Replicas
 		d := scale.Decide(g.observe(w))
 		if len(d.Create)+len(d.Delete)+len(d.Remediate)+len(d.Move)+len(d.Update) > 0 {
-			g.saw = &d
+			g.pendingDecision = &d
 			return
 		}
-		g.ActedOn, g.reported = g.intent, g.generation
+		g.ActedOn, g.reportedGeneration = g.intendedSize, g.generation
 		return
 	}
-	d, before := *g.saw, w.serving()
-	g.saw, g.ActedOn, g.reported = nil, g.intent, g.generation // its report may see a later size, on which it has not acted
+	d, before := *g.pendingDecision, w.servingMachines()
+	// The report may see a later size that the workflow has not acted on.
+	g.pendingDecision, g.ActedOn, g.reportedGeneration = nil, g.intendedSize, g.generation
 	for _, name := range d.Create {
-		w.made++
-		w.addUnit(g, name)
+		w.createdMachines++
+		w.addMachine(g, name)
 	}
 	for _, t := range slices.Concat(d.Delete, d.Remediate) {
-		if u := w.unit(t.UID); u != nil && !u.Deleting && w.owner(t.UID) == g.UID {
-			u.replaced = u.Failed
-			w.drop(u)
+		if u := w.machineByUID(t.UID); u != nil && !u.Deleting && w.ownerUID(t.UID) == g.UID {
+			u.isReplacedEarly = u.Failed
+			w.deleteMachine(u)
 		}
 	}
 	w.moveAndUpdate(g, d)
-	w.charge(before, "set "+g.Name+": "+d.Why)
-	w.check("set " + g.Name + ": " + d.Why)
+	w.checkServing(before, "set "+g.Name+": "+d.Why)
+	w.checkMaxMachines("set " + g.Name + ": " + d.Why)
 }
 
-func (w *world) addUnit(g *group, name string) {
-	u := &unit{doomed: w.doom(), readyAt: w.now.Add(w.create())}
-	u.Member = machine(name, sick, nodeless)
+func (w *world) addMachine(g *worldSet, name string) {
+	u := &worldMachine{willFail: w.newMachineFails(), readyAt: w.now.Add(w.creationTime())}
+	u.Member = newMachine(name, makeUnhealthy, removeNode)
 	u.Created = w.now
-	g.units = append(g.units, u)
+	g.machines = append(g.machines, u)
 }
 
-// drop deletes a machine.
-func (w *world) drop(u *unit) {
-	deleting(&u.Member)
-	u.goneAt = w.now.Add(w.remove())
+// deleteMachine begins the deletion of a machine.
+func (w *world) deleteMachine(u *worldMachine) {
+	makeDeleting(&u.Member)
+	u.goneAt = w.now.Add(w.deletionTime())
 }
 
-// observe is what the set's activity would read.
-func (g *group) observe(w *world) scale.Observed {
+// observe returns the facts that the set's activity would read.
+func (g *worldSet) observe(w *world) scale.Observed {
 	o := scale.Observed{
 		Now:        w.now,
 		Naming:     []string{g.Name + "-", ""},
 		Settings:   scale.Settings{Replicas: g.Replicas},
-		Seed:       uint64(w.made*31 + len(g.Name)),
+		Seed:       uint64(w.createdMachines*31 + len(g.Name)),
 		ClusterAPI: scale.ClusterAPISet{MoveTo: g.ClusterAPI.Transfer.To},
 	}
 	if g.NoScaleUp {
 		o.Stopped = []string{"MachineSet has the label scale-up-disabled"}
 	}
-	if to := w.named(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTo != "" &&
+	if to := w.setByName(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTo != "" &&
 		(to == nil || !slices.Contains(strings.Split(to.ClusterAPI.Transfer.From, ","), g.Name)) {
 		o.ClusterAPI.NoMove = "it takes none"
 	}
-	for _, u := range g.units {
+	for _, u := range g.machines {
 		m := scale.Member{
 			Name:    u.Name,
 			UID:     u.UID,
@@ -86,7 +87,7 @@ func (g *group) observe(w *world) scale.Observed {
 			Updating:      u.Updating,
 			Updated:       u.MCM.HandedOver || u.ClusterAPI.Moved,
 			ClusterAPI: scale.ClusterAPIMember{
-				UpdateDue: u.Updating && !u.begun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.asCAPI,
+				UpdateDue: u.Updating && !u.updateBegun && (!u.ClusterAPI.Moved || g.acknowledges(u)) && w.isClusterAPI,
 			},
 			Joined:   u.MCM.Node != "",
 			Priority: u.Priority,
@@ -105,14 +106,13 @@ func (g *group) observe(w *world) scale.Observed {
 	return o
 }
 
-// serving counts what the floor speaks of: available machines. OnDelete promises no more than that nothing is deleted
-// for the template's sake: with it, all count that are there and have not failed, or are about to come of the current
-// one.
-func (w *world) serving() int {
+// servingMachines counts the available machines. OnDelete promises only that a new template deletes no machine. With
+// OnDelete, all machines that have not failed count, and also machines that the current set will create.
+func (w *world) servingMachines() int {
 	n := 0
 	for _, g := range w.sets {
 		here, onDelete := 0, w.spec.Strategy == rollout.OnDelete
-		for _, u := range g.units {
+		for _, u := range g.machines {
 			if u.Available || onDelete && !u.Deleting && !u.Failed {
 				here++
 			}
@@ -125,13 +125,13 @@ func (w *world) serving() int {
 	return n
 }
 
-// existing counts machines that hold a place: those on their way out included, unless they are not to count. One that
-// is replaced by its set does not count: its set makes another one before it is gone.
-func (w *world) existing() int {
+// existingMachines counts machines that take a place. Machines being deleted count, unless FreeWhenDeleting. A machine
+// whose set creates a replacement early does not count.
+func (w *world) existingMachines() int {
 	n := 0
 	for _, g := range w.sets {
-		for _, u := range g.units {
-			if !u.replaced && (!u.Deleting || !w.spec.FreeWhenDeleting) {
+		for _, u := range g.machines {
+			if !u.isReplacedEarly && (!u.Deleting || !w.spec.FreeWhenDeleting) {
 				n++
 			}
 		}
@@ -139,23 +139,23 @@ func (w *world) existing() int {
 	return n
 }
 
-// places counts what exists or may come without another decision of the rollout.
-func (w *world) places() int {
-	n := w.going()
+// possibleMachines counts machines that exist or may be created without another decision of the rollout.
+func (w *world) possibleMachines() int {
+	n := w.deletingMachines()
 	for _, g := range w.sets {
-		live := g.live()
-		if g.saw != nil {
-			live += len(g.saw.Create)
+		live := g.liveMachines()
+		if g.pendingDecision != nil {
+			live += len(g.pendingDecision.Create)
 		}
 		n += max(live, g.Replicas)
 	}
 	return n
 }
 
-// live counts machines that are not being deleted.
-func (g *group) live() int {
+// liveMachines counts machines that are not being deleted.
+func (g *worldSet) liveMachines() int {
 	n := 0
-	for _, u := range g.units {
+	for _, u := range g.machines {
 		if !u.Deleting {
 			n++
 		}
@@ -163,66 +163,66 @@ func (g *group) live() int {
 	return n
 }
 
-// bound takes over what is wanted now. More is allowed, and less needed, from this moment on; less is allowed, and more
-// needed, once it has been reached.
-func (w *world) bound() {
+// updateBounds applies the bounds of the current spec. A looser bound applies at once. A stricter bound applies once
+// the machines satisfy it.
+func (w *world) updateBounds() {
 	surge, unavailable := rollout.Bounds(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
-	if w.plain() {
-		limit += w.going() // outside of a rollout, the number is followed at once
+	if w.isOnlyScaling() {
+		limit += w.deletingMachines() // outside of a rollout, sizes follow spec.replicas at once
 	}
 	if w.spec.Strategy == rollout.Recreate {
-		floor = 0 // it promises none
+		floor = 0 // Recreate promises no availability
 	}
-	if w.limit = max(w.limit, limit); w.saw == nil && w.places() <= limit {
-		w.limit = limit
+	if w.maxMachines = max(w.maxMachines, limit); w.pendingDecision == nil && w.possibleMachines() <= limit {
+		w.maxMachines = limit
 	}
-	if w.floor = min(w.floor, floor); w.serving() >= floor && w.settled() {
-		w.floor = floor
+	if w.minServing = min(w.minServing, floor); w.servingMachines() >= floor && w.isSettled() {
+		w.minServing = floor
 	}
 }
 
-// plain reports whether only the number of machines can differ.
-func (w *world) plain() bool {
+// isOnlyScaling reports whether only the number of machines may differ from the spec.
+func (w *world) isOnlyScaling() bool {
 	for _, g := range w.sets {
-		if g.template != w.template && (g.Replicas > 0 || len(g.units) > 0) {
+		if g.template != w.template && (g.Replicas > 0 || len(g.machines) > 0) {
 			return false
 		}
 	}
 	return len(w.spec.Reported.Conditions) > 1 && w.spec.Reported.Conditions[1].Reason == "NewMachineSetAvailable"
 }
 
-// going counts machines on their way out that hold a place.
-func (w *world) going() int {
+// deletingMachines counts machines that are being deleted and take a place.
+func (w *world) deletingMachines() int {
 	n := 0
 	for _, g := range w.sets {
 		if !w.spec.FreeWhenDeleting {
-			n += len(g.units) - g.live()
+			n += len(g.machines) - g.liveMachines()
 		}
 	}
 	return n
 }
 
-// settled reports whether no set has anything left to delete.
-func (w *world) settled() bool {
+// isSettled reports whether no set has a machine to delete and no decision is pending.
+func (w *world) isSettled() bool {
 	for _, g := range w.sets {
-		if g.live() > g.Replicas || g.saw != nil || g.ActedOn != g.Replicas {
+		if g.liveMachines() > g.Replicas || g.pendingDecision != nil || g.ActedOn != g.Replicas {
 			return false
 		}
 	}
-	return w.saw == nil
+	return w.pendingDecision == nil
 }
 
-// hurt returns how many machines failed by themselves, or were taken away by people, so lately that a decision that is
-// carried out now may not know of it.
-func (w *world) hurt() int {
+// recentLosses counts machines that failed or were deleted by people within the last seconds. A decision carried out
+// now may not know these losses.
+func (w *world) recentLosses() int {
 	n := 0
-	for _, t := range w.failures {
+	for _, t := range w.failureTimes {
 		if w.now.Sub(t) < 15*time.Second {
 			n++
 		}
 	}
-	for _, t := range w.lost {
+	for _, t := range w.removalTimes {
 		if w.now.Sub(t) < 6*time.Second {
 			n++
 		}
@@ -230,27 +230,30 @@ func (w *world) hurt() int {
 	return n
 }
 
-// free reports whether a set was just now told to give one up whatever it takes.
-func (w *world) free() bool { return w.forced > 0 && w.now.Sub(w.forcedAt) < 15*time.Second }
+// wasForcedRecently reports whether a Forced resize was written within the last 15 s.
+func (w *world) wasForcedRecently() bool {
+	return w.forcedResizes > 0 && w.now.Sub(w.forcedAt) < 15*time.Second
+}
 
-// fail notes the first promise that is broken.
-func (w *world) fail(format string, values ...any) {
-	if w.broken == "" {
-		w.broken = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.state())
+// recordBroken records the first broken promise.
+func (w *world) recordBroken(format string, values ...any) {
+	if w.brokenPromise == "" {
+		w.brokenPromise = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.stateLine())
 	}
 }
 
-// charge looks what an act of a decision cost: too few may be left by chance or by people, but not by a decision.
-func (w *world) charge(before int, act string) {
-	if n := w.serving(); n < before && n+w.hurt() < w.floor && !w.free() {
-		w.fail("%s: %d serve, %d did, %d have to", act, n, before, w.floor)
+// checkServing records a broken promise if a decision left too few serving machines. Losses by failures or by people
+// are not counted against the decision.
+func (w *world) checkServing(before int, act string) {
+	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasForcedRecently() {
+		w.recordBroken("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
 	}
 }
 
-// check looks for too many machines, whoever made them.
-func (w *world) check(after string) {
-	if n := w.existing(); n > w.limit {
-		w.fail("after %s: %d machines, %d allowed", after, n, w.limit)
+// checkMaxMachines records a broken promise if there are too many machines.
+func (w *world) checkMaxMachines(after string) {
+	if n := w.existingMachines(); n > w.maxMachines {
+		w.recordBroken("after %s: %d machines, %d allowed", after, n, w.maxMachines)
 	}
-	w.bound()
+	w.updateBounds()
 }

@@ -7,37 +7,40 @@ import (
 	"time"
 )
 
-// tick lets time pass: machines come, fail, and go.
-func (w *world) tick(d time.Duration) {
+// passTime advances the time: machines become available, fail, or disappear.
+func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, g := range w.sets {
-		g.units = slices.DeleteFunc(g.units, func(u *unit) bool { return u.Deleting && !w.now.Before(u.goneAt) })
-		for _, u := range g.units {
+		g.machines = slices.DeleteFunc(
+			g.machines,
+			func(u *worldMachine) bool { return u.Deleting && !w.now.Before(u.goneAt) },
+		)
+		for _, u := range g.machines {
 			if u.Deleting || u.Failed || u.readyAt.IsZero() || w.now.Before(u.readyAt) {
 				continue
 			}
 			u.readyAt = time.Time{}
 			switch {
-			case u.doomed:
-				failed(&u.Member)
-				w.failures = append(w.failures, w.now)
+			case u.willFail:
+				makeFailed(&u.Member)
+				w.failureTimes = append(w.failureTimes, w.now)
 			case u.Updating:
-				u.Updating, u.MCM.Updated, u.begun = false, !w.asCAPI, false
+				u.Updating, u.MCM.Updated, u.updateBegun = false, !w.isClusterAPI, false
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
 				u.Available, u.Ready, u.Unhealthy, u.MCM.Node = true, true, false, "node-"+u.Name
 			}
 		}
 	}
-	w.check("time")
+	w.checkMaxMachines("time")
 }
 
-// state is one line: per set how many machines it has and wants, and how many are available.
-func (w *world) state() string {
+// stateLine returns one line with each set's number of machines, size and number of available machines.
+func (w *world) stateLine() string {
 	var line string
 	for _, g := range w.sets {
 		live, out, available := 0, 0, 0
-		for _, u := range g.units {
+		for _, u := range g.machines {
 			switch {
 			case u.Deleting:
 				out++
@@ -59,12 +62,12 @@ func (w *world) state() string {
 	return line
 }
 
-func (w *world) tell(format string, values ...any) {
-	w.said = append(w.said, fmt.Sprintf(format, values...))
+func (w *world) appendTrace(format string, values ...any) {
+	w.turnTexts = append(w.turnTexts, fmt.Sprintf(format, values...))
 }
 
-func sorted(units []*unit) []*unit {
+func sortedMachines(units []*worldMachine) []*worldMachine {
 	units = slices.Clone(units)
-	slices.SortFunc(units, func(a, b *unit) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(units, func(a, b *worldMachine) int { return cmp.Compare(a.Name, b.Name) })
 	return units
 }

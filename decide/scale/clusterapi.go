@@ -7,19 +7,20 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ClusterAPIMember is what only the machines of Cluster API have. Only the files clusterapi*.go read it.
+// ClusterAPIMember holds the facts that only machines of Cluster API have. Only the files clusterapi*.go read
+// ClusterAPIMember.
 type ClusterAPIMember struct {
-	UpdateDue bool   // it was handed over to be updated in place, and the set has to begin that now
-	MarkedWhy string // what the health check's mark says about the replacement; empty: nothing
+	UpdateDue bool   // the machine was moved to this set for an in-place update that the set must begin now
+	MarkedWhy string // message of the health check's mark about the replacement; empty: no message
 }
 
-// ClusterAPISet is what only the sets of Cluster API have. Only the files clusterapi*.go read it.
+// ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// MoveTo is the set that takes the surplus of this one, to update the machines in place; empty: the surplus is
-	// deleted.
+	// MoveTo is the set that takes this set's surplus and updates the machines in place; empty: the surplus is deleted.
 	MoveTo string
-	NoMove string // why that set takes no machine now; empty: it takes them
-	// LeavingUpToDate is how many members are being deleted and match the template: Cluster API counts them as up to date.
+	NoMove string // why the set MoveTo takes no machine now; empty: it takes machines
+	// LeavingUpToDate is the number of members that are being deleted and match the template. Cluster API counts such
+	// members as up to date.
 	LeavingUpToDate int
 }
 
@@ -29,29 +30,38 @@ func (o *planner) leavingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
 // movesSurplus reports whether another set takes the surplus.
 func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
 
-// move hands the surplus over to the set that updates it in place, the first to be deleted first. Three kinds of
-// members are not moved. A member that is already being updated stays, and another one is moved in its place. A member
-// that a health check wants replaced is deleted. A member without a node is deleted if no member with a node is left,
-// because there is nothing to update yet. If the other set takes none, the surplus waits.
-func move(o *planner, active []Member, surplus int) Decision {
+// moveSurplus moves the surplus to the set that updates the machines in place, in the order of deletion. Three kinds of
+// members are not moved. A member that is being updated stays, and another member moves instead. A member that a health
+// check has marked for replacement is deleted. A member without a node is deleted if no member has a node, because
+// there is nothing to update yet. If the other set takes no machine now, the surplus waits.
+func moveSurplus(o *planner, active []Member, surplus int) Decision {
 	if o.ClusterAPI.NoMove != "" {
 		return Decision{}
 	}
 	movable := func(m Member) bool { return !m.Updated && !m.Updating }
-	if marked := ranked(o, active, func(m Member) bool { return movable(m) && m.marked() }); len(marked) > 0 {
-		return remove(o, active, marked[:min(len(marked), surplus)], " marked unhealthy")
+	if marked := rankedMembers(
+		o,
+		active,
+		func(m Member) bool { return movable(m) && m.isMarkedUnhealthy() },
+	); len(
+		marked,
+	) > 0 {
+		return deleteMembers(o, active, marked[:min(len(marked), surplus)], " marked unhealthy")
 	}
-	joined := ranked(o, active, func(m Member) bool { return movable(m) && m.Node != NoNode })
+	joined := rankedMembers(o, active, func(m Member) bool { return movable(m) && m.Node != NoNode })
 	if len(joined) == 0 {
-		rest := ranked(o, active, movable)
-		return remove(o, active, rest[:min(len(rest), surplus)], " without a node")
+		rest := rankedMembers(o, active, movable)
+		return deleteMembers(o, active, rest[:min(len(rest), surplus)], " without a node")
 	}
 	d := Decision{
-		Move: targets(joined[:min(len(joined), surplus)], "surplus: MachineSet "+o.ClusterAPI.MoveTo+" updates it in place"),
+		Move: firstTargets(
+			joined[:min(len(joined), surplus)],
+			"surplus: MachineSet "+o.ClusterAPI.MoveTo+" updates it in place",
+		),
 	}
 	d.Why = fmt.Sprintf(
 		"move %s to MachineSet %s, which updates them in place: %d wanted, %d there",
-		machines(len(d.Move)),
+		machineCount(len(d.Move)),
 		o.ClusterAPI.MoveTo,
 		o.Replicas,
 		len(active),
@@ -59,27 +69,27 @@ func move(o *planner, active []Member, surplus int) Decision {
 	return d
 }
 
-// cannotMove says why the surplus is not moved; empty: there is none, or it is moved.
-func cannotMove(o *planner) string {
-	surplus := list.Count(o.live, func(m Member) bool { return !m.Updated }) - o.Replicas
+// moveBlocker returns the reason why the surplus is not moved; empty: there is no surplus, or it is moved.
+func moveBlocker(o *planner) string {
+	surplus := list.Count(o.liveMembers, func(m Member) bool { return !m.Updated }) - o.Replicas
 	return phrase.If(
 		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMove != "" && surplus > 0,
 		"%s to be moved to MachineSet %s wait: %s",
-		machines(max(surplus, 0)),
+		machineCount(max(surplus, 0)),
 		o.ClusterAPI.MoveTo,
 		o.ClusterAPI.NoMove,
 	)
 }
 
-// update begins the updates in place of members that were handed over for that. Without a template there is nothing to
-// update to.
-func update(o *planner, active []Member) Decision {
+// beginUpdates begins the in-place updates of members that were moved to this set for an update. Without the template's
+// objects, no update begins.
+func beginUpdates(o *planner, active []Member) Decision {
 	if len(o.Missing) > 0 {
 		return Decision{}
 	}
-	due := targets(
+	due := firstTargets(
 		list.Where(active, func(m Member) bool { return m.ClusterAPI.UpdateDue }),
 		"it was moved to this set to be updated in place",
 	)
-	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machines(len(due)))}
+	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machineCount(len(due)))}
 }

@@ -12,30 +12,30 @@ import (
 	"millwright/decide/phrase"
 )
 
-// DeploymentMachines is what a MachineDeployment of Cluster API knows about its machines, for its conditions.
+// DeploymentMachines holds the facts about the machines of a Cluster API MachineDeployment that its conditions use.
 type DeploymentMachines struct {
-	Members []Member // those of all its sets, in any order
-	Missing []string // kinds of objects that the template refers to and that do not exist
-	Pauses  []string // who has paused it, each as one sentence
+	Members []Member // members of all sets of the deployment, in any order
+	Missing []string // kinds of the template's objects that do not exist
+	Pauses  []string // who has paused the deployment, each as one sentence
 	Unsized bool     // spec.replicas is not set yet
 }
 
-// OfDeployment returns the conditions about the machines of a MachineDeployment of Cluster API, in a fixed order.
-// Replicas is the number of machines that the deployment wants. Source of reasons and messages: Cluster API.
+// OfDeployment returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order. replicas
+// is the deployment's wanted number of machines. Source of reasons and messages: Cluster API.
 func OfDeployment(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
-	o := open(Observed{
+	o := newPlanner(Observed{
 		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,
 		Members: machines.Members, Missing: machines.Missing, Pauses: machines.Pauses,
 	})
 	all := []Condition{
-		ready(o),
-		upToDate(o),
-		rollingOut(o),
-		scalingUpOfDeployment(o, machines.Unsized),
-		scalingDownOfDeployment(o, machines.Unsized),
-		remediatingOfDeployment(o),
-		deleting(o),
-		paused(o),
+		machinesReadyCondition(o),
+		upToDateCondition(o),
+		rollingOutCondition(o),
+		deploymentScalingUpCondition(o, machines.Unsized),
+		deploymentScalingDownCondition(o, machines.Unsized),
+		deploymentRemediatingCondition(o),
+		deletingCondition(o),
+		pausedCondition(o),
 	}
 	for i := range all {
 		all[i].Message = phrase.Message(all[i].Message)
@@ -43,9 +43,9 @@ func OfDeployment(now time.Time, replicas int, deletion Deletion, machines Deplo
 	return all
 }
 
-// rollingOut counts the machines that do not match the template, and says why they do not. A difference of version
-// comes first.
-func rollingOut(o *planner) Condition {
+// rollingOutCondition counts the machines that do not match the template, and gives the reasons. Differences of the
+// version come first.
+func rollingOutCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRollingOut
 	old := list.Where(o.Members, func(m Member) bool { return m.UpToDate == False })
 	if len(old) == 0 {
@@ -63,23 +63,23 @@ func rollingOut(o *planner) Condition {
 	return Condition{kind, True, kind, strings.Join(text, "\n")}
 }
 
-// unsized is a condition of a deployment whose number of machines is not set yet.
-func unsized(is bool, kind string) Condition {
+// unsizedCondition returns the condition of a deployment without spec.replicas.
+func unsizedCondition(is bool, kind string) Condition {
 	return list.When(
 		is,
 		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
 	)
 }
 
-// scalingUpOfDeployment is True while there are fewer machines than wanted.
-func scalingUpOfDeployment(o *planner, noSize bool) Condition {
+// deploymentScalingUpCondition is True while the deployment has fewer machines than wanted.
+func deploymentScalingUpCondition(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	blocked := phrase.If(len(o.Missing) > 0, " blocked because %s", missing(o))
+	blocked := phrase.If(len(o.Missing) > 0, " blocked because %s", missingTemplateObjects(o))
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
 		phrase.If(blocked != "", " is%s", blocked)
 	return cmp.Or(
-		unsized(noSize, kind),
-		list.When(len(o.Members) < o.wanted(), Condition{kind, True, kind, there}),
+		unsizedCondition(noSize, kind),
+		list.When(len(o.Members) < o.wantedReplicas(), Condition{kind, True, kind, there}),
 		Condition{
 			kind,
 			False,
@@ -89,32 +89,40 @@ func scalingUpOfDeployment(o *planner, noSize bool) Condition {
 	)
 }
 
-// scalingDownOfDeployment is True while there are more machines than wanted, also those of a rollout.
-func scalingDownOfDeployment(o *planner, noSize bool) Condition {
+// deploymentScalingDownCondition is True while the deployment has more machines than wanted, even if a rollout added
+// them.
+func deploymentScalingDownCondition(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingDown
-	message := fmt.Sprintf("Scaling down from %d to %d replicas", len(o.Members), o.wanted()) + staleLine(o)
+	message := fmt.Sprintf(
+		"Scaling down from %d to %d replicas",
+		len(o.Members),
+		o.wantedReplicas(),
+	) + staleDeletionsLine(
+		o,
+	)
 	return cmp.Or(
-		unsized(noSize, kind),
-		list.When(len(o.Members) > o.wanted(), Condition{kind, True, kind, message}),
+		unsizedCondition(noSize, kind),
+		list.When(len(o.Members) > o.wantedReplicas(), Condition{kind, True, kind, message}),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
 
-// remediatingOfDeployment repeats what machines that a health check has marked say about their replacement.
-func remediatingOfDeployment(o *planner) Condition {
+// deploymentRemediatingCondition lists the machines that a health check has marked, with the marks' messages about the
+// replacement.
+func deploymentRemediatingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
-	var replaced []said
+	var replaced []machineMessage
 	var others []string
 	for _, m := range o.Members {
 		switch {
 		case m.Marked && m.Healthy == False:
-			replaced = append(replaced, said{m.Name, cmp.Or(m.ClusterAPI.MarkedWhy, "Waiting for remediation")})
+			replaced = append(replaced, machineMessage{m.Name, cmp.Or(m.ClusterAPI.MarkedWhy, "Waiting for remediation")})
 		case m.Healthy == False:
 			others = append(others, m.Name)
 		}
 	}
 	if len(replaced) > 0 {
-		return Condition{kind, True, kind, strings.Join(lines(replaced, maxLines, "other issues"), "\n")}
+		return Condition{kind, True, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")}
 	}
 	are := phrase.OneOf(len(others), " is ", " are ")
 	return Condition{
@@ -124,7 +132,7 @@ func remediatingOfDeployment(o *planner) Condition {
 		phrase.If(
 			len(others) > 0,
 			"%snot healthy (not to be remediated by MachineDeployment/MachineSet)",
-			subject(others)+are,
+			nameMachines(others)+are,
 		),
 	}
 }

@@ -11,92 +11,98 @@ import (
 	"millwright/decide/scale"
 )
 
-// What stops a set of Cluster API beside its templates and its control plane.
+// Stopped has reasons that stop a Cluster API set in addition to missing templates and the control plane.
 func TestStoppedCreatesNoMachine(t *testing.T) {
 	const why = "Cluster c does not exist"
 	stop := func(o *scale.Observed) { o.Stopped = []string{why} }
 	t.Run("a missing machine waits", func(t *testing.T) {
-		o := with(set(3, running(1)...), stop)
+		o := withChange(newSet(3, runningMembers(1)...), stop)
 		d := scale.Decide(o)
-		assert.True(t, idle(d))
+		assert.True(t, isIdle(d))
 		assert.Equal(t, "3 wanted, 1 there; none is created: "+why, d.Hold)
 		assert.Equal(
 			t,
 			scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "ScaleUpStopped", Message: why},
-			condition(t, o, "MachinesCreated"),
+			reportedCondition(t, o, "MachinesCreated"),
 		)
-		assert.Equal(t, "Scaling up from 1 to 3 replicas is blocked because:\n* "+why, condition(t, o, "ScalingUp").Message)
+		assert.Equal(
+			t,
+			"Scaling up from 1 to 3 replicas is blocked because:\n* "+why,
+			reportedCondition(t, o, "ScalingUp").Message,
+		)
 	})
 	t.Run("it comes after the missing templates", func(t *testing.T) {
-		o := with(set(1), func(o *scale.Observed) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
+		o := withChange(newSet(1), func(o *scale.Observed) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
 		assert.Equal(
 			t,
 			"1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why,
 			scale.Decide(o).Hold,
 		)
-		assert.Equal(t, "TemplateNotFound", condition(t, o, "MachinesCreated").Reason)
+		assert.Equal(t, "TemplateNotFound", reportedCondition(t, o, "MachinesCreated").Reason)
 	})
 	t.Run("surplus machines are deleted", func(t *testing.T) {
-		assert.Len(t, scale.Decide(with(set(1, running(3)...), stop)).Delete, 2)
+		assert.Len(t, scale.Decide(withChange(newSet(1, runningMembers(3)...), stop)).Delete, 2)
 	})
 	t.Run("marked machines stay, because the set could not replace them", func(t *testing.T) {
-		o := with(set(1, sick(1)...), stop)
-		assert.True(t, idle(scale.Decide(o)))
-		assert.Equal(t, "* Machine m-1: "+why, condition(t, o, "Remediating").Message)
+		o := withChange(newSet(1, markedMembers(1)...), stop)
+		assert.True(t, isIdle(scale.Decide(o)))
+		assert.Equal(t, "* Machine m-1: "+why, reportedCondition(t, o, "Remediating").Message)
 	})
 	t.Run("a complete set waits for nothing", func(t *testing.T) {
-		o := with(set(1, running(1)...), stop)
+		o := withChange(newSet(1, runningMembers(1)...), stop)
 		assert.Empty(t, scale.Decide(o).Hold)
-		assert.Equal(t, scale.True, condition(t, o, "MachinesCreated").Status)
+		assert.Equal(t, scale.True, reportedCondition(t, o, "MachinesCreated").Status)
 	})
 }
 
 func TestAPausedClusterPausesTheSet(t *testing.T) {
 	const why = "Cluster spec.paused is set to true"
 	pause := func(o *scale.Observed) { o.Pauses = []string{"Cluster spec.paused is set to true"} }
-	o := with(set(3, running(1)...), pause)
-	assert.True(t, idle(scale.Decide(o)))
+	o := withChange(newSet(3, runningMembers(1)...), pause)
+	assert.True(t, isIdle(scale.Decide(o)))
 	assert.Equal(t, why, scale.Decide(o).Hold)
 	assert.Equal(
 		t,
 		scale.Condition{Type: "Paused", Status: scale.True, Reason: "Paused", Message: why},
-		condition(t, o, "Paused"),
+		reportedCondition(t, o, "Paused"),
 	)
 	assert.True(
 		t,
-		idle(scale.Decide(with(set(0, running(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true }))),
+		isIdle(
+			scale.Decide(withChange(newSet(0, runningMembers(2)...), func(o *scale.Observed) { pause(o); o.Deleting = true })),
+		),
 		"a deletion waits as well",
 	)
-	both := with(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, phrase.PausedBy("MachineSet")) })
+	both := withChange(o, func(o *scale.Observed) { o.Pauses = append(o.Pauses, phrase.PausedBy("MachineSet")) })
 	assert.Equal(
 		t,
 		why+", MachineSet has the cluster.x-k8s.io/paused annotation",
-		condition(t, both, "Paused").Message,
+		reportedCondition(t, both, "Paused").Message,
 		"the Cluster first, as in Cluster API",
 	)
-	assert.Equal(t, scale.False, condition(t, set(1), "Paused").Status)
+	assert.Equal(t, scale.False, reportedCondition(t, newSet(1), "Paused").Status)
 }
 
-const random = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 
-// naming is a set with this template for names; its parts are separated by "*".
-func naming(template string, n int) scale.Observed {
-	o := set(n)
+// setWithNaming returns a set with a template for names. "*" separates the template's parts.
+func setWithNaming(template string, n int) scale.Observed {
+	o := newSet(n)
 	o.Naming = strings.Split(template, "*")
 	return o
 }
 
 func TestNamesFollowTheTemplate(t *testing.T) {
 	for _, row := range []struct{ name, template, want string }{
-		{"at the end", "c-pool-*", "^c-pool-" + random + "$"},
-		{"in the middle", "c-*-pool", "^c-" + random + "-pool$"},
-		{"at the start", "*-pool", "^" + random + "-pool$"},
-		{"nothing else", "*", "^" + random + "$"},
-		{"one part: at the end", "c-pool-", "^c-pool-" + random + "$"},
-		{"no part", "", "^" + random + "$"},
+		{"at the end", "c-pool-*", "^c-pool-" + randomPattern + "$"},
+		{"in the middle", "c-*-pool", "^c-" + randomPattern + "-pool$"},
+		{"at the start", "*-pool", "^" + randomPattern + "-pool$"},
+		{"nothing else", "*", "^" + randomPattern + "$"},
+		{"one part: at the end", "c-pool-", "^c-pool-" + randomPattern + "$"},
+		{"no part", "", "^" + randomPattern + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			created := scale.Decide(naming(row.template, 30)).Create
+			created := scale.Decide(setWithNaming(row.template, 30)).Create
 			require.Len(t, created, 30)
 			seen := map[string]bool{}
 			for _, name := range created {
@@ -107,16 +113,16 @@ func TestNamesFollowTheTemplate(t *testing.T) {
 		})
 	}
 	t.Run("the random characters of all places are the same", func(t *testing.T) {
-		name := scale.Decide(naming("*-x-*", 1)).Create[0]
+		name := scale.Decide(setWithNaming("*-x-*", 1)).Create[0]
 		first, second, found := strings.Cut(name, "-x-")
 		require.True(t, found)
-		assert.Regexp(t, "^"+random+"$", first)
+		assert.Regexp(t, "^"+randomPattern+"$", first)
 		assert.Equal(t, first, second)
 	})
 	t.Run("a name that is taken is not used again", func(t *testing.T) {
-		o := naming("c-*-x", 2)
+		o := setWithNaming("c-*-x", 2)
 		taken := scale.Decide(o).Create
-		o.Members = []scale.Member{member(taken[0], 0)}
+		o.Members = []scale.Member{newMember(taken[0], 0)}
 		o.Orphans = []scale.Orphan{{Name: taken[1]}}
 		created := scale.Decide(o).Create
 		require.Len(t, created, 1)
@@ -129,13 +135,13 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	for _, row := range []struct {
 		name, template, want string
 	}{
-		{"as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + random + x(29) + "$"},
-		{"one character more", x(29) + "*" + x(30), "^" + x(29) + random + x(24) + random + "$"},
-		{"the place of the random characters is cut off", x(70) + "*", "^" + x(58) + random + "$"},
-		{"a long end", "*" + x(70), "^" + random + x(53) + random + "$"},
+		{"as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + randomPattern + x(29) + "$"},
+		{"one character more", x(29) + "*" + x(30), "^" + x(29) + randomPattern + x(24) + randomPattern + "$"},
+		{"the place of the random characters is cut off", x(70) + "*", "^" + x(58) + randomPattern + "$"},
+		{"a long end", "*" + x(70), "^" + randomPattern + x(53) + randomPattern + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			created := scale.Decide(naming(row.template, 2)).Create
+			created := scale.Decide(setWithNaming(row.template, 2)).Create
 			for _, name := range created {
 				assert.Regexp(t, row.want, name)
 				assert.Len(t, name, 63)
@@ -145,7 +151,7 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	}
 }
 
-func TestPostponed(t *testing.T) {
+func TestMarkedMachinesThatWait(t *testing.T) {
 	limit := func(n int) func(*scale.Observed) {
 		return func(o *scale.Observed) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
 	}
@@ -153,14 +159,14 @@ func TestPostponed(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		o        scale.Observed
-		want     map[string]string // by name: why
+		want     map[string]string // reasons by machine name
 		outdated bool
 	}{
-		{"none waits", set(2, sick(2)...), nil, false},
-		{"one that the health check did not mark", set(1, running(1, unhealthy)...), nil, false},
-		{"one that is healthy again", set(1, running(1, marked, checked)...), nil, false},
+		{"none waits", newSet(2, markedMembers(2)...), nil, false},
+		{"one that the health check did not mark", newSet(1, runningMembers(1, makeUnhealthy)...), nil, false},
+		{"one that is healthy again", newSet(1, runningMembers(1, makeMarked, makeHealthy)...), nil, false},
 		{
-			"preflight fails", with(set(2, sick(2)...), func(o *scale.Observed) { o.Preflight = upgrading() }),
+			"preflight fails", withChange(newSet(2, markedMembers(2)...), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }),
 			map[string]string{
 				"m-1": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 				"m-2": `ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
@@ -168,18 +174,18 @@ func TestPostponed(t *testing.T) {
 			false,
 		},
 		{
-			"a template is missing", with(set(1, sick(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
+			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }),
 			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
 			false,
 		},
 		{
-			"a set of an old revision", with(set(1, sick(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
+			"a set of an old revision", withChange(newSet(1, markedMembers(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }),
 			map[string]string{"m-1": "Machine won't be remediated because it is pending removal due to rollout"},
 			true,
 		},
-		{"an old revision without a marked machine", with(set(1, running(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
-		{"one at a time, the newest first", with(set(3, sick(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
-		{"one that is being deleted takes the place", with(set(1, append(sick(1), member("x", day, unhealthy, marked, deleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
+		{"an old revision without a marked machine", withChange(newSet(1, runningMembers(1)...), func(o *scale.Observed) { o.Remediation.Outdated = true }), nil, true},
+		{"one at a time, the newest first", withChange(newSet(3, markedMembers(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
+		{"one that is being deleted takes the place", withChange(newSet(1, append(markedMembers(1), newMember("x", day, makeUnhealthy, makeMarked, makeDeleting))...), limit(1)), map[string]string{"m-1": tooMany}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.Plan(row.o)

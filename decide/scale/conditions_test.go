@@ -10,52 +10,56 @@ import (
 	"millwright/decide/scale"
 )
 
-// says is what a condition says, without its type.
-type says struct {
+// conditionText is a condition without its type.
+type conditionText struct {
 	status          scale.Answer
 	reason, message string
 }
 
-type row struct {
+type conditionRow struct {
 	name string
 	o    scale.Observed
-	want says
+	want conditionText
 }
 
-func check(t *testing.T, kind string, rows []row) {
+func checkCondition(t *testing.T, kind string, rows []conditionRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			c := condition(t, row.o, kind)
-			assert.Equal(t, row.want, says{c.Status, c.Reason, c.Message})
+			c := reportedCondition(t, row.o, kind)
+			assert.Equal(t, row.want, conditionText{c.Status, c.Reason, c.Message})
 		})
 	}
 }
 
 func TestScalingUp(t *testing.T) {
 	noClass := func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }
-	check(t, "ScalingUp", []row{
-		{"nothing to do", set(0), says{scale.False, "NotScalingUp", ""}},
+	checkCondition(t, "ScalingUp", []conditionRow{
+		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingUp", ""}},
 		{
 			"would be blocked",
-			with(set(0), noClass),
-			says{scale.False, "NotScalingUp", "Scaling up would be blocked because MachineClass does not exist"},
+			withChange(newSet(0), noClass),
+			conditionText{scale.False, "NotScalingUp", "Scaling up would be blocked because MachineClass does not exist"},
 		},
-		{"under way", set(3), says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"}},
+		{"under way", newSet(3), conditionText{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"}},
 		{
 			"blocked",
-			with(set(3), noClass),
-			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas is blocked because:\n* MachineClass does not exist"},
+			withChange(newSet(3), noClass),
+			conditionText{
+				scale.True,
+				"ScalingUp",
+				"Scaling up from 0 to 3 replicas is blocked because:\n* MachineClass does not exist",
+			},
 		},
 		{
 			"blocked by everything",
-			with(set(3), func(o *scale.Observed) {
+			withChange(newSet(3), func(o *scale.Observed) {
 				o.Missing = []string{"MachineClass", "Secret"}
-				o.Preflight = upgrading()
-				o.MCM.Freeze.Label, o.Stopped, o.Invalid = true, []string{noScaleUp}, "the selector is empty"
-				paused(o)
+				o.Preflight = upgradingControlPlane()
+				o.MCM.Freeze.Label, o.Stopped, o.Invalid = true, []string{noScaleUpReason}, "the selector is empty"
+				pauseSet(o)
 			}),
-			says{
+			conditionText{
 				scale.True,
 				"ScalingUp",
 				"Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty",
@@ -63,26 +67,37 @@ func TestScalingUp(t *testing.T) {
 		},
 		{
 			"a set that goes does not tell",
-			with(set(3, running(3)...), func(o *scale.Observed) { o.Deleting, o.Missing = true, []string{"MachineClass"} }),
-			says{scale.False, "NotScalingUp", ""},
+			withChange(
+				newSet(3, runningMembers(3)...),
+				func(o *scale.Observed) { o.Deleting, o.Missing = true, []string{"MachineClass"} },
+			),
+			conditionText{scale.False, "NotScalingUp", ""},
 		},
 		{
 			"machines that go are gone",
-			set(3, running(3, deleting)...),
-			says{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"},
+			newSet(3, runningMembers(3, makeDeleting)...),
+			conditionText{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"},
 		},
 		{
 			"machines that were never ready",
-			set(3, append(running(1), member("x", 0, fresh), member("y", 0, crashing))...),
-			says{scale.True, "ScalingUp", "Scaling up to 3 replicas: waiting for 2 machines to become ready"},
+			newSet(3, append(runningMembers(1), newMember("x", 0, makeFresh), newMember("y", 0, makeCrashing))...),
+			conditionText{scale.True, "ScalingUp", "Scaling up to 3 replicas: waiting for 2 machines to become ready"},
 		},
 		{
 			"a machine that is not ready any more is no scaling",
-			set(2, running(2, nodeUnhealthy)...),
-			says{scale.False, "NotScalingUp", ""},
+			newSet(2, runningMembers(2, makeNodeUnhealthy)...),
+			conditionText{scale.False, "NotScalingUp", ""},
 		},
-		{"nor is one that failed", set(1, running(1, stillborn, notGranted)...), says{scale.False, "NotScalingUp", ""}},
-		{"nor is it while there are too many", set(1, running(2, pending)...), says{scale.False, "NotScalingUp", ""}},
+		{
+			"nor is one that failed",
+			newSet(1, runningMembers(1, makeNeverJoined, revokeReplacement)...),
+			conditionText{scale.False, "NotScalingUp", ""},
+		},
+		{
+			"nor is it while there are too many",
+			newSet(1, runningMembers(2, makePending)...),
+			conditionText{scale.False, "NotScalingUp", ""},
+		},
 	})
 }
 
@@ -90,24 +105,28 @@ func TestScalingDown(t *testing.T) {
 	stale := func(names ...string) []scale.Member {
 		var list []scale.Member
 		for _, name := range names {
-			list = append(list, member(name, day, deletingFor(20*time.Minute)))
+			list = append(list, newMember(name, day, makeDeletingFor(20*time.Minute)))
 		}
-		return append(list, member("machine-9", day))
+		return append(list, newMember("machine-9", day))
 	}
 	goes := func(o *scale.Observed) { o.Deleting = true }
-	check(t, "ScalingDown", []row{
-		{"nothing to do", set(0), says{scale.False, "NotScalingDown", ""}},
-		{"not while scaling up", set(1), says{scale.False, "NotScalingDown", ""}},
+	checkCondition(t, "ScalingDown", []conditionRow{
+		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingDown", ""}},
+		{"not while scaling up", newSet(1), conditionText{scale.False, "NotScalingDown", ""}},
 		{
 			"also when those that go are many",
-			set(2, append(running(5, deleting), member("x", 0))...),
-			says{scale.False, "NotScalingDown", ""},
+			newSet(2, append(runningMembers(5, makeDeleting), newMember("x", 0))...),
+			conditionText{scale.False, "NotScalingDown", ""},
 		},
-		{"to zero", set(0, running(1)...), says{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"}},
+		{
+			"to zero",
+			newSet(0, runningMembers(1)...),
+			conditionText{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"},
+		},
 		{
 			"one for long",
-			set(1, stale("stale-1")...),
-			says{
+			newSet(1, stale("stale-1")...),
+			conditionText{
 				scale.True,
 				"ScalingDown",
 				"Scaling down from 2 to 1 replicas\n* Machine stale-1 is in deletion since more than 15m",
@@ -115,8 +134,8 @@ func TestScalingDown(t *testing.T) {
 		},
 		{
 			"three for long",
-			set(1, stale("stale-2", "stale-1", "stale-3")...),
-			says{
+			newSet(1, stale("stale-2", "stale-1", "stale-3")...),
+			conditionText{
 				scale.True,
 				"ScalingDown",
 				"Scaling down from 4 to 1 replicas\n* Machines stale-1, stale-2, stale-3 are in deletion since more than 15m",
@@ -124,53 +143,53 @@ func TestScalingDown(t *testing.T) {
 		},
 		{
 			"five for long",
-			set(1, stale("stale-5", "stale-4", "stale-2", "stale-3", "stale-1")...),
-			says{
+			newSet(1, stale("stale-5", "stale-4", "stale-2", "stale-3", "stale-1")...),
+			conditionText{
 				scale.True,
 				"ScalingDown",
 				"Scaling down from 6 to 1 replicas\n* Machines stale-1, stale-2, stale-3, ... (2 more) are in deletion since more than 15m",
 			},
 		},
-		{"a set that goes, without machines", with(set(1), goes), says{scale.False, "NotScalingDown", ""}},
+		{"a set that goes, without machines", withChange(newSet(1), goes), conditionText{scale.False, "NotScalingDown", ""}},
 		{
 			"a set that goes, with one",
-			with(set(1, running(1)...), goes),
-			says{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"},
+			withChange(newSet(1, runningMembers(1)...), goes),
+			conditionText{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"},
 		},
 		{
 			"objects count until they are gone",
-			set(3, append(running(3), member("z", day, deleting))...),
-			says{scale.True, "ScalingDown", "Scaling down from 4 to 3 replicas"},
+			newSet(3, append(runningMembers(3), newMember("z", day, makeDeleting))...),
+			conditionText{scale.True, "ScalingDown", "Scaling down from 4 to 3 replicas"},
 		},
 	})
 }
 
 func TestMachinesReady(t *testing.T) {
-	no := func(why string) change { return func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.False, why } }
-	check(t, "MachinesReady", []row{
-		{"no machines", set(0), says{scale.True, "NoReplicas", ""}},
-		{"one", set(1, running(1)...), says{scale.True, "Ready", ""}},
-		{"all", set(2, running(2)...), says{scale.True, "Ready", ""}},
+	no := func(why string) memberChange { return func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.False, why } }
+	checkCondition(t, "MachinesReady", []conditionRow{
+		{"no machines", newSet(0), conditionText{scale.True, "NoReplicas", ""}},
+		{"one", newSet(1, runningMembers(1)...), conditionText{scale.True, "Ready", ""}},
+		{"all", newSet(2, runningMembers(2)...), conditionText{scale.True, "Ready", ""}},
 		{
 			"one has not reported",
-			set(2, append(running(1), member("m-2", 0, fresh))...),
-			says{scale.Unknown, "ReadyUnknown", "* Machine m-2: Condition Ready not yet reported"},
+			newSet(2, append(runningMembers(1), newMember("m-2", 0, makeFresh))...),
+			conditionText{scale.Unknown, "ReadyUnknown", "* Machine m-2: Condition Ready not yet reported"},
 		},
 		{
 			"not ready, unknown and deleted",
-			set(
+			newSet(
 				4,
-				member("m-1", day),
-				member("m-2", day, no("NodeHealthy: some message")),
-				member("m-3", day, func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.Unknown, "some unknown message" }),
-				member(
+				newMember("m-1", day),
+				newMember("m-2", day, no("NodeHealthy: some message")),
+				newMember("m-3", day, func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.Unknown, "some unknown message" }),
+				newMember(
 					"m-4",
 					day,
-					deleting,
+					makeDeleting,
 					func(m *scale.Member) { m.ReadyWhy = "Deleting: Machine deletion in progress, stage: drain" },
 				),
 			),
-			says{
+			conditionText{
 				scale.False,
 				"NotReady",
 				"* Machine m-2: NodeHealthy: some message\n* Machine m-4: Deleting: Machine deletion in progress, stage: drain\n* Machine m-3: some unknown message",
@@ -178,33 +197,42 @@ func TestMachinesReady(t *testing.T) {
 		},
 		{
 			"a list below the name of its machine",
-			set(3, member("a", 0, no("* one\n* two")), member("b", 0, no("* one")), member("c", 0, no("three:\n* four"))),
-			says{
+			newSet(
+				3,
+				newMember("a", 0, no("* one\n* two")),
+				newMember("b", 0, no("* one")),
+				newMember("c", 0, no("three:\n* four")),
+			),
+			conditionText{
 				scale.False,
 				"NotReady",
 				"* Machine a:\n  * one\n  * two\n* Machine b:\n  * one\n* Machine c:\n  * three:\n    * four",
 			},
 		},
-		{"one without words", set(1, running(1, pending)...), says{scale.False, "NotReady", "* Machine m-1: phase Pending"}},
+		{
+			"one without words",
+			newSet(1, runningMembers(1, makePending)...),
+			conditionText{scale.False, "NotReady", "* Machine m-1: phase Pending"},
+		},
 		{
 			"a deleted one without words",
-			set(0, running(1, deleting)...),
-			says{scale.False, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"},
+			newSet(0, runningMembers(1, makeDeleting)...),
+			conditionText{scale.False, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"},
 		},
 		{
 			"no more than three messages",
-			set(
+			newSet(
 				9,
-				member("a", 0, no("one")),
-				member("b", 0, no("two")),
-				member("c", 0, no("two\nlines")),
-				member("d", 0, no("four")),
-				member("e", 0, no("two")),
-				member("f", 0, no("six")),
-				member("g", 0, fresh),
-				member("h", 0, fresh),
+				newMember("a", 0, no("one")),
+				newMember("b", 0, no("two")),
+				newMember("c", 0, no("two\nlines")),
+				newMember("d", 0, no("four")),
+				newMember("e", 0, no("two")),
+				newMember("f", 0, no("six")),
+				newMember("g", 0, makeFresh),
+				newMember("h", 0, makeFresh),
 			),
-			says{
+			conditionText{
 				scale.False,
 				"NotReady",
 				"* Machines b, e: two\n* Machine a: one\n* Machine c:\n  * two\n  * lines\nAnd 2 Machines with other issues\nAnd 2 Machines with status unknown",
@@ -212,14 +240,14 @@ func TestMachinesReady(t *testing.T) {
 		},
 		{
 			"and one more",
-			set(
+			newSet(
 				9,
-				member("a", 0, no("one")),
-				member("b", 0, no("two")),
-				member("c", 0, no("three")),
-				member("d", 0, no("four")),
+				newMember("a", 0, no("one")),
+				newMember("b", 0, no("two")),
+				newMember("c", 0, no("three")),
+				newMember("d", 0, no("four")),
 			),
-			says{
+			conditionText{
 				scale.False,
 				"NotReady",
 				"* Machine a: one\n* Machine b: two\n* Machine c: three\nAnd 1 Machine with other issues",
@@ -231,37 +259,43 @@ func TestMachinesReady(t *testing.T) {
 func TestMachinesUpToDate(t *testing.T) {
 	no := func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "This is not up-to-date message" }
 	untold := func(m *scale.Member) { m.UpToDate = "" }
-	check(t, "MachinesUpToDate", []row{
-		{"no machines", set(0), says{scale.True, "NoReplicas", ""}},
-		{"one", set(1, running(1)...), says{scale.True, "UpToDate", ""}},
+	checkCondition(t, "MachinesUpToDate", []conditionRow{
+		{"no machines", newSet(0), conditionText{scale.True, "NoReplicas", ""}},
+		{"one", newSet(1, runningMembers(1)...), conditionText{scale.True, "UpToDate", ""}},
 		{
 			"one unknown",
-			set(1, running(1, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.Unknown, "some unknown message" })...),
-			says{scale.Unknown, "UpToDateUnknown", "* Machine m-1: some unknown message"},
+			newSet(
+				1,
+				runningMembers(1, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.Unknown, "some unknown message" })...),
+			conditionText{scale.Unknown, "UpToDateUnknown", "* Machine m-1: some unknown message"},
 		},
 		{
 			"one is not",
-			set(1, running(1, no)...),
-			says{scale.False, "NotUpToDate", "* Machine m-1: This is not up-to-date message"},
+			newSet(1, runningMembers(1, no)...),
+			conditionText{scale.False, "NotUpToDate", "* Machine m-1: This is not up-to-date message"},
 		},
 		{
 			"a young one is passed over",
-			set(2, member("old", 10*time.Second, untold), member("young", 9*time.Second, untold)),
-			says{scale.Unknown, "UpToDateUnknown", "* Machine old: Condition UpToDate not yet reported"},
+			newSet(2, newMember("old", 10*time.Second, untold), newMember("young", 9*time.Second, untold)),
+			conditionText{scale.Unknown, "UpToDateUnknown", "* Machine old: Condition UpToDate not yet reported"},
 		},
-		{"and when there is no other, all is well", set(1, member("young", 0, untold)), says{scale.True, "NoReplicas", ""}},
+		{
+			"and when there is no other, all is well",
+			newSet(1, newMember("young", 0, untold)),
+			conditionText{scale.True, "NoReplicas", ""},
+		},
 		{
 			"several of each kind",
-			set(
+			newSet(
 				6,
-				member("up-1", day),
-				member("up-2", day),
-				member("not-2", day, no),
-				member("not-1", day, no),
-				member("none-1", day, untold),
-				member("none-2", day, untold),
+				newMember("up-1", day),
+				newMember("up-2", day),
+				newMember("not-2", day, no),
+				newMember("not-1", day, no),
+				newMember("none-1", day, untold),
+				newMember("none-2", day, untold),
 			),
-			says{
+			conditionText{
 				scale.False,
 				"NotUpToDate",
 				"* Machines not-1, not-2: This is not up-to-date message\n* Machines none-1, none-2: Condition UpToDate not yet reported",
@@ -271,21 +305,31 @@ func TestMachinesUpToDate(t *testing.T) {
 }
 
 func TestRemediating(t *testing.T) {
-	blocked := func(o *scale.Observed) { o.Preflight = upgrading() }
-	check(t, "Remediating", []row{
-		{"none unhealthy", set(2, running(2)...), says{scale.False, "NotRemediating", ""}},
+	blocked := func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }
+	checkCondition(t, "Remediating", []conditionRow{
+		{"none unhealthy", newSet(2, runningMembers(2)...), conditionText{scale.False, "NotRemediating", ""}},
 		{
 			"being replaced",
-			set(3, member("m1", day), member("m2", day, unhealthy), member("m3", day, unhealthy, marked)),
-			says{scale.True, "Remediating", "* Machine m3: Machine is deleting"},
+			newSet(
+				3,
+				newMember("m1", day),
+				newMember("m2", day, makeUnhealthy),
+				newMember("m3", day, makeUnhealthy, makeMarked),
+			),
+			conditionText{scale.True, "Remediating", "* Machine m3: Machine is deleting"},
 		},
 		{
 			"one is going, one waits for preflight",
-			with(
-				set(3, member("m1", day), member("m3", day, unhealthy, marked, deleting), member("m4", day, unhealthy, marked)),
+			withChange(
+				newSet(
+					3,
+					newMember("m1", day),
+					newMember("m3", day, makeUnhealthy, makeMarked, makeDeleting),
+					newMember("m4", day, makeUnhealthy, makeMarked),
+				),
 				blocked,
 			),
-			says{
+			conditionText{
 				scale.True,
 				"Remediating",
 				"* Machine m3: Machine is deleting\n* Machine m4: ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)",
@@ -293,68 +337,72 @@ func TestRemediating(t *testing.T) {
 		},
 		{
 			"one that is not ours",
-			set(2, member("m1", day), member("m2", day, unhealthy)),
-			says{scale.False, "NotRemediating", "Machine m2 is not healthy (not to be remediated by MachineSet)"},
+			newSet(2, newMember("m1", day), newMember("m2", day, makeUnhealthy)),
+			conditionText{scale.False, "NotRemediating", "Machine m2 is not healthy (not to be remediated by MachineSet)"},
 		},
 		{
 			"two that are not ours",
-			set(3, member("m1", day, unhealthy), member("m2", day, unhealthy), member("m3", day)),
-			says{scale.False, "NotRemediating", "Machines m1, m2 are not healthy (not to be remediated by MachineSet)"},
+			newSet(3, newMember("m1", day, makeUnhealthy), newMember("m2", day, makeUnhealthy), newMember("m3", day)),
+			conditionText{scale.False, "NotRemediating", "Machines m1, m2 are not healthy (not to be remediated by MachineSet)"},
 		},
 		{
 			"failed, and to be replaced",
-			set(1, running(1, failed)...),
-			says{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
+			newSet(1, runningMembers(1, makeFailed)...),
+			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"and until it is gone",
-			set(0, running(1, failed, deleting)...),
-			says{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
+			newSet(0, runningMembers(1, makeFailed, makeDeleting)...),
+			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"failed, and its deployment has not agreed",
-			set(1, running(1, failed, notGranted)...),
-			says{scale.False, "NotRemediating", "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+			newSet(1, runningMembers(1, makeFailed, revokeReplacement)...),
+			conditionText{scale.False, "NotRemediating", "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		},
 	})
 }
 
 func TestDeletingCondition(t *testing.T) {
 	goes := func(o *scale.Observed) { o.Deleting = true }
-	check(t, "Deleting", []row{
-		{"not deleted", set(1), says{scale.False, "NotDeleting", ""}},
-		{"one is left", with(set(1, running(1)...), goes), says{scale.True, "Deleting", "Deleting 1 Machine"}},
-		{"none is left", with(set(1), goes), says{scale.True, "Deleting", "Deletion completed"}},
+	checkCondition(t, "Deleting", []conditionRow{
+		{"not deleted", newSet(1), conditionText{scale.False, "NotDeleting", ""}},
+		{
+			"one is left",
+			withChange(newSet(1, runningMembers(1)...), goes),
+			conditionText{scale.True, "Deleting", "Deleting 1 Machine"},
+		},
+		{"none is left", withChange(newSet(1), goes), conditionText{scale.True, "Deleting", "Deletion completed"}},
 		{
 			"in deletion for long",
-			with(
-				set(
+			withChange(
+				newSet(
 					3,
-					member("m1", day, deletingFor(16*time.Minute)),
-					member("m2", day, deletingFor(15*time.Minute)),
-					member("m3", day, deleting),
+					newMember("m1", day, makeDeletingFor(16*time.Minute)),
+					newMember("m2", day, makeDeletingFor(15*time.Minute)),
+					newMember("m3", day, makeDeleting),
 				),
 				goes,
 			),
-			says{scale.True, "Deleting", "Deleting 3 Machines\n* Machines m1, m2 are in deletion since more than 15m"},
+			conditionText{scale.True, "Deleting", "Deleting 3 Machines\n* Machines m1, m2 are in deletion since more than 15m"},
 		},
 	})
 }
 
 func TestPaused(t *testing.T) {
-	check(t, "Paused", []row{
-		{"not paused", set(1), says{scale.False, "NotPaused", ""}},
+	checkCondition(t, "Paused", []conditionRow{
+		{"not paused", newSet(1), conditionText{scale.False, "NotPaused", ""}},
 		{
 			"by the set",
-			with(set(1), paused),
-			says{scale.True, "Paused", "MachineSet has the cluster.x-k8s.io/paused annotation"},
+			withChange(newSet(1), pauseSet),
+			conditionText{scale.True, "Paused", "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
 			"by both",
-			with(set(1), func(o *scale.Observed) {
+			withChange(newSet(1), func(o *scale.Observed) {
 				o.Pauses = []string{phrase.PausedBy("MachineDeployment"), phrase.PausedBy("MachineSet")}
 			}),
-			says{
+			conditionText{
 				scale.True,
 				"Paused",
 				"MachineDeployment has the cluster.x-k8s.io/paused annotation, MachineSet has the cluster.x-k8s.io/paused annotation",
@@ -364,21 +412,21 @@ func TestPaused(t *testing.T) {
 }
 
 func TestMachinesCreated(t *testing.T) {
-	check(t, "MachinesCreated", []row{
-		{"all there", set(1, running(1)...), says{scale.True, "MachinesCreated", ""}},
-		{"under way", set(3), says{scale.True, "MachinesCreated", ""}},
+	checkCondition(t, "MachinesCreated", []conditionRow{
+		{"all there", newSet(1, runningMembers(1)...), conditionText{scale.True, "MachinesCreated", ""}},
+		{"under way", newSet(3), conditionText{scale.True, "MachinesCreated", ""}},
 		{
 			"the class is missing",
-			with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }),
-			says{scale.False, "TemplateNotFound", "MachineClass does not exist"},
+			withChange(newSet(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }),
+			conditionText{scale.False, "TemplateNotFound", "MachineClass does not exist"},
 		},
 		{
 			"a preflight check fails",
-			with(set(1), func(o *scale.Observed) {
-				o.Preflight = upgrading()
+			withChange(newSet(1), func(o *scale.Observed) {
+				o.Preflight = upgradingControlPlane()
 				o.Preflight.ControlPlane.Version = "latest"
 			}),
-			says{
+			conditionText{
 				scale.False,
 				"PreflightCheckFailed",
 				`ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed); ` +
@@ -387,33 +435,36 @@ func TestMachinesCreated(t *testing.T) {
 		},
 		{
 			"as MCM, more than MCM would freeze",
-			with(set(1, running(0)...), func(o *scale.Observed) { o.MCM.Freeze = scale.Freeze{Label: true, EndsAt: 1} }),
-			says{scale.True, "MachinesCreated", ""},
+			withChange(
+				newSet(1, runningMembers(0)...),
+				func(o *scale.Observed) { o.MCM.Freeze = scale.Freeze{Label: true, EndsAt: 1} },
+			),
+			conditionText{scale.True, "MachinesCreated", ""},
 		},
 		{
 			"frozen",
-			with(set(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }),
-			says{scale.False, "ScaleUpStopped", "MachineSet is frozen"},
+			withChange(newSet(1), func(o *scale.Observed) { o.MCM.Freeze.Label = true }),
+			conditionText{scale.False, "ScaleUpStopped", "MachineSet is frozen"},
 		},
 		{
 			"invalid",
-			with(set(1), func(o *scale.Observed) { o.Invalid = "the selector is empty" }),
-			says{scale.False, "MachineSetInvalid", "the selector is empty"},
+			withChange(newSet(1), func(o *scale.Observed) { o.Invalid = "the selector is empty" }),
+			conditionText{scale.False, "MachineSetInvalid", "the selector is empty"},
 		},
 		{
 			"creation failed",
-			with(set(1), func(o *scale.Observed) { o.LastFailure.Message = "quota" }),
-			says{scale.False, "MachineCreationFailed", "quota"},
+			withChange(newSet(1), func(o *scale.Observed) { o.LastFailure.Message = "quota" }),
+			conditionText{scale.False, "MachineCreationFailed", "quota"},
 		},
 		{
 			"deletion failed",
-			with(set(1), func(o *scale.Observed) { o.LastFailure = scale.Failure{Deleting: true, Message: "quota"} }),
-			says{scale.True, "MachinesCreated", ""},
+			withChange(newSet(1), func(o *scale.Observed) { o.LastFailure = scale.Failure{Deleting: true, Message: "quota"} }),
+			conditionText{scale.True, "MachinesCreated", ""},
 		},
 		{
 			"what blocks is of no interest when none is missing",
-			with(set(0), func(o *scale.Observed) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
-			says{scale.True, "MachinesCreated", ""},
+			withChange(newSet(0), func(o *scale.Observed) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
+			conditionText{scale.True, "MachinesCreated", ""},
 		},
 	})
 }

@@ -11,17 +11,16 @@ import (
 	"millwright/decide/preflight"
 )
 
-// largest is the largest number of creations that are sent at a time. Source: a client with the flag defaults of
-// machine-controller-manager, 20 requests a second, sends 96 requests, three for each machine of Cluster API, within 5
-// s.
-const largest = 32
+// maxCreateBatch is the largest number of creations sent at a time. Source: with machine-controller-manager's flag
+// defaults, 20 requests a second, a client sends 96 requests (three for each machine of Cluster API) within 5 s.
+const maxCreateBatch = 32
 
-// BatchSizes returns how many of n creations are sent at a time: 1, 2, 4 and so on up to 32. So a cause that makes every
-// creation fail makes few requests fail, because a batch is sent only after the batch before had no error. It returns
-// nil for n of 0 or less.
+// BatchSizes returns the sizes of the batches in which n creations are sent: 1, 2, 4 and so on up to 32. A batch is
+// sent only after the previous batch had no error. If every creation fails, few requests are therefore sent. BatchSizes
+// returns nil for n of 0 or less.
 func BatchSizes(n int) []int {
 	var sizes []int
-	for size := 1; n > 0; size = min(2*size, largest) {
+	for size := 1; n > 0; size = min(2*size, maxCreateBatch) {
 		size = min(size, n)
 		sizes = append(sizes, size)
 		n -= size
@@ -29,35 +28,35 @@ func BatchSizes(n int) []int {
 	return sizes
 }
 
-// create returns names for missing machines, unless something blocks creation.
-func create(o *planner, active []Member) Decision {
+// createMachines returns names for missing machines, unless a reason blocks their creation.
+func createMachines(o *planner, active []Member) Decision {
 	missing := o.Replicas - len(active)
-	if missing <= 0 || len(blockers(o)) > 0 {
+	if missing <= 0 || len(creationBlockers(o)) > 0 {
 		return Decision{}
 	}
 	n := min(missing, MaxCreate)
 	return Decision{
-		Create: names(o, n),
-		Hold:   waits(o),
-		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machines(n), o.Replicas, len(active)),
+		Create: newNames(o, n),
+		Hold:   waitReasons(o),
+		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machineCount(n), o.Replicas, len(active)),
 	}
 }
 
-// blockers returns why the set may create no machine now, each as one sentence.
-func blockers(o *planner) []string {
-	// Something removes the labels of new machines, so the set releases each one and would create another without end.
+// creationBlockers returns the reasons why the set may create no machine now, each as one sentence.
+func creationBlockers(o *planner) []string {
+	// If something removes the labels of new machines, the set releases each machine and would create another without end.
 	// Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
-	runaway := o.Released > 0 && len(o.live)+o.Released >= 2*o.Replicas+2
+	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
 	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.Failure) string { return f.Why }), phrase.Parts(
-		missing(o),
-		phrase.If(o.frozen(), "MachineSet is frozen"),
+		missingTemplateObjects(o),
+		phrase.If(o.isFrozen(), "MachineSet is frozen"),
 		strings.Join(o.Stopped, "; "),
 		phrase.If(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
 	)...)
 }
 
-// missing names the kinds that the template refers to and that do not exist; empty: none.
-func missing(o *planner) string {
+// missingTemplateObjects names the kinds of the template's objects that do not exist; empty: all objects exist.
+func missingTemplateObjects(o *planner) string {
 	return phrase.If(
 		len(o.Missing) > 0,
 		"%s %s",
@@ -66,16 +65,17 @@ func missing(o *planner) string {
 	)
 }
 
-// stopped says which machines the set lacks and why it may not create them; empty: it lacks none, or creates them.
-func stopped(o *planner) string {
-	b := blockers(o)
-	return phrase.If(len(o.live) < o.Replicas && len(b) > 0,
-		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.live), strings.Join(b, "; "))
+// stoppedCreation returns the number of missing machines and the reasons why they are not created; empty: no machine is
+// missing, or the set creates them.
+func stoppedCreation(o *planner) string {
+	b := creationBlockers(o)
+	return phrase.If(len(o.liveMembers) < o.Replicas && len(b) > 0,
+		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.liveMembers), strings.Join(b, "; "))
 }
 
-// waits says what the set cannot do now, and why; empty: nothing waits.
-func waits(o *planner) string {
-	why := phrase.Parts(stopped(o), cannotMove(o))
+// waitReasons returns the changes that the set cannot make now, and the reasons; empty: no change waits.
+func waitReasons(o *planner) string {
+	why := phrase.Parts(stoppedCreation(o), moveBlocker(o))
 	for _, s := range o.postponed {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)
@@ -84,15 +84,16 @@ func waits(o *planner) string {
 	return strings.Join(why, "; ")
 }
 
-// Lengths of names. Sources: a machine's name becomes a label value of its node, which has at most 63 characters;
-// Kubernetes' generateName adds five random characters.
+// Lengths of machine names. Sources: a machine's name becomes a label value of its node, which has at most 63
+// characters; Kubernetes' generateName adds five random characters.
 const (
-	maxName = 63
-	suffix  = 5
+	maxNameLength = 63
+	randomLength  = 5
 )
 
-// names returns n names that no known machine has. A name that is too long is cut and ends with the random characters.
-func names(o *planner, n int) []string {
+// newNames returns n names that no known machine has. A name that is too long is cut, and ends with the random
+// characters.
+func newNames(o *planner, n int) []string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
 	for _, m := range o.Members {
@@ -111,13 +112,13 @@ func names(o *planner, n int) []string {
 		var bits uint64
 		state, bits = splitMix(state)
 		random := ""
-		for range suffix {
+		for range randomLength {
 			random += string(letters[bits%uint64(len(letters))])
 			bits /= uint64(len(letters))
 		}
 		name := strings.Join(parts, random)
-		if len(name) > maxName {
-			name = name[:maxName-suffix] + random
+		if len(name) > maxNameLength {
+			name = name[:maxNameLength-randomLength] + random
 		}
 		if !taken[name] {
 			taken[name] = true
@@ -128,7 +129,7 @@ func names(o *planner, n int) []string {
 	return result
 }
 
-// splitMix is one step of the SplitMix64 generator. It gives the same values on every version of Go. Source of the
+// splitMix is one step of the SplitMix64 generator, which gives the same values with every version of Go. Source of the
 // constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 func splitMix(state uint64) (next, value uint64) {
 	next = state + 0x9e3779b97f4a7c15
@@ -138,8 +139,9 @@ func splitMix(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// recheck returns the next time at which the clock alone changes the decision or the status; zero: none.
-func recheck(o *planner) time.Time {
+// nextRecheck returns the next time at which only the passing of time changes the decision or the status; zero: no such
+// time.
+func nextRecheck(o *planner) time.Time {
 	var next time.Time
 	at := func(t time.Time) {
 		if t.After(o.Now) && (next.IsZero() || t.Before(next)) {
@@ -148,16 +150,16 @@ func recheck(o *planner) time.Time {
 	}
 	for _, m := range o.Members {
 		if m.UpToDate == "" {
-			at(m.Created.Add(youngUntil))
+			at(m.Created.Add(youngMachineAge))
 		}
 		switch {
 		case m.Deleting:
-			at(m.DeletingSince.Add(staleAfter))
+			at(m.DeletingSince.Add(staleDeletionAge))
 		case m.Ready == True:
 			at(m.ReadyFrom.Add(o.MinReady))
 		}
-		if !m.Deleting && (m.toReplace() || m.marked()) && !ripe(o, m) {
-			at(nextGeneration(o))
+		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) && !mayBeDeletedNow(o, m) {
+			at(nextDeletionTime(o))
 		}
 	}
 	return next

@@ -18,26 +18,26 @@ func TestCreate(t *testing.T) {
 		create int
 		hold   string
 	}{
-		{name: "what is missing is created", o: set(5, running(1)...), create: 4},
-		{name: "too few", o: set(4, running(2)...), create: 2},
-		{name: "as many as wanted", o: set(3, running(3)...)},
-		{name: "none wanted and none there", o: set(0)},
-		{name: "one that is fresh counts", o: set(1, running(1, fresh)...)},
-		{name: "one that failed and may not be replaced yet counts", o: set(1, running(1, failed, notGranted)...)},
-		{name: "one that is being deleted does not", o: set(2, append(running(1), member("z", 0, deleting))...), create: 1},
-		{name: "at most one batch at a time", o: set(1000), create: scale.MaxCreate},
-		{name: "members without any labels", o: set(2, running(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
-		{name: "a set that is being deleted creates nothing", o: with(set(3), func(o *scale.Observed) { o.Deleting = true })},
-		{name: "an invalid set changes nothing", o: with(set(3, running(1, failed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "what makes no sense in other fields is tolerated", o: with(set(1), func(o *scale.Observed) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
-		{name: "a size below zero wants none", o: set(-2)},
-		{name: "paused", o: with(set(3), paused), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
-		{name: "paused by its owner", o: with(set(3), func(o *scale.Observed) { o.Pauses = []string{phrase.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "frozen", o: with(set(3, running(1)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
-		{name: "not to scale up", o: with(set(1), notToScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
-		{name: "what the template names is missing", o: with(set(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
-		{name: "a preflight check fails", o: with(set(1), func(o *scale.Observed) { o.Preflight = upgrading() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
-		{name: "and is of no interest when none is missing", o: with(set(1, running(1)...), func(o *scale.Observed) { o.Preflight = upgrading() })},
+		{name: "what is missing is created", o: newSet(5, runningMembers(1)...), create: 4},
+		{name: "too few", o: newSet(4, runningMembers(2)...), create: 2},
+		{name: "as many as wanted", o: newSet(3, runningMembers(3)...)},
+		{name: "none wanted and none there", o: newSet(0)},
+		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, makeFresh)...)},
+		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, makeFailed, revokeReplacement)...)},
+		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, makeDeleting))...), create: 1},
+		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreate},
+		{name: "members without any labels", o: newSet(2, runningMembers(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
+		{name: "a set that is being deleted creates nothing", o: withChange(newSet(3), func(o *scale.Observed) { o.Deleting = true })},
+		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, makeFailed)...), func(o *scale.Observed) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
+		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Observed) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "a size below zero wants none", o: newSet(-2)},
+		{name: "paused", o: withChange(newSet(3), pauseSet), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
+		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Observed) { o.Pauses = []string{phrase.PausedBy("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "not to scale up", o: withChange(newSet(1), stopScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
+		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Observed) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "a preflight check fails", o: withChange(newSet(1), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
+		{name: "and is of no interest when none is missing", o: withChange(newSet(1, runningMembers(1)...), func(o *scale.Observed) { o.Preflight = upgradingControlPlane() })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
@@ -45,14 +45,14 @@ func TestCreate(t *testing.T) {
 			assert.Equal(t, row.hold, d.Hold)
 			assert.Empty(t, d.Delete)
 			if row.create == 0 {
-				assert.True(t, idle(d))
+				assert.True(t, isIdle(d))
 				assert.True(t, d.Recheck.IsZero(), "what blocks a creation wakes the set when it changes, not the clock")
 			}
 		})
 	}
 }
 
-func with(o scale.Observed, change func(*scale.Observed)) scale.Observed {
+func withChange(o scale.Observed, change func(*scale.Observed)) scale.Observed {
 	change(&o)
 	return o
 }
@@ -76,10 +76,10 @@ func TestCreationsStartSlowly(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Run("the set's name and a random end", func(t *testing.T) {
-		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(set(1)).Create[0])
+		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(newSet(1)).Create[0])
 	})
 	t.Run("each another one, and none that is taken", func(t *testing.T) {
-		o := set(50)
+		o := newSet(50)
 		all := scale.Decide(o).Create
 		seen := map[string]bool{}
 		for _, name := range all {
@@ -89,7 +89,7 @@ func TestNames(t *testing.T) {
 		for _, name := range all[:11] {
 			o.Orphans = append(o.Orphans, scale.Orphan{Name: name})
 		}
-		o.Members = []scale.Member{member(all[11], 0)}
+		o.Members = []scale.Member{newMember(all[11], 0)}
 		again := scale.Decide(o).Create
 		require.Len(t, again, 49)
 		for _, name := range all[:12] {
@@ -97,11 +97,11 @@ func TestNames(t *testing.T) {
 		}
 	})
 	t.Run("the same look gives the same names, so that a retry meets what it made", func(t *testing.T) {
-		assert.Equal(t, scale.Decide(set(50)), scale.Decide(set(50)))
+		assert.Equal(t, scale.Decide(newSet(50)), scale.Decide(newSet(50)))
 	})
 	t.Run("too long, it is cut and keeps its random end", func(t *testing.T) {
 		for _, length := range []int{57, 58, 200} {
-			o := set(2)
+			o := newSet(2)
 			o.Naming = []string{strings.Repeat("x", length) + "-", ""}
 			d := scale.Decide(o)
 			for _, name := range d.Create {
@@ -113,24 +113,24 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// What may change of a template without a new machine is copied once everything else is done, so that a machine that
-// cannot be written holds up nothing.
+// Changes of the template that need no new machine are copied after all other changes, so that a machine that cannot be
+// written delays no other change.
 func TestTheTemplateReachesLiveMachines(t *testing.T) {
-	stale := drift("node template")
+	stale := makeDrifted("node template")
 	for _, row := range []struct {
 		name string
 		o    scale.Observed
 		sync []string
 	}{
-		{"those that differ", set(2, member("a", 0), member("b", 0, stale)), []string{"b"}},
-		{"no write without a difference", set(2, running(2)...), nil},
-		{"one that is being deleted, too: its timeouts are told to it", set(0, member("a", 0, stale, deleting)), []string{"a"}},
-		{"creation comes before", set(2, member("a", 0, stale)), nil},
-		{"what waits is no hindrance", with(set(2, member("a", 0, stale)), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), []string{"a"}},
-		{"a set that is being deleted still hurries its machines", with(set(1, member("a", 0, stale, deleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
-		{"a paused one does not", with(set(1, member("a", 0, stale)), paused), nil},
+		{"those that differ", newSet(2, newMember("a", 0), newMember("b", 0, stale)), []string{"b"}},
+		{"no write without a difference", newSet(2, runningMembers(2)...), nil},
+		{"one that is being deleted, too: its timeouts are told to it", newSet(0, newMember("a", 0, stale, makeDeleting)), []string{"a"}},
+		{"creation comes before", newSet(2, newMember("a", 0, stale)), nil},
+		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Observed) { o.MCM.Freeze.Label = true }), []string{"a"}},
+		{"a set that is being deleted still hurries its machines", withChange(newSet(1, newMember("a", 0, stale, makeDeleting)), func(o *scale.Observed) { o.Deleting = true }), []string{"a"}},
+		{"a paused one does not", withChange(newSet(1, newMember("a", 0, stale)), pauseSet), nil},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targets(scale.Decide(row.o).Sync)) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.sync, targetNames(scale.Decide(row.o).Sync)) })
 	}
-	assert.Equal(t, "node template", scale.Decide(set(1, running(1, stale)...)).Sync[0].Why)
+	assert.Equal(t, "node template", scale.Decide(newSet(1, runningMembers(1, stale)...)).Sync[0].Why)
 }

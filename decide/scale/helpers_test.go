@@ -12,25 +12,25 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func at(after time.Duration) time.Time { return epoch.Add(after) }
+func timeAt(after time.Duration) time.Time { return epoch.Add(after) }
 
-// change turns a machine into another one.
-type change func(*scale.Member)
+// memberChange changes a machine.
+type memberChange func(*scale.Member)
 
-// member is a machine of the given age with a ready node, in every way as its set wants it.
-func member(name string, age time.Duration, changes ...change) scale.Member {
+// newMember returns a machine of the given age with a ready node. The machine matches its set and its template.
+func newMember(name string, age time.Duration, changes ...memberChange) scale.Member {
 	m := scale.Member{
 		Name:      name,
 		UID:       "uid-" + name,
 		Version:   "7",
-		Created:   at(-age),
+		Created:   timeAt(-age),
 		Matches:   true,
 		MCM:       scale.MCMMember{Labelled: true},
 		Template:  scale.Template{UpToDate: scale.True},
 		Phase:     "Running",
 		Joined:    true,
 		Node:      scale.NodeHealthy,
-		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: at(-age)},
+		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: timeAt(-age)},
 		Priority:  3,
 	}
 	for _, c := range changes {
@@ -39,85 +39,85 @@ func member(name string, age time.Duration, changes ...change) scale.Member {
 	return m
 }
 
-// running are n machines, the first of them the oldest.
-func running(n int, changes ...change) []scale.Member {
+// runningMembers returns n machines, from the oldest to the youngest.
+func runningMembers(n int, changes ...memberChange) []scale.Member {
 	var list []scale.Member
 	for i := range n {
-		list = append(list, member(fmt.Sprintf("m-%d", i+1), time.Duration(n-i)*24*time.Hour, changes...))
+		list = append(list, newMember(fmt.Sprintf("m-%d", i+1), time.Duration(n-i)*24*time.Hour, changes...))
 	}
 	return list
 }
 
-// fresh has just been made.
-func fresh(m *scale.Member) {
+// makeFresh makes the machine one that was just created.
+func makeFresh(m *scale.Member) {
 	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "", false, scale.NoNode, "", time.Time{}
 }
 
-func pending(m *scale.Member) { fresh(m); m.Phase, m.Ready = "Pending", scale.False }
+func makePending(m *scale.Member) { makeFresh(m); m.Phase, m.Ready = "Pending", scale.False }
 
-func crashing(m *scale.Member) {
-	fresh(m)
+func makeCrashing(m *scale.Member) {
+	makeFresh(m)
 	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
 }
 
-// failed failed after it had joined, and nobody else has to agree that it goes.
-func failed(m *scale.Member) {
+// makeFailed makes the machine one that failed after it had joined and that may be replaced now.
+func makeFailed(m *scale.Member) {
 	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
 }
 
-// stillborn failed before it had joined.
-func stillborn(m *scale.Member) { failed(m); m.Joined, m.Node = false, scale.NoNode }
+// makeNeverJoined makes the machine one that failed before it joined.
+func makeNeverJoined(m *scale.Member) { makeFailed(m); m.Joined, m.Node = false, scale.NoNode }
 
-const noScaleUp = "MachineSet has the label scale-up-disabled"
+const noScaleUpReason = "MachineSet has the label scale-up-disabled"
 
-func paused(o *scale.Observed)       { o.Pauses = []string{phrase.PausedBy("MachineSet")} }
-func notToScaleUp(o *scale.Observed) { o.Stopped = []string{noScaleUp} }
+func pauseSet(o *scale.Observed)    { o.Pauses = []string{phrase.PausedBy("MachineSet")} }
+func stopScaleUp(o *scale.Observed) { o.Stopped = []string{noScaleUpReason} }
 
-func notGranted(m *scale.Member) { m.MCM.Replace = false }
+func revokeReplacement(m *scale.Member) { m.MCM.Replace = false }
 
-func deleting(m *scale.Member) {
-	m.Deleting, m.DeletingSince, m.Phase = true, at(-time.Minute), "Terminating"
+func makeDeleting(m *scale.Member) {
+	m.Deleting, m.DeletingSince, m.Phase = true, timeAt(-time.Minute), "Terminating"
 }
 
-func deletingFor(d time.Duration) change {
-	return func(m *scale.Member) { deleting(m); m.DeletingSince = at(-d) }
+func makeDeletingFor(d time.Duration) memberChange {
+	return func(m *scale.Member) { makeDeleting(m); m.DeletingSince = timeAt(-d) }
 }
 
-func preserved(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
+func makePreserved(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
 
-func preservedUntil(t time.Time) change {
-	return func(m *scale.Member) { preserved(m); m.MCM.PreservedUntil = t }
+func makePreservedUntil(t time.Time) memberChange {
+	return func(m *scale.Member) { makePreserved(m); m.MCM.PreservedUntil = t }
 }
-func kept(m *scale.Member)      { preserved(m); m.MCM.Kept = true }
-func dismissed(m *scale.Member) { m.MCM.Dismissed = true }
-func annotated(m *scale.Member) { m.DeleteFirst = true }
-func updating(m *scale.Member)  { m.Updating, m.Phase = true, "InPlaceUpdating" }
-func updated(m *scale.Member)   { m.Updated = true }
-func noNode(m *scale.Member)    { m.Node = scale.NoNode }
-func nodeUnhealthy(m *scale.Member) {
+func markKept(m *scale.Member)        { makePreserved(m); m.MCM.Kept = true }
+func makeDismissed(m *scale.Member)   { m.MCM.Dismissed = true }
+func makeDeleteFirst(m *scale.Member) { m.DeleteFirst = true }
+func makeUpdating(m *scale.Member)    { m.Updating, m.Phase = true, "InPlaceUpdating" }
+func makeUpdated(m *scale.Member)     { m.Updated = true }
+func removeNode(m *scale.Member)      { m.Node = scale.NoNode }
+func makeNodeUnhealthy(m *scale.Member) {
 	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.False, "Unknown"
 }
-func nodeUnknown(m *scale.Member) { m.Node = scale.NodeUnknown }
-func unhealthy(m *scale.Member)   { m.Healthy = scale.False }
-func checked(m *scale.Member)     { m.Healthy = scale.True }
-func unchecked(m *scale.Member)   { m.Healthy = scale.Unknown }
-func marked(m *scale.Member)      { m.Marked = true }
-func urgent(m *scale.Member)      { m.Urgent = true }
-func ageless(m *scale.Member)     { m.Created = time.Time{} }
-func stray(m *scale.Member)       { m.Matches, m.MCM.Labelled = false, false }
-func drift(what string) change    { return func(m *scale.Member) { m.Drift = what } }
-func priority(p int) change       { return func(m *scale.Member) { m.Priority = p } }
+func makeNodeUnknown(m *scale.Member)      { m.Node = scale.NodeUnknown }
+func makeUnhealthy(m *scale.Member)        { m.Healthy = scale.False }
+func makeHealthy(m *scale.Member)          { m.Healthy = scale.True }
+func makeHealthUnknown(m *scale.Member)    { m.Healthy = scale.Unknown }
+func makeMarked(m *scale.Member)           { m.Marked = true }
+func makeUrgent(m *scale.Member)           { m.Urgent = true }
+func removeCreated(m *scale.Member)        { m.Created = time.Time{} }
+func makeUnmatched(m *scale.Member)        { m.Matches, m.MCM.Labelled = false, false }
+func makeDrifted(what string) memberChange { return func(m *scale.Member) { m.Drift = what } }
+func withPriority(p int) memberChange      { return func(m *scale.Member) { m.Priority = p } }
 
-func chosen(t time.Time) change {
+func makeChosen(t time.Time) memberChange {
 	return func(m *scale.Member) { m.Priority, m.MCM.Chosen = 1, t }
 }
 
-func orphan(name string) scale.Orphan {
+func newOrphan(name string) scale.Orphan {
 	return scale.Orphan{Name: name, UID: "uid-" + name, Version: "7", Matches: true}
 }
 
-// set wants so many machines and has these.
-func set(replicas int, members ...scale.Member) scale.Observed {
+// newSet returns a set with the given size and members.
+func newSet(replicas int, members ...scale.Member) scale.Observed {
 	return scale.Observed{
 		Now:      epoch,
 		Naming:   []string{"s-", ""},
@@ -127,7 +127,7 @@ func set(replicas int, members ...scale.Member) scale.Observed {
 	}
 }
 
-func targets(list []scale.Target) []string {
+func targetNames(list []scale.Target) []string {
 	var result []string
 	for _, t := range list {
 		result = append(result, t.Name)
@@ -135,16 +135,16 @@ func targets(list []scale.Target) []string {
 	return result
 }
 
-// idle reports whether a decision does nothing.
-func idle(d scale.Decision) bool {
+// isIdle reports whether a decision changes no machine.
+func isIdle(d scale.Decision) bool {
 	all := slices.Concat(d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Update, d.Move, d.Sync)
 	return len(d.Create)+len(all) == 0
 }
 
-// dice is the SplitMix64 generator: the same throws for the same seed, on every version of Go.
+// dice is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
 type dice uint64
 
-func (d *dice) below(n int) int {
+func (d *dice) randomBelow(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -152,21 +152,21 @@ func (d *dice) below(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *dice) oneIn(n int) bool { return d.below(n) == 0 }
+func (d *dice) randomOneIn(n int) bool { return d.randomBelow(n) == 0 }
 
-func pick[T any](d *dice, items ...T) T { return items[d.below(len(items))] }
+func pickRandom[T any](d *dice, items ...T) T { return items[d.randomBelow(len(items))] }
 
-func shuffle[T any](d *dice, items []T) []T {
+func shuffled[T any](d *dice, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
-		j := i + d.below(len(items)-i)
+		j := i + d.randomBelow(len(items)-i)
 		items[i], items[j] = items[j], items[i]
 	}
 	return items
 }
 
-// upgrading is a control plane for which the check ControlPlaneIsStable fails.
-func upgrading() preflight.Observed {
+// upgradingControlPlane returns a control plane that fails the preflight check ControlPlaneIsStable.
+func upgradingControlPlane() preflight.Observed {
 	return preflight.Observed{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Upgrading: true},
 		Settings:     preflight.Settings{Checks: []string{preflight.All}, Strict: true},

@@ -10,53 +10,55 @@ import (
 	"millwright/decide/list"
 )
 
-// MCMMember is what only the machines of MCM's kinds have. Only the files mcm*.go read it.
+// MCMMember holds the facts that only machines of MCM's kinds have. Only the files mcm*.go read MCMMember.
 type MCMMember struct {
-	Labelled bool // it has all labels of the template
-	Failed   bool // in phase Failed
-	Troubled bool // its last operation failed
-	Crashing bool // the creation of its instance keeps failing
-	Serves   bool // it counts as available without a node, because there is no cluster to join
-	// Blocked is why the provider creates no instance; zero: no problem.
+	Labelled bool // the machine has all labels of the template
+	Failed   bool // the machine is in phase Failed
+	Troubled bool // the machine's last operation failed
+	Crashing bool // the creation of the machine's instance keeps failing
+	Serves   bool // the machine counts as available without a node, because there is no cluster to join
+	// Blocked is the reason why the provider creates no instance; zero: no problem.
 	Blocked Problem
 
-	Replace        bool // failed, and to be replaced now without a grant; stays true while it is being deleted
-	Preserved      bool // deleted last
+	Replace        bool // the machine failed and may be replaced now; stays true during its deletion
+	Preserved      bool // the machine is preserved: the set deletes it last
 	PreservedUntil time.Time
-	Kept           bool      // preserved by its set because it failed
-	Dismissed      bool      // its annotation forbids to preserve it
-	Chosen         time.Time // when the autoscaler chose it; zero: it did not
+	Kept           bool      // the set preserved the machine because it failed
+	Dismissed      bool      // the machine's annotation forbids its preservation
+	Chosen         time.Time // when the autoscaler chose the machine; zero: not chosen
 }
 
-// MCMSet is what only the sets of MCM's kinds have. Only the files mcm*.go read it.
+// MCMSet holds the facts that only sets of MCM's kinds have. Only the files mcm*.go read MCMSet.
 type MCMSet struct {
-	Keep   int // most failed members that the set preserves
+	Keep   int // largest number of failed members that the set preserves
 	Freeze Freeze
 	Scaled time.Time // when the autoscaler last changed the size; zero: never
 
-	Generations Generations // as recorded
+	Generations Generations // the recorded Generations
 }
 
-// Freeze is the label freeze of a set, which stops the creation of machines, and what may end it.
+// Freeze describes the label freeze of a set. The freeze stops the creation of machines.
 type Freeze struct {
-	Label    bool // the set has the label
-	Owner    bool // its deployment has the label, and nothing has ended the freeze of the deployment
+	Label    bool // the set has the label freeze
+	Owner    bool // the deployment has the label, and the deployment's freeze has not ended
 	Unfreeze bool // the set has the annotation unfreeze
-	EndsAt   int  // the freeze ends when the set has this many machines or fewer; zero: only the annotation ends it
+	EndsAt   int  // the freeze ends at this number of machines or fewer; zero: only the annotation ends it
 }
 
-// thaw reports whether the freeze of the set is over, and its label or annotation has to be removed.
-func (o *planner) thaw() bool {
+// freezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
+func (o *planner) freezeEnded() bool {
 	return o.MCM.Freeze.Unfreeze || o.MCM.Freeze.Label && o.MCM.Freeze.EndsAt > 0 && len(o.Members) <= o.MCM.Freeze.EndsAt
 }
 
-// frozen reports whether no machine is created.
-func (o *planner) frozen() bool { return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.thaw() }
+// isFrozen reports whether a freeze stops the creation of machines.
+func (o *planner) isFrozen() bool {
+	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.freezeEnded()
+}
 
-// keep preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
-func keep(o *planner, active []Member) Decision {
+// preserveFailed preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
+func preserveFailed(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.Count(active, func(m Member) bool { return m.MCM.Kept })
-	failed := pointers(
+	failed := memberPointers(
 		active,
 		func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed },
 	)
@@ -64,84 +66,87 @@ func keep(o *planner, active []Member) Decision {
 		failed,
 		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
 	)
-	failed = first(failed[:max(min(left, len(failed)), 0)])
+	failed = firstBatch(failed[:max(min(left, len(failed)), 0)])
 	d := Decision{Keep: list.Map(failed, func(m *Member) Target { return m.target("failed") })}
-	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machines(len(d.Keep)), o.MCM.Keep)
+	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machineCount(len(d.Keep)), o.MCM.Keep)
 	return d
 }
 
-// removeFailed deletes failed members, so that the set creates substitutes.
+// removeFailed deletes failed members, so that the set creates their replacements.
 func removeFailed(o *planner, active []Member) Decision {
-	failed := ranked(o, active, func(m Member) bool { return m.toReplace() && ripe(o, m) })
-	d := remove(o, active, failed, " that failed")
-	d.Delete, d.Generations = targets(failed, "failed"), record(o, failed)
+	failed := rankedMembers(o, active, func(m Member) bool { return m.needsReplacement() && mayBeDeletedNow(o, m) })
+	d := deleteMembers(o, active, failed, " that failed")
+	d.Delete, d.Generations = firstTargets(failed, "failed"), generationsToRecord(o, failed)
 	return d
 }
 
-// removeChosen deletes the members that the autoscaler chose, even if the size allows them: the autoscaler expects
-// exactly these machines to be deleted. A choice that is later than the last change of the size does not count yet.
+// removeChosen deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler expects the
+// deletion of exactly these machines. A choice later than the last change of the size does not count yet.
 func removeChosen(o *planner, active []Member) Decision {
-	return remove(o, active, ranked(o, active, func(m Member) bool {
+	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
-			!m.protected()
+			!m.isProtected()
 	}), " that the autoscaler chose")
 }
 
-// unripe says of each failed member that stays for now why it stays.
-func unripe(o *planner) (later []said) {
-	next := notYet(o)
-	for _, m := range o.live {
-		if m.toReplace() && !ripe(o, m) {
-			later = append(later, said{m.Name, next})
+// waitingFailed returns the failed members that stay for now, each with the reason.
+func waitingFailed(o *planner) (later []machineMessage) {
+	next := generationWaitReason(o)
+	for _, m := range o.liveMembers {
+		if m.needsReplacement() && !mayBeDeletedNow(o, m) {
+			later = append(later, machineMessage{m.Name, next})
 		}
 	}
 	return later
 }
 
-// toReplace reports whether a member failed and is replaced once it is ripe.
-func (m Member) toReplace() bool { return m.MCM.Replace && !m.protected() }
+// needsReplacement reports whether a member failed and is deleted as soon as mayBeDeletedNow is true.
+func (m Member) needsReplacement() bool { return m.MCM.Replace && !m.isProtected() }
 
-// protected reports whether a member is preserved, or updated in place and not counted by the set's size yet.
-func (m Member) protected() bool { return m.MCM.Preserved || m.Updated }
+// isProtected reports whether a member is preserved, or was updated in place and is not counted by the set's size yet.
+func (m Member) isProtected() bool { return m.MCM.Preserved || m.Updated }
 
-// failed reports whether a member is in phase Failed.
-func (m Member) failed() bool { return m.MCM.Failed }
+// isFailed reports whether a member is in phase Failed.
+func (m Member) isFailed() bool { return m.MCM.Failed }
 
-// crashing reports whether the creation of a member's instance keeps failing.
-func (m Member) crashing() bool { return m.MCM.Crashing }
+// isCrashing reports whether the creation of a member's instance keeps failing.
+func (m Member) isCrashing() bool { return m.MCM.Crashing }
 
-// serves reports whether a member counts as available without a node.
-func (m Member) serves() bool { return m.MCM.Serves }
+// servesWithoutNode reports whether a member counts as available without a node.
+func (m Member) servesWithoutNode() bool { return m.MCM.Serves }
 
-// chosen reports whether the autoscaler chose a member.
-func (m Member) chosen() bool { return !m.MCM.Chosen.IsZero() }
+// isChosen reports whether the autoscaler chose a member.
+func (m Member) isChosen() bool { return !m.MCM.Chosen.IsZero() }
 
-// troubled reports whether the last operation of a member failed. A preserved Failed member does not count.
-func (m Member) troubled() bool { return m.MCM.Troubled && (!m.MCM.Failed || !m.MCM.Preserved) }
+// lastOperationFailed reports whether a member's last operation failed. A preserved Failed member does not count.
+func (m Member) lastOperationFailed() bool {
+	return m.MCM.Troubled && (!m.MCM.Failed || !m.MCM.Preserved)
+}
 
-// byChoice compares the times at which the autoscaler chose two members: the earliest first, members that it did not
-// choose last.
-func byChoice(a, b *Member) int { return list.KnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
+// compareChoice compares the times at which the autoscaler chose two members. The earliest choice comes first, and
+// members without a choice come last.
+func compareChoice(a, b *Member) int { return list.KnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
 
-// byPreservation compares two members: those that are not preserved first, then those that the set preserved, then by
-// the end of the preservation.
-func byPreservation(a, b *Member) int {
+// comparePreservation compares two members: members that are not preserved come first, then members that the set
+// preserved, then the others. Among members that are preserved alike, the earliest end of the preservation comes first.
+func comparePreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
 		return list.FalseFirst(a.MCM.Preserved, b.MCM.Preserved)
 	}
 	return cmp.Or(list.FalseFirst(b.MCM.Kept, a.MCM.Kept), a.MCM.PreservedUntil.Compare(b.MCM.PreservedUntil))
 }
 
-// countMCM adds the numbers that only the status of MCM's kinds has.
+// countMCM adds the counts that only the status of MCM's kinds has.
 func (c *Counts) countMCM(members []Member) {
 	c.Labelled = list.Count(members, func(m Member) bool { return m.MCM.Labelled })
 	c.PreservedFailed = list.Count(members, func(m Member) bool { return m.MCM.Failed && m.MCM.Preserved })
 	c.AutoPreserved = list.Count(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
 }
 
-// noInstance says why machines get no instance; an empty reason means that each machine gets its instance. Of several
-// reasons it returns the last in alphabetical order, with the message of the first machine by name.
-func noInstance(o *planner) (c Condition) {
+// noInstanceCondition returns the reason why machines get no instance. An empty Reason means that each machine gets its
+// instance. Of several reasons, noInstanceCondition returns the last in alphabetical order, with the message of the
+// first machine by name.
+func noInstanceCondition(o *planner) (c Condition) {
 	for _, m := range o.Members {
 		if why := m.MCM.Blocked; !m.Deleting && why.Reason > c.Reason {
 			c.Reason = why.Reason

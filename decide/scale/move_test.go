@@ -9,11 +9,11 @@ import (
 	"millwright/decide/scale"
 )
 
-// The rows of Cluster API: a set that hands its surplus over to another one.
+// The rows of Cluster API describe a set that moves its surplus to another set.
 func TestASetMovesItsSurplus(t *testing.T) {
 	moving := func(o *scale.Observed) { o.ClusterAPI.MoveTo = "next" }
-	sick := func(m *scale.Member) { marked(m); unhealthy(m) }
-	hurt := func(members []scale.Member, name string, c change) []scale.Member {
+	sick := func(m *scale.Member) { makeMarked(m); makeUnhealthy(m) }
+	hurt := func(members []scale.Member, name string, c memberChange) []scale.Member {
 		for i := range members {
 			if members[i].Name == name {
 				c(&members[i])
@@ -27,61 +27,61 @@ func TestASetMovesItsSurplus(t *testing.T) {
 		refused       string
 		moved, purged []string
 	}{
-		"no surplus":                               {replicas: 3, members: running(3)},
-		"the surplus, in the order of deletion":    {replicas: 1, members: running(3), moved: []string{"m-3", "m-2"}},
-		"a machine that a person chose goes first": {replicas: 2, members: hurt(running(3), "m-1", annotated), moved: []string{"m-1"}},
-		"one that is being deleted counts":         {replicas: 2, members: hurt(running(3), "m-3", deleting)},
-		"one that is updated stays, another goes":  {replicas: 2, members: hurt(running(3), "m-3", updating), moved: []string{"m-2"}},
-		"all are updated":                          {replicas: 0, members: running(2, updating)},
-		"one without a node stays, another goes":   {replicas: 2, members: hurt(running(3), "m-3", fresh), moved: []string{"m-2"}},
-		"nothing to update without a node":         {replicas: 1, members: running(2, fresh), purged: []string{"m-2"}},
-		"a marked machine is deleted":              {replicas: 1, members: hurt(running(3), "m-2", sick), purged: []string{"m-2"}},
-		"no more marked machines than the surplus": {replicas: 2, members: running(3, sick), purged: []string{"m-3"}},
-		"the other set takes none":                 {replicas: 1, members: running(3), refused: "it does not exist"},
-		"one that another set handed over stays":   {replicas: 1, members: hurt(running(2), "m-2", updated)},
+		"no surplus":                               {replicas: 3, members: runningMembers(3)},
+		"the surplus, in the order of deletion":    {replicas: 1, members: runningMembers(3), moved: []string{"m-3", "m-2"}},
+		"a machine that a person chose goes first": {replicas: 2, members: hurt(runningMembers(3), "m-1", makeDeleteFirst), moved: []string{"m-1"}},
+		"one that is being deleted counts":         {replicas: 2, members: hurt(runningMembers(3), "m-3", makeDeleting)},
+		"one that is updated stays, another goes":  {replicas: 2, members: hurt(runningMembers(3), "m-3", makeUpdating), moved: []string{"m-2"}},
+		"all are updated":                          {replicas: 0, members: runningMembers(2, makeUpdating)},
+		"one without a node stays, another goes":   {replicas: 2, members: hurt(runningMembers(3), "m-3", makeFresh), moved: []string{"m-2"}},
+		"nothing to update without a node":         {replicas: 1, members: runningMembers(2, makeFresh), purged: []string{"m-2"}},
+		"a marked machine is deleted":              {replicas: 1, members: hurt(runningMembers(3), "m-2", sick), purged: []string{"m-2"}},
+		"no more marked machines than the surplus": {replicas: 2, members: runningMembers(3, sick), purged: []string{"m-3"}},
+		"the other set takes none":                 {replicas: 1, members: runningMembers(3), refused: "it does not exist"},
+		"one that another set handed over stays":   {replicas: 1, members: hurt(runningMembers(2), "m-2", makeUpdated)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := with(set(test.replicas, test.members...), func(o *scale.Observed) {
+			o := withChange(newSet(test.replicas, test.members...), func(o *scale.Observed) {
 				moving(o)
 				o.ClusterAPI.NoMove, o.Remediation.Outdated = test.refused, true
 			})
 			d := scale.Decide(o)
-			assert.Equal(t, test.moved, targets(d.Move))
-			assert.Equal(t, test.purged, targets(d.Delete))
+			assert.Equal(t, test.moved, targetNames(d.Move))
+			assert.Equal(t, test.purged, targetNames(d.Delete))
 			assert.Empty(t, d.Remediate)
 			if test.refused != "" {
 				assert.Equal(t, "2 machines to be moved to MachineSet next wait: it does not exist", d.Hold)
 			}
 		})
 	}
-	d := scale.Decide(with(set(1, running(3)...), moving))
+	d := scale.Decide(withChange(newSet(1, runningMembers(3)...), moving))
 	assert.Equal(t, "move 2 machines to MachineSet next, which updates them in place: 1 wanted, 3 there", d.Why)
 	assert.Equal(t, "surplus: MachineSet next updates it in place", d.Move[0].Why)
 }
 
-// The rows of Cluster API: a set that gets machines to update.
+// The rows of Cluster API describe a set that receives machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
-	due := func(m *scale.Member) { updating(m); m.ClusterAPI.UpdateDue = true }
-	handed := func(m *scale.Member) { updating(m); updated(m) }
-	o := set(2, append(running(1), member("m-8", 0, handed), member("m-9", 0, due))...)
+	due := func(m *scale.Member) { makeUpdating(m); m.ClusterAPI.UpdateDue = true }
+	handed := func(m *scale.Member) { makeUpdating(m); makeUpdated(m) }
+	o := newSet(2, append(runningMembers(1), newMember("m-8", 0, handed), newMember("m-9", 0, due))...)
 	d := scale.Decide(o)
-	assert.Equal(t, []string{"m-9"}, targets(d.Update))
+	assert.Equal(t, []string{"m-9"}, targetNames(d.Update))
 	assert.Equal(t, "begin the update in place of 1 machine", d.Why)
 	assert.True(
 		t,
-		idle(scale.Decide(with(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))),
+		isIdle(scale.Decide(withChange(o, func(o *scale.Observed) { o.Missing = []string{"DockerMachineTemplate"} }))),
 		"there is no template to update to",
 	)
 	assert.True(
 		t,
-		idle(scale.Decide(set(1, append(running(1), member("m-9", 0, handed))...))),
+		isIdle(scale.Decide(newSet(1, append(runningMembers(1), newMember("m-9", 0, handed))...))),
 		"a machine that the size does not count yet is no surplus",
 	)
-	assert.Len(t, scale.Decide(set(1, append(running(3), member("m-9", 0, handed))...)).Delete, 2)
+	assert.Len(t, scale.Decide(newSet(1, append(runningMembers(3), newMember("m-9", 0, handed))...)).Delete, 2)
 
 	var many []scale.Member
 	for i := range scale.MaxBatch + 1 {
-		many = append(many, member(fmt.Sprintf("m-%d", i), 0, due))
+		many = append(many, newMember(fmt.Sprintf("m-%d", i), 0, due))
 	}
-	assert.Len(t, scale.Decide(set(len(many), many...)).Update, scale.MaxBatch)
+	assert.Len(t, scale.Decide(newSet(len(many), many...)).Update, scale.MaxBatch)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestOwnership(t *testing.T) {
-	foreign, going := orphan("foreign"), orphan("going")
+	foreign, going := newOrphan("foreign"), newOrphan("going")
 	foreign.Matches = false
 	going.Deleting = true
 	for _, row := range []struct {
@@ -23,53 +23,53 @@ func TestOwnership(t *testing.T) {
 		adopt, release []string
 		create         int
 	}{
-		{name: "an orphan that matches", replicas: 3, orphans: []scale.Orphan{orphan("b"), orphan("a")}, adopt: []string{"a", "b"}},
+		{name: "an orphan that matches", replicas: 3, orphans: []scale.Orphan{newOrphan("b"), newOrphan("a")}, adopt: []string{"a", "b"}},
 		{name: "one that does not match is left alone, and one is made", replicas: 1, orphans: []scale.Orphan{foreign}, create: 1},
-		{name: "the controller is put on an orphan before any is made", replicas: 2, members: running(1), orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
+		{name: "the controller is put on an orphan before any is made", replicas: 2, members: runningMembers(1), orphans: []scale.Orphan{newOrphan("a")}, adopt: []string{"a"}},
 		{name: "an orphan that is being deleted is left alone", replicas: 1, orphans: []scale.Orphan{going}, create: 1},
-		{name: "more than wanted are adopted all the same", replicas: 0, orphans: []scale.Orphan{orphan("a")}, adopt: []string{"a"}},
+		{name: "more than wanted are adopted all the same", replicas: 0, orphans: []scale.Orphan{newOrphan("a")}, adopt: []string{"a"}},
 		{
-			name: "an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{orphan("a")}, create: 1,
+			name: "an empty selector adopts nothing", replicas: 1, orphans: []scale.Orphan{newOrphan("a")}, create: 1,
 			change: func(o *scale.Observed) { o.SelectsAll = true },
 		},
 		{
-			name: "nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{orphan("a")},
+			name: "nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{newOrphan("a")},
 			change: func(o *scale.Observed) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
 		},
 		{
-			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{orphan("a")},
+			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{newOrphan("a")},
 			change: func(o *scale.Observed) { o.Deleting = true },
 		},
-		{name: "one that does not match any more", replicas: 1, members: running(1, stray), release: []string{"m-1"}},
-		{name: "release comes first, also before what is adopted", replicas: 1, members: running(2, stray), orphans: []scale.Orphan{orphan("a")}, release: []string{"m-1", "m-2"}},
+		{name: "one that does not match any more", replicas: 1, members: runningMembers(1, makeUnmatched), release: []string{"m-1"}},
+		{name: "release comes first, also before what is adopted", replicas: 1, members: runningMembers(2, makeUnmatched), orphans: []scale.Orphan{newOrphan("a")}, release: []string{"m-1", "m-2"}},
 		{
-			name: "an empty selector lets go of nothing", replicas: 1, members: running(1, stray),
+			name: "an empty selector lets go of nothing", replicas: 1, members: runningMembers(1, makeUnmatched),
 			change: func(o *scale.Observed) { o.SelectsAll = true },
 		},
-		{name: "own ones count, those that go and do not match any more are let be", replicas: 2, members: append(running(2), member("z", 0, stray, deleting))},
+		{name: "own ones count, those that go and do not match any more are let be", replicas: 2, members: append(runningMembers(2), newMember("z", 0, makeUnmatched, makeDeleting))},
 		{
-			name: "a set that is being deleted lets go of none", replicas: 1, members: append(running(1), member("z", 0, stray)),
+			name: "a set that is being deleted lets go of none", replicas: 1, members: append(runningMembers(1), newMember("z", 0, makeUnmatched)),
 			change: func(o *scale.Observed) { o.Deleting = true },
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := set(row.replicas, row.members...)
+			o := newSet(row.replicas, row.members...)
 			o.Orphans = row.orphans
 			if row.change != nil {
 				row.change(&o)
 			}
 			d := scale.Decide(o)
-			assert.Equal(t, row.adopt, targets(d.Adopt))
-			assert.Equal(t, row.release, targets(d.Release))
+			assert.Equal(t, row.adopt, targetNames(d.Adopt))
+			assert.Equal(t, row.release, targetNames(d.Release))
 			assert.Len(t, d.Create, row.create)
 			assert.NotEmpty(t, d.Why)
 		})
 	}
 }
 
-func TestTargetsCarryWhatWasSeen(t *testing.T) {
-	o := set(1)
-	o.Orphans = []scale.Orphan{orphan("a")}
+func TestTargetsHaveTheVersionThatWasRead(t *testing.T) {
+	o := newSet(1)
+	o.Orphans = []scale.Orphan{newOrphan("a")}
 	d := scale.Decide(o)
 	assert.Equal(
 		t,
@@ -77,7 +77,7 @@ func TestTargetsCarryWhatWasSeen(t *testing.T) {
 		d.Adopt,
 	)
 	assert.Equal(t, "adopt 1 machine: the labels match the selector, and there is no owner", d.Why)
-	d = scale.Decide(set(1, running(1, stray)...))
+	d = scale.Decide(newSet(1, runningMembers(1, makeUnmatched)...))
 	assert.Equal(
 		t,
 		[]scale.Target{{Name: "m-1", UID: "uid-m-1", Version: "7", Why: "the labels do not match the selector"}},
@@ -86,11 +86,11 @@ func TestTargetsCarryWhatWasSeen(t *testing.T) {
 	assert.Equal(t, "release 1 machine: the labels do not match the selector", d.Why)
 }
 
-// Fifty orphans are one batch; the next is decided on what is there then.
+// A decision adopts at most 50 orphans. The next decision adopts the remaining orphans that still exist.
 func TestFiftyOrphansAreOneBatch(t *testing.T) {
-	o := set(60)
+	o := newSet(60)
 	for i := range 60 {
-		o.Orphans = append(o.Orphans, orphan(fmt.Sprintf("o-%02d", 59-i)))
+		o.Orphans = append(o.Orphans, newOrphan(fmt.Sprintf("o-%02d", 59-i)))
 	}
 	d := scale.Decide(o)
 	assert.Len(t, d.Adopt, scale.MaxBatch)
@@ -98,9 +98,10 @@ func TestFiftyOrphansAreOneBatch(t *testing.T) {
 	assert.Equal(t, "o-49", d.Adopt[49].Name)
 }
 
-// Something takes the labels off every machine that the set makes. Each is released, and would be followed by another.
+// If something removes the labels of every new machine, the set releases each machine. The set must not create
+// replacements without end.
 func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
-	o := set(3)
+	o := newSet(3)
 	made := 0
 	for range 50 {
 		d := scale.Decide(o)
@@ -109,25 +110,29 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 			o.Members = nil
 		}
 		for _, name := range d.Create {
-			o.Members = append(o.Members, member(name, 0, fresh, stray))
+			o.Members = append(o.Members, newMember(name, 0, makeFresh, makeUnmatched))
 			made++
 		}
 		o.Seed++
 	}
 	assert.Equal(t, 9, made)
 	d := scale.Decide(o)
-	assert.True(t, idle(d))
+	assert.True(t, isIdle(d))
 	assert.Equal(t, "3 wanted, 0 there; none is created: 9 Machines that the MachineSet released have no owner", d.Hold)
-	assert.Contains(t, condition(t, o, "ScalingUp").Message, "* 9 Machines that the MachineSet released have no owner")
-	o.Released = 0 // a person took care of them
+	assert.Contains(
+		t,
+		reportedCondition(t, o, "ScalingUp").Message,
+		"* 9 Machines that the MachineSet released have no owner",
+	)
+	o.Released = 0 // a person has deleted the released machines or given them an owner
 	assert.Len(t, scale.Decide(o).Create, 3)
 }
 
-// Where one machine is taken out of a set by its labels, one takes its place.
+// If a person removes one machine from a set by its labels, the set creates one replacement.
 func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
-	o := set(3, running(2)...)
+	o := newSet(3, runningMembers(2)...)
 	o.Released = 1
 	assert.Len(t, scale.Decide(o).Create, 1)
-	o = set(3, append(running(2), member("x", time.Hour, stray))...)
+	o = newSet(3, append(runningMembers(2), newMember("x", time.Hour, makeUnmatched))...)
 	assert.Empty(t, scale.Decide(o).Create, "while the set owns it, it counts")
 }

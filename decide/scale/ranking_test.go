@@ -14,26 +14,38 @@ import (
 
 const day = 24 * time.Hour
 
-// deletions decides on a set that has so many machines too many; those that are being deleted are part of the number.
-func deletions(order scale.Order, tooMany int, members ...scale.Member) []string {
-	o := set(max(len(members)-tooMany, 0), members...)
+// deletionNames returns the machines that a set with tooMany surplus machines deletes. Machines that are being deleted
+// count as part of the surplus.
+func deletionNames(order scale.Order, tooMany int, members ...scale.Member) []string {
+	o := newSet(max(len(members)-tooMany, 0), members...)
 	o.Order = order
-	return targets(scale.Decide(o).Delete)
+	return targetNames(scale.Decide(o).Delete)
 }
 
 func TestOrderOfDeletion(t *testing.T) {
-	plain := func(name string, changes ...change) scale.Member { return member(name, 0, append(changes, ageless)...) }
-	h1, h2, going1, going2 := plain("h1"), plain("h2"), plain("going1", deleting), plain("going2", deleting)
-	bad1, bad2, bad3 := plain("bad1", nodeUnhealthy), plain("bad2", nodeUnhealthy), plain("bad3", nodeUnhealthy)
+	plain := func(name string, changes ...memberChange) scale.Member {
+		return newMember(name, 0, append(changes, removeCreated)...)
+	}
+	h1, h2, going1, going2 := plain("h1"), plain("h2"), plain("going1", makeDeleting), plain("going2", makeDeleting)
+	bad1, bad2, bad3 := plain(
+		"bad1",
+		makeNodeUnhealthy,
+	), plain(
+		"bad2",
+		makeNodeUnhealthy,
+	), plain(
+		"bad3",
+		makeNodeUnhealthy,
+	)
 
-	going := member("going", 0, deleting)
-	newest, second := member("newest", day), member("second", 5*day)
-	third, oldest := member("third", 10*day), member("oldest", 11*day)
+	going := newMember("going", 0, makeDeleting)
+	newest, second := newMember("newest", day), newMember("second", 5*day)
+	third, oldest := newMember("third", 10*day), newMember("oldest", 11*day)
 	ages := func(more ...scale.Member) []scale.Member {
 		return append([]scale.Member{second, oldest, third, newest}, more...)
 	}
-	empty := member("empty", 0, ageless)
-	old := func(name string, changes ...change) scale.Member { return member(name, 10*day, changes...) }
+	empty := newMember("empty", 0, removeCreated)
+	old := func(name string, changes ...memberChange) scale.Member { return newMember(name, 10*day, changes...) }
 
 	for _, row := range []struct {
 		name    string
@@ -50,61 +62,61 @@ func TestOrderOfDeletion(t *testing.T) {
 		{"Random, one goes, then an unhealthy one", scale.Random, 2, []scale.Member{h1, going1, h2, bad1}, []string{"bad1"}},
 		{"Random, one goes, then a healthy one", scale.Random, 2, []scale.Member{h1, going1, h2}, []string{"h1"}},
 		{"Random, unhealthy ones run out", scale.Random, 2, []scale.Member{h2, bad1, h1}, []string{"bad1", "h1"}},
-		{"Random, annotated", scale.Random, 1, []scale.Member{bad1, plain("x", annotated), bad2, plain("u", updating)}, []string{"x"}},
-		{"Random, under update", scale.Random, 1, []scale.Member{bad1, plain("u", updating), bad2}, []string{"u"}},
-		{"Random, without a node", scale.Random, 1, []scale.Member{h1, plain("x", noNode), h2}, []string{"x"}},
+		{"Random, annotated", scale.Random, 1, []scale.Member{bad1, plain("x", makeDeleteFirst), bad2, plain("u", makeUpdating)}, []string{"x"}},
+		{"Random, under update", scale.Random, 1, []scale.Member{bad1, plain("u", makeUpdating), bad2}, []string{"u"}},
+		{"Random, without a node", scale.Random, 1, []scale.Member{h1, plain("x", removeNode), h2}, []string{"x"}},
 		{"Random, node unhealthy", scale.Random, 1, []scale.Member{h1, bad1, h2}, []string{"bad1"}},
-		{"Random, node unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", nodeUnknown), plain("x")}, []string{"x"}},
-		{"Random, node unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", nodeUnknown)}, []string{"x"}},
-		{"Random, health check failed", scale.Random, 1, []scale.Member{h1, plain("x", unhealthy), h2}, []string{"x"}},
-		{"Random, health check unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", unchecked), plain("x")}, []string{"x"}},
-		{"Random, health check unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", unchecked)}, []string{"x"}},
+		{"Random, node unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", makeNodeUnknown), plain("x")}, []string{"x"}},
+		{"Random, node unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", makeNodeUnknown)}, []string{"x"}},
+		{"Random, health check failed", scale.Random, 1, []scale.Member{h1, plain("x", makeUnhealthy), h2}, []string{"x"}},
+		{"Random, health check unknown: the name decides", scale.Random, 1, []scale.Member{plain("h1", makeHealthUnknown), plain("x")}, []string{"x"}},
+		{"Random, health check unknown, the other way round", scale.Random, 1, []scale.Member{h1, plain("x", makeHealthUnknown)}, []string{"x"}},
 
 		{"Newest, one that goes counts", scale.Newest, 1, ages(going), nil},
 		{"Newest, then the newest", scale.Newest, 2, ages(going), []string{"newest"}},
 		{"Newest, then the second newest", scale.Newest, 3, ages(going), []string{"newest", "second"}},
-		{"Newest, annotated", scale.Newest, 1, ages(old("x", annotated), old("u", updating)), []string{"x"}},
-		{"Newest, under update", scale.Newest, 1, ages(old("u", updating)), []string{"u"}},
-		{"Newest, without a node", scale.Newest, 1, ages(old("x", noNode)), []string{"x"}},
-		{"Newest, unhealthy", scale.Newest, 1, ages(old("x", unhealthy)), []string{"x"}},
-		{"Newest, node unhealthy", scale.Newest, 1, ages(old("x", nodeUnhealthy)), []string{"x"}},
-		{"Newest, node unknown", scale.Newest, 1, ages(old("x", nodeUnknown)), []string{"newest"}},
-		{"Newest is the default", "", 1, ages(old("x", nodeUnknown)), []string{"newest"}},
+		{"Newest, annotated", scale.Newest, 1, ages(old("x", makeDeleteFirst), old("u", makeUpdating)), []string{"x"}},
+		{"Newest, under update", scale.Newest, 1, ages(old("u", makeUpdating)), []string{"u"}},
+		{"Newest, without a node", scale.Newest, 1, ages(old("x", removeNode)), []string{"x"}},
+		{"Newest, unhealthy", scale.Newest, 1, ages(old("x", makeUnhealthy)), []string{"x"}},
+		{"Newest, node unhealthy", scale.Newest, 1, ages(old("x", makeNodeUnhealthy)), []string{"x"}},
+		{"Newest, node unknown", scale.Newest, 1, ages(old("x", makeNodeUnknown)), []string{"newest"}},
+		{"Newest is the default", "", 1, ages(old("x", makeNodeUnknown)), []string{"newest"}},
 
 		{"Oldest, the oldest", scale.Oldest, 1, ages(empty), []string{"oldest"}},
 		{"Oldest, then the second oldest", scale.Oldest, 2, ages(empty), []string{"oldest", "third"}},
 		{"Oldest, then the next", scale.Oldest, 3, ages(empty), []string{"oldest", "third", "second"}},
 		{"Oldest, one without a time stays last", scale.Oldest, 4, ages(empty), []string{"oldest", "third", "second", "newest"}},
-		{"Oldest, annotated", scale.Oldest, 1, ages(empty, member("x", day, annotated), old("u", updating)), []string{"x"}},
-		{"Oldest, under update", scale.Oldest, 1, ages(empty, member("u", day, updating)), []string{"u"}},
-		{"Oldest, without a node", scale.Oldest, 1, ages(empty, member("x", day, noNode)), []string{"x"}},
-		{"Oldest, unhealthy", scale.Oldest, 1, ages(empty, member("x", day, unhealthy)), []string{"x"}},
-		{"Oldest, node unhealthy", scale.Oldest, 1, ages(empty, member("x", day, nodeUnhealthy)), []string{"x"}},
-		{"Oldest, node unknown", scale.Oldest, 1, ages(empty, member("x", day, nodeUnknown)), []string{"oldest"}},
-		{"Oldest, one that goes counts before an unhealthy a", scale.Oldest, 1, ages(empty, member("b", 0, deleting), old("a", nodeUnhealthy)), nil},
-		{"Oldest, one that goes counts before an unhealthy z", scale.Oldest, 1, ages(empty, member("b", 0, deleting), old("z", nodeUnhealthy)), nil},
+		{"Oldest, annotated", scale.Oldest, 1, ages(empty, newMember("x", day, makeDeleteFirst), old("u", makeUpdating)), []string{"x"}},
+		{"Oldest, under update", scale.Oldest, 1, ages(empty, newMember("u", day, makeUpdating)), []string{"u"}},
+		{"Oldest, without a node", scale.Oldest, 1, ages(empty, newMember("x", day, removeNode)), []string{"x"}},
+		{"Oldest, unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, makeUnhealthy)), []string{"x"}},
+		{"Oldest, node unhealthy", scale.Oldest, 1, ages(empty, newMember("x", day, makeNodeUnhealthy)), []string{"x"}},
+		{"Oldest, node unknown", scale.Oldest, 1, ages(empty, newMember("x", day, makeNodeUnknown)), []string{"oldest"}},
+		{"Oldest, one that goes counts before an unhealthy a", scale.Oldest, 1, ages(empty, newMember("b", 0, makeDeleting), old("a", makeNodeUnhealthy)), nil},
+		{"Oldest, one that goes counts before an unhealthy z", scale.Oldest, 1, ages(empty, newMember("b", 0, makeDeleting), old("z", makeNodeUnhealthy)), nil},
 
-		{"without a node, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", noNode)}, []string{"x"}},
-		{"node unhealthy, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", nodeUnhealthy)}, []string{"x"}},
-		{"node unknown, healthy", scale.Newest, 1, []scale.Member{newest, old("x", nodeUnknown)}, []string{"newest"}},
+		{"without a node, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", removeNode)}, []string{"x"}},
+		{"node unhealthy, unhealthy", scale.Newest, 1, []scale.Member{newest, old("x", makeNodeUnhealthy)}, []string{"x"}},
+		{"node unknown, healthy", scale.Newest, 1, []scale.Member{newest, old("x", makeNodeUnknown)}, []string{"newest"}},
 		{"all in order, healthy", scale.Newest, 1, []scale.Member{newest, old("x")}, []string{"newest"}},
 
-		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", noNode, func(m *scale.Member) { m.MCM.Serves = true })}, []string{"newest"}},
+		{"without a cluster to join, no node is needed", scale.Newest, 1, []scale.Member{newest, old("x", removeNode, func(m *scale.Member) { m.MCM.Serves = true })}, []string{"newest"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, deletions(row.order, row.tooMany, row.members...))
+			assert.Equal(t, row.want, deletionNames(row.order, row.tooMany, row.members...))
 			slices.Reverse(row.members)
-			assert.Equal(t, row.want, deletions(row.order, row.tooMany, row.members...), "listed in another order")
+			assert.Equal(t, row.want, deletionNames(row.order, row.tooMany, row.members...), "listed in another order")
 		})
 	}
 }
 
-func TestEqualRanks(t *testing.T) {
+func TestMachinesOfEqualRankAreDeletedByName(t *testing.T) {
 	var names []string
 	var members []scale.Member
 	for i := range 10 {
 		names = append(names, fmt.Sprintf("machine-%d", i))
-		members = append(members, member(names[i], 0, annotated, ageless, noNode))
+		members = append(members, newMember(names[i], 0, makeDeleteFirst, removeCreated, removeNode))
 	}
 	throws := dice(11)
 	for _, row := range []struct {
@@ -114,20 +126,20 @@ func TestEqualRanks(t *testing.T) {
 	}{
 		{"Oldest, 1", scale.Oldest, 1},
 		{"Oldest, 5", scale.Oldest, 5},
-		{"Oldest, any number", scale.Oldest, throws.below(11)},
+		{"Oldest, any number", scale.Oldest, throws.randomBelow(11)},
 		{"Random, 1", scale.Random, 1},
 		{"Random, 5", scale.Random, 5},
-		{"Random, any number", scale.Random, throws.below(11)},
+		{"Random, any number", scale.Random, throws.randomBelow(11)},
 		{"Newest, 1", scale.Newest, 1},
 		{"Newest, 5", scale.Newest, 5},
-		{"Newest, any number", scale.Newest, throws.below(11)},
+		{"Newest, any number", scale.Newest, throws.randomBelow(11)},
 		{"the default, 1", "", 1},
 		{"the default, 5", "", 5},
-		{"the default, any number", "", throws.below(11)},
+		{"the default, any number", "", throws.randomBelow(11)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for range 20 {
-				got := deletions(row.order, row.tooMany, shuffle(&throws, members)...)
+				got := deletionNames(row.order, row.tooMany, shuffled(&throws, members)...)
 				require.Equal(t, names[:row.tooMany], append([]string{}, got...))
 			}
 		})
@@ -135,36 +147,36 @@ func TestEqualRanks(t *testing.T) {
 }
 
 func TestRandomMixesAgesAndNames(t *testing.T) {
-	got := deletions(scale.Random, 9, running(9)...)
+	got := deletionNames(scale.Random, 9, runningMembers(9)...)
 	byName := slices.Sorted(slices.Values(got))
 	require.Len(t, got, 9)
 	assert.NotEqual(t, byName, got)
 	slices.Reverse(byName)
 	assert.NotEqual(t, byName, got)
-	assert.Equal(t, got, deletions(scale.Random, 9, running(9)...), "and gives the same answer each time")
+	assert.Equal(t, got, deletionNames(scale.Random, 9, runningMembers(9)...), "and gives the same answer each time")
 }
 
-// Each machine goes before all that stand behind it.
+// Each machine is deleted before all machines after it in the list.
 func TestRankingOfMachinesForDeletion(t *testing.T) {
 	order := []scale.Member{
-		member("annotated", 2*day, annotated, priority(9)),
-		member("cheap", 2*day, priority(0)),
-		member("chosen-early", 2*day, chosen(at(-2*time.Hour))),
-		member("chosen-late", day, chosen(at(-time.Hour))),
-		member("priority-1", day, priority(1)),
-		member("failed", 2*day, failed, notGranted),
-		member("crashing", 2*day, crashing),
-		member("updating", 2*day, updating),
-		member("fresh", 0, fresh),
-		member("pending", 2*day, pending),
-		member("node-unhealthy", 2*day, nodeUnhealthy),
-		member("young", day),
-		member("old-a", 2*day),
-		member("old-b", 2*day),
-		member("dear", day, priority(4), failed, notGranted),
-		member("kept", day, failed, kept, func(m *scale.Member) { m.MCM.PreservedUntil = at(9 * day) }),
-		member("preserved-soon", day, annotated, preservedUntil(at(day))),
-		member("preserved-long", day, priority(0), preservedUntil(at(2*day))),
+		newMember("annotated", 2*day, makeDeleteFirst, withPriority(9)),
+		newMember("cheap", 2*day, withPriority(0)),
+		newMember("chosen-early", 2*day, makeChosen(timeAt(-2*time.Hour))),
+		newMember("chosen-late", day, makeChosen(timeAt(-time.Hour))),
+		newMember("priority-1", day, withPriority(1)),
+		newMember("failed", 2*day, makeFailed, revokeReplacement),
+		newMember("crashing", 2*day, makeCrashing),
+		newMember("updating", 2*day, makeUpdating),
+		newMember("fresh", 0, makeFresh),
+		newMember("pending", 2*day, makePending),
+		newMember("node-unhealthy", 2*day, makeNodeUnhealthy),
+		newMember("young", day),
+		newMember("old-a", 2*day),
+		newMember("old-b", 2*day),
+		newMember("dear", day, withPriority(4), makeFailed, revokeReplacement),
+		newMember("kept", day, makeFailed, markKept, func(m *scale.Member) { m.MCM.PreservedUntil = timeAt(9 * day) }),
+		newMember("preserved-soon", day, makeDeleteFirst, makePreservedUntil(timeAt(day))),
+		newMember("preserved-long", day, withPriority(0), makePreservedUntil(timeAt(2*day))),
 	}
 	var names []string
 	for _, m := range order {
@@ -172,18 +184,18 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 	}
 	for seed := range 50 {
 		throws := dice(seed)
-		got := deletions(scale.Newest, len(order), shuffle(&throws, order)...)
+		got := deletionNames(scale.Newest, len(order), shuffled(&throws, order)...)
 		require.Equal(t, names, got)
 	}
 }
 
-func TestNeitherFreshNorUpdatingGoesFirst(t *testing.T) {
-	for _, valuable := range []change{fresh, updating} {
-		for _, worthless := range []change{failed, crashing} {
+func TestAFailedMachineIsDeletedBeforeANewOrUpdatingOne(t *testing.T) {
+	for _, valuable := range []memberChange{makeFresh, makeUpdating} {
+		for _, worthless := range []memberChange{makeFailed, makeCrashing} {
 			assert.Equal(
 				t,
 				[]string{"z"},
-				deletions(scale.Newest, 1, member("a", 0, valuable), member("z", 9*day, worthless, notGranted)),
+				deletionNames(scale.Newest, 1, newMember("a", 0, valuable), newMember("z", 9*day, worthless, revokeReplacement)),
 			)
 		}
 	}

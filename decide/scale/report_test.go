@@ -11,8 +11,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// condition returns one condition of the report.
-func condition(t *testing.T, o scale.Observed, kind string) scale.Condition {
+// reportedCondition returns the condition of the given type from Plan's status.
+func reportedCondition(t *testing.T, o scale.Observed, kind string) scale.Condition {
 	t.Helper()
 	all := scale.Plan(o).Status.Conditions
 	i := slices.IndexFunc(all, func(c scale.Condition) bool { return c.Type == kind })
@@ -20,7 +20,7 @@ func condition(t *testing.T, o scale.Observed, kind string) scale.Condition {
 	return all[i]
 }
 
-func has(o scale.Observed, kind string) bool {
+func hasCondition(o scale.Observed, kind string) bool {
 	return slices.ContainsFunc(scale.Plan(o).Status.Conditions, func(c scale.Condition) bool { return c.Type == kind })
 }
 
@@ -39,34 +39,34 @@ func TestCounts(t *testing.T) {
 		{"no machines", nil, scale.Counts{}},
 		{
 			"ready ones only",
-			[]scale.Member{member("a", day, outdated), member("b", day, outdated, notReady), member("c", day, outdated, unknown), member("d", day, outdated, notReported)},
+			[]scale.Member{newMember("a", day, outdated), newMember("b", day, outdated, notReady), newMember("c", day, outdated, unknown), newMember("d", day, outdated, notReported)},
 			scale.Counts{Replicas: 4, Labelled: 4, Ready: 1, Available: 1},
 		},
 		{
 			"available ones only",
-			[]scale.Member{member("a", day, outdated, pending, serves), member("b", day, outdated, notReady), member("c", day, outdated, unknown)},
+			[]scale.Member{newMember("a", day, outdated, makePending, serves), newMember("b", day, outdated, notReady), newMember("c", day, outdated, unknown)},
 			scale.Counts{Replicas: 3, Labelled: 3, Available: 1},
 		},
 		{
 			"up-to-date ones only",
-			[]scale.Member{member("a", day, notReady), member("b", day, notReady, outdated), member("c", day, notReady, untold)},
+			[]scale.Member{newMember("a", day, notReady), newMember("b", day, notReady, outdated), newMember("c", day, notReady, untold)},
 			scale.Counts{Replicas: 3, Labelled: 3, UpToDate: 1},
 		},
-		{"all together", running(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
-		{"under update in place", append(running(1), member("u", day, updating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
-		{"one that is being deleted is a replica and no more", running(1, deleting), scale.Counts{Replicas: 1, Labelled: 1}},
-		{"labels of the template are counted by themselves", running(2, func(m *scale.Member) { m.MCM.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
-		{"failed and preserved", append(running(1, failed, preserved), member("x", day, failed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
-		{"and kept by the set", append(running(1, failed, kept), member("x", day, preserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
+		{"all together", runningMembers(1), scale.Counts{Replicas: 1, Labelled: 1, Ready: 1, Available: 1, UpToDate: 1}},
+		{"under update in place", append(runningMembers(1), newMember("u", day, makeUpdating)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 1}},
+		{"one that is being deleted is a replica and no more", runningMembers(1, makeDeleting), scale.Counts{Replicas: 1, Labelled: 1}},
+		{"labels of the template are counted by themselves", runningMembers(2, func(m *scale.Member) { m.MCM.Labelled = false }), scale.Counts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
+		{"failed and preserved", append(runningMembers(1, makeFailed, makePreserved), newMember("x", day, makeFailed)), scale.Counts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
+		{"and kept by the set", append(runningMembers(1, makeFailed, markKept), newMember("x", day, makePreserved)), scale.Counts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, &row.want, scale.Plan(set(1, row.members...)).Status.Counts)
+			assert.Equal(t, &row.want, scale.Plan(newSet(1, row.members...)).Status.Counts)
 		})
 	}
 }
 
 func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
-	readyFor := func(d time.Duration) change { return func(m *scale.Member) { m.ReadyFrom = at(-d) } }
+	readyFor := func(d time.Duration) memberChange { return func(m *scale.Member) { m.ReadyFrom = timeAt(-d) } }
 	for _, row := range []struct {
 		name      string
 		least     time.Duration
@@ -74,15 +74,15 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 		available int
 		recheck   time.Time
 	}{
-		{"ready is available when nothing else is asked for", 0, []scale.Member{member("a", day, readyFor(0))}, 1, time.Time{}},
-		{"not ready for long enough", time.Minute, []scale.Member{member("a", day, readyFor(59*time.Second))}, 0, at(time.Second)},
-		{"to the second", time.Minute, []scale.Member{member("a", day, readyFor(time.Minute))}, 1, time.Time{}},
-		{"the first of them wakes the set", time.Minute, []scale.Member{member("a", day, readyFor(10*time.Second)), member("b", day, readyFor(40*time.Second)), member("c", day)}, 1, at(20 * time.Second)},
-		{"one that is not ready wakes nobody", time.Minute, []scale.Member{member("a", day, nodeUnhealthy, readyFor(0))}, 0, time.Time{}},
-		{"nor does one that is being deleted for long", time.Minute, []scale.Member{member("a", day, deletingFor(time.Hour), readyFor(0))}, 0, time.Time{}},
+		{"ready is available when nothing else is asked for", 0, []scale.Member{newMember("a", day, readyFor(0))}, 1, time.Time{}},
+		{"not ready for long enough", time.Minute, []scale.Member{newMember("a", day, readyFor(59*time.Second))}, 0, timeAt(time.Second)},
+		{"to the second", time.Minute, []scale.Member{newMember("a", day, readyFor(time.Minute))}, 1, time.Time{}},
+		{"the first of them wakes the set", time.Minute, []scale.Member{newMember("a", day, readyFor(10*time.Second)), newMember("b", day, readyFor(40*time.Second)), newMember("c", day)}, 1, timeAt(20 * time.Second)},
+		{"one that is not ready wakes nobody", time.Minute, []scale.Member{newMember("a", day, makeNodeUnhealthy, readyFor(0))}, 0, time.Time{}},
+		{"nor does one that is being deleted for long", time.Minute, []scale.Member{newMember("a", day, makeDeletingFor(time.Hour), readyFor(0))}, 0, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := set(len(row.members), row.members...)
+			o := newSet(len(row.members), row.members...)
 			for _, m := range o.Members {
 				if m.Deleting {
 					o.Replicas--
@@ -91,22 +91,22 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 			o.MinReady = row.least
 			assert.Equal(t, row.available, scale.Plan(o).Status.Counts.Available)
 			d := scale.Decide(o)
-			assert.True(t, idle(d))
+			assert.True(t, isIdle(d))
 			assert.Equal(t, row.recheck, d.Recheck)
 		})
 	}
 }
 
-func TestClockAlone(t *testing.T) {
-	o := set(
+func TestAStatusThatChangesWithTheClockIsRechecked(t *testing.T) {
+	o := newSet(
 		1,
-		member("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }),
-		member("z", day, deletingFor(10*time.Minute)),
+		newMember("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }),
+		newMember("z", day, makeDeletingFor(10*time.Minute)),
 	)
-	assert.Equal(t, at(6*time.Second), scale.Decide(o).Recheck, "until then nobody wonders whether it is up to date")
-	o.Now = at(6 * time.Second)
-	assert.Equal(t, at(5*time.Minute), scale.Decide(o).Recheck, "then its deletion lasts long")
-	o.Now = at(5 * time.Minute)
+	assert.Equal(t, timeAt(6*time.Second), scale.Decide(o).Recheck, "until then nobody wonders whether it is up to date")
+	o.Now = timeAt(6 * time.Second)
+	assert.Equal(t, timeAt(5*time.Minute), scale.Decide(o).Recheck, "then its deletion lasts long")
+	o.Now = timeAt(5 * time.Minute)
 	assert.True(t, scale.Decide(o).Recheck.IsZero())
 }
 
@@ -117,32 +117,32 @@ func TestOvershoot(t *testing.T) {
 		members      []scale.Member
 		next, beyond int
 	}{
-		{"an ordinary scale-down is none", 6, 2, running(6), 6, 0},
-		{"nor is it while machines go", 6, 2, append(running(3), sick(6, deleting)[3:]...), 6, 0},
-		{"when it is done, a smaller number is the peak", 6, 2, running(2), 2, 0},
-		{"a larger size raises it", 2, 6, running(2), 6, 0},
-		{"two more than were ever wanted", 6, 6, running(8), 6, 2},
-		{"and while they go", 6, 6, append(running(7), member("z", 0, deleting)), 6, 1},
-		{"a smaller size meanwhile makes it no smaller", 6, 3, running(8), 6, 2},
-		{"machines that an update handed over are no overshoot", 2, 2, append(running(2), member("u", 0, updated)), 2, 0},
-		{"a set that is seen for the first time", 0, 3, running(3), 3, 0},
+		{"an ordinary scale-down is none", 6, 2, runningMembers(6), 6, 0},
+		{"nor is it while machines go", 6, 2, append(runningMembers(3), markedMembers(6, makeDeleting)[3:]...), 6, 0},
+		{"when it is done, a smaller number is the peak", 6, 2, runningMembers(2), 2, 0},
+		{"a larger size raises it", 2, 6, runningMembers(2), 6, 0},
+		{"two more than were ever wanted", 6, 6, runningMembers(8), 6, 2},
+		{"and while they go", 6, 6, append(runningMembers(7), newMember("z", 0, makeDeleting)), 6, 1},
+		{"a smaller size meanwhile makes it no smaller", 6, 3, runningMembers(8), 6, 2},
+		{"machines that an update handed over are no overshoot", 2, 2, append(runningMembers(2), newMember("u", 0, makeUpdated)), 2, 0},
+		{"a set that is seen for the first time", 0, 3, runningMembers(3), 3, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := set(row.wanted, row.members...)
+			o := newSet(row.wanted, row.members...)
 			o.Reported.Peak = row.peak
 			s := scale.Plan(o).Status
 			assert.Equal(t, row.next, s.Peak)
 			assert.Equal(t, row.beyond, s.Overshoot)
-			assert.Equal(t, row.beyond > 0, has(o, "Overshoot"))
-			assert.False(t, has(o, "Frozen"))
+			assert.Equal(t, row.beyond > 0, hasCondition(o, "Overshoot"))
+			assert.False(t, hasCondition(o, "Frozen"))
 			o.Reported.Peak = s.Peak
 			assert.Equal(t, s, scale.Plan(o).Status, "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
-		o := set(6, running(8)...)
+		o := newSet(6, runningMembers(8)...)
 		o.Reported.Peak = 6
-		c := condition(t, o, "Overshoot")
+		c := reportedCondition(t, o, "Overshoot")
 		assert.Equal(
 			t,
 			scale.Condition{
@@ -156,39 +156,42 @@ func TestOvershoot(t *testing.T) {
 		assert.Len(t, scale.Decide(o).Delete, 2)
 	})
 	t.Run("a set that goes overshoots nothing", func(t *testing.T) {
-		o := set(0, running(3)...)
+		o := newSet(0, runningMembers(3)...)
 		o.Deleting = true
-		assert.False(t, has(o, "Overshoot"))
+		assert.False(t, hasCondition(o, "Overshoot"))
 	})
 }
 
-func TestAlarms(t *testing.T) {
-	blocked := func(reason, message string) change {
-		return func(m *scale.Member) { crashing(m); m.MCM.Blocked = scale.Problem{Reason: reason, Message: message} }
+func TestTheConditionsThatArePresentOnlyWhileTrue(t *testing.T) {
+	blocked := func(reason, message string) memberChange {
+		return func(m *scale.Member) {
+			makeCrashing(m)
+			m.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
+		}
 	}
 	t.Run("none", func(t *testing.T) {
-		assert.Len(t, scale.Plan(set(1, running(1)...)).Status.Conditions, 8)
+		assert.Len(t, scale.Plan(newSet(1, runningMembers(1)...)).Status.Conditions, 8)
 	})
 	t.Run("frozen", func(t *testing.T) {
-		o := set(1)
+		o := newSet(1)
 		o.MCM.Freeze.Label = true
-		assert.Equal(t, "FreezeLabel", condition(t, o, "Frozen").Reason)
+		assert.Equal(t, "FreezeLabel", reportedCondition(t, o, "Frozen").Reason)
 	})
 	t.Run("no instance", func(t *testing.T) {
-		o := set(
+		o := newSet(
 			3,
-			member("b", 0, blocked("ResourceExhausted", "no capacity")),
-			member("c", 0, blocked("Internal", "oops")),
-			member("a", 0, blocked("ResourceExhausted", "zone is full")),
+			newMember("b", 0, blocked("ResourceExhausted", "no capacity")),
+			newMember("c", 0, blocked("Internal", "oops")),
+			newMember("a", 0, blocked("ResourceExhausted", "zone is full")),
 		)
-		c := condition(t, o, "ReplicaFailure")
+		c := reportedCondition(t, o, "ReplicaFailure")
 		assert.Equal(t, "ResourceExhausted", c.Reason)
 		assert.Equal(t, "machines get no instance; machine a: zone is full", c.Message)
 		o.Members = o.Members[1:2]
-		assert.Equal(t, "machines get no instance; machine c: oops", condition(t, o, "ReplicaFailure").Message)
+		assert.Equal(t, "machines get no instance; machine c: oops", reportedCondition(t, o, "ReplicaFailure").Message)
 	})
 	t.Run("machines cannot be made, or not be deleted", func(t *testing.T) {
-		o := set(1, member("a", 0, blocked("Internal", "oops")))
+		o := newSet(1, newMember("a", 0, blocked("Internal", "oops")))
 		o.LastFailure = scale.Failure{Message: "create machine s-x: quota"}
 		assert.Equal(
 			t,
@@ -198,9 +201,9 @@ func TestAlarms(t *testing.T) {
 				Reason:  "FailedCreate",
 				Message: "create machine s-x: quota",
 			},
-			condition(t, o, "ReplicaFailure"),
+			reportedCondition(t, o, "ReplicaFailure"),
 		)
 		o.LastFailure.Deleting = true
-		assert.Equal(t, "FailedDelete", condition(t, o, "ReplicaFailure").Reason)
+		assert.Equal(t, "FailedDelete", reportedCondition(t, o, "ReplicaFailure").Reason)
 	})
 }

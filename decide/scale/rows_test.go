@@ -11,42 +11,42 @@ import (
 	"millwright/decide/scale"
 )
 
-// A row of Cluster API's transition tables: what is seen, what is done, and what the status says then.
-type transition struct {
-	name   string
-	o      scale.Observed
-	create int
-	delete []string
-	counts scale.Counts             // Labelled and UpToDate left out
-	says   map[string][2]string     // status and reason by condition, once it is done
-	texts  map[string]string        // messages by condition
-	check  func(*testing.T, *world) // what else
-	hold   string
+// transitionRow is a row of Cluster API's transition tables: facts, expected changes, and the status after the changes.
+type transitionRow struct {
+	name       string
+	o          scale.Observed
+	create     int
+	delete     []string
+	counts     scale.Counts             // Labelled and UpToDate are not compared
+	conditions map[string][2]string     // status and reason by condition type, after the changes
+	messages   map[string]string        // messages by condition type
+	extraCheck func(*testing.T, *world) // further checks
+	hold       string
 }
 
-func run(t *testing.T, rows []transition) {
+func runTransitions(t *testing.T, rows []transitionRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.o)
 			assert.Len(t, d.Create, row.create)
-			assert.Equal(t, row.delete, targets(append(d.Delete, d.Remediate...)))
+			assert.Equal(t, row.delete, targetNames(append(d.Delete, d.Remediate...)))
 			assert.Contains(t, d.Hold, row.hold)
 			w := newWorld(row.o)
-			w.act()
+			w.carryOutDecisions()
 			if counts := scale.Plan(w.Observed).Status.Counts; counts != nil {
 				counts.Labelled, counts.UpToDate = 0, 0
 				assert.Equal(t, row.counts, *counts)
 			}
-			for kind, want := range row.says {
-				c := condition(t, w.Observed, kind)
+			for kind, want := range row.conditions {
+				c := reportedCondition(t, w.Observed, kind)
 				assert.Equal(t, want, [2]string{string(c.Status), c.Reason}, kind)
 			}
-			for kind, want := range row.texts {
-				assert.Equal(t, want, condition(t, w.Observed, kind).Message)
+			for kind, want := range row.messages {
+				assert.Equal(t, want, reportedCondition(t, w.Observed, kind).Message)
 			}
-			if row.check != nil {
-				row.check(t, w)
+			if row.extraCheck != nil {
+				row.extraCheck(t, w)
 			}
 		})
 	}
@@ -56,67 +56,69 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 	ready := scale.Counts{Replicas: 3, Ready: 3, Available: 3}
 	up, notUp := [2]string{"True", "ScalingUp"}, [2]string{"False", "NotScalingUp"}
 	down := [2]string{"True", "ScalingDown"}
-	run(t, []transition{
+	runTransitions(t, []transitionRow{
 		{
 			name:   "normal 1: 0 of 3, initial creation",
-			o:      set(3),
+			o:      newSet(3),
 			create: 3,
 			counts: scale.Counts{
 				Replicas: 3,
 			},
-			says: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
+			conditions: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
 			name:   "normal 2: 1 of 3, not ready",
-			o:      set(3, running(1, pending)...),
+			o:      newSet(3, runningMembers(1, makePending)...),
 			create: 2,
 			counts: scale.Counts{
 				Replicas: 3,
 			},
-			says: map[string][2]string{"ScalingUp": up, "MachinesReady": {"False", "NotReady"}},
+			conditions: map[string][2]string{"ScalingUp": up, "MachinesReady": {"False", "NotReady"}},
 		},
 		{
-			name: "normal 2: 3 of 3, not ready: waits", o: set(3, running(3, pending)...),
-			counts: scale.Counts{Replicas: 3}, says: map[string][2]string{"ScalingUp": up},
-			texts: map[string]string{"ScalingUp": "Scaling up to 3 replicas: waiting for 3 machines to become ready"},
+			name: "normal 2: 3 of 3, not ready: waits", o: newSet(3, runningMembers(3, makePending)...),
+			counts: scale.Counts{Replicas: 3}, conditions: map[string][2]string{"ScalingUp": up},
+			messages: map[string]string{"ScalingUp": "Scaling up to 3 replicas: waiting for 3 machines to become ready"},
 		},
 		{
-			name: "normal 3: 3 of 3, all ready", o: set(3, running(3)...),
-			counts: ready, says: map[string][2]string{"ScalingUp": notUp, "MachinesReady": {"True", "Ready"}},
+			name: "normal 3: 3 of 3, all ready", o: newSet(3, runningMembers(3)...),
+			counts: ready, conditions: map[string][2]string{"ScalingUp": notUp, "MachinesReady": {"True", "Ready"}},
 		},
 		{
-			name: "normal 4: 3, scaled up to 5", o: set(5, running(3)...), create: 2,
-			counts: scale.Counts{Replicas: 5, Ready: 3, Available: 3}, says: map[string][2]string{"ScalingUp": up},
+			name: "normal 4: 3, scaled up to 5", o: newSet(5, runningMembers(3)...), create: 2,
+			counts: scale.Counts{Replicas: 5, Ready: 3, Available: 3}, conditions: map[string][2]string{"ScalingUp": up},
 		},
 		{
 			name:   "normal 5: 5, scaled down to 3",
-			o:      set(3, running(5)...),
+			o:      newSet(3, runningMembers(5)...),
 			delete: []string{"m-5", "m-4"},
 			counts: scale.Counts{
 				Replicas:  5,
 				Ready:     3,
 				Available: 3,
 			},
-			says:  map[string][2]string{"ScalingDown": down, "ScalingUp": notUp},
-			texts: map[string]string{"ScalingDown": "Scaling down from 5 to 3 replicas"},
+			conditions: map[string][2]string{"ScalingDown": down, "ScalingUp": notUp},
+			messages:   map[string]string{"ScalingDown": "Scaling down from 5 to 3 replicas"},
 		},
 		{
-			name:   "normal 6: the template changed",
-			o:      set(3, running(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
-			counts: ready,
-			says:   map[string][2]string{"MachinesUpToDate": {"False", "NotUpToDate"}, "ScalingUp": notUp},
-			texts:  map[string]string{"MachinesUpToDate": "* Machines m-1, m-2, m-3: class differs"},
+			name: "normal 6: the template changed",
+			o: newSet(
+				3,
+				runningMembers(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
+			counts:     ready,
+			conditions: map[string][2]string{"MachinesUpToDate": {"False", "NotUpToDate"}, "ScalingUp": notUp},
+			messages:   map[string]string{"MachinesUpToDate": "* Machines m-1, m-2, m-3: class differs"},
 		},
 		{
 			name:   "normal 7: the health check marks a machine",
-			o:      set(3, append(running(2), member("x", day, unhealthy, marked))...),
+			o:      newSet(3, append(runningMembers(2), newMember("x", day, makeUnhealthy, makeMarked))...),
 			delete: []string{"x"},
 			counts: scale.Counts{
 				Replicas:  4,
 				Ready:     2,
 				Available: 2,
 			},
-			says: map[string][2]string{"Remediating": {"True", "Remediating"}},
+			conditions: map[string][2]string{"Remediating": {"True", "Remediating"}},
 		},
 	})
 }
@@ -125,7 +127,7 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 	settings := preflight.Settings{Checks: []string{preflight.All}}
 	checked := func(c preflight.ControlPlane, m preflight.Machines) scale.Observed {
 		c.Kind, c.Name = "ControlPlane", "cp"
-		o := set(1)
+		o := newSet(1)
 		o.Preflight = preflight.Observed{ControlPlane: &c, Machines: m, Settings: settings}
 		return o
 	}
@@ -133,24 +135,27 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 		"ScalingUp":       {"True", "ScalingUp"},
 		"MachinesCreated": {"False", "PreflightCheckFailed"},
 	}
-	run(t, []transition{
+	runTransitions(t, []transitionRow{
 		{
-			name: "preflight 1: ControlPlaneIsStable",
-			o:    checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.Machines{}),
-			says: blocked,
-			hold: `("ControlPlaneIsStable" preflight check failed)`,
+			name:       "preflight 1: ControlPlaneIsStable",
+			o:          checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.Machines{}),
+			conditions: blocked,
+			hold:       `("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
 			name: "preflight 2: KubeadmVersionSkew",
-			o:    checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.29.0", Kubeadm: true}),
-			says: blocked,
-			hold: `("KubeadmVersionSkew" preflight check failed)`,
+			o: checked(
+				preflight.ControlPlane{Version: "v1.31.0"},
+				preflight.Machines{Version: "v1.29.0", Kubeadm: true},
+			),
+			conditions: blocked,
+			hold:       `("KubeadmVersionSkew" preflight check failed)`,
 		},
 		{
-			name: "preflight 3: KubernetesVersionSkew",
-			o:    checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.32.0"}),
-			says: blocked,
-			hold: `("KubernetesVersionSkew" preflight check failed)`,
+			name:       "preflight 3: KubernetesVersionSkew",
+			o:          checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.Machines{Version: "v1.32.0"}),
+			conditions: blocked,
+			hold:       `("KubernetesVersionSkew" preflight check failed)`,
 		},
 		{
 			name: "preflight 4: all pass",
@@ -158,9 +163,9 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 				preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3},
 				preflight.Machines{Version: "v1.30.0", Kubeadm: true},
 			),
-			create: 1,
-			counts: scale.Counts{Replicas: 1},
-			says:   map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
+			create:     1,
+			counts:     scale.Counts{Replicas: 1},
+			conditions: map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
 }
@@ -171,65 +176,65 @@ func TestRowsOfDeletion(t *testing.T) {
 	done := func(want bool) func(*testing.T, *world) {
 		return func(t *testing.T, w *world) { require.Equal(t, want, scale.Decide(w.Observed).Done) }
 	}
-	run(t, []transition{
+	runTransitions(t, []transitionRow{
 		{
 			name:   "deletion 1: all owned machines are deleted",
-			o:      with(set(2, running(2)...), goes),
+			o:      withChange(newSet(2, runningMembers(2)...), goes),
 			delete: []string{"m-2", "m-1"},
 			counts: scale.Counts{
 				Replicas: 2,
 			},
-			says:  going,
-			texts: map[string]string{"Deleting": "Deleting 2 Machines"},
-			check: done(false),
+			conditions: going,
+			messages:   map[string]string{"Deleting": "Deleting 2 Machines"},
+			extraCheck: done(false),
 		},
 		{
 			name: "deletion 2: machines are left",
-			o:    with(set(2, running(1, deleting)...), goes),
+			o:    withChange(newSet(2, runningMembers(1, makeDeleting)...), goes),
 			counts: scale.Counts{
 				Replicas: 1,
 			},
-			says:  going,
-			texts: map[string]string{"Deleting": "Deleting 1 Machine"},
-			check: done(false),
+			conditions: going,
+			messages:   map[string]string{"Deleting": "Deleting 1 Machine"},
+			extraCheck: done(false),
 		},
 		{
-			name: "deletion 3: none is left", o: with(set(2), goes),
-			says: going, texts: map[string]string{"Deleting": "Deletion completed"}, check: done(true),
+			name: "deletion 3: none is left", o: withChange(newSet(2), goes),
+			conditions: going, messages: map[string]string{"Deleting": "Deletion completed"}, extraCheck: done(true),
 		},
 	})
 }
 
 func TestRowsOfErrors(t *testing.T) {
 	missing := func(kind string) scale.Observed {
-		return with(set(2), func(o *scale.Observed) { o.Missing = []string{kind} })
+		return withChange(newSet(2), func(o *scale.Observed) { o.Missing = []string{kind} })
 	}
 	blocked := map[string][2]string{"MachinesCreated": {"False", "TemplateNotFound"}, "ScalingUp": {"True", "ScalingUp"}}
-	refused := newWorld(set(3))
-	refused.refuse = func(nth int) bool { return nth == 2 }
-	refused.act()
-	run(t, []transition{
+	refused := newWorld(newSet(3))
+	refused.refusesCreation = func(nth int) bool { return nth == 2 }
+	refused.carryOutDecisions()
+	runTransitions(t, []transitionRow{
 		{
-			name: "error 1: what infrastructure is made from does not exist",
-			o:    missing("MachineClass"),
-			says: blocked,
-			texts: map[string]string{
+			name:       "error 1: what infrastructure is made from does not exist",
+			o:          missing("MachineClass"),
+			conditions: blocked,
+			messages: map[string]string{
 				"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist",
 			},
 			hold: "MachineClass does not exist",
 		},
 		{
-			name: "error 2: what nodes are started with does not exist", o: missing("Secret"), says: blocked,
-			texts: map[string]string{"MachinesCreated": "Secret does not exist"}, hold: "Secret does not exist",
+			name: "error 2: what nodes are started with does not exist", o: missing("Secret"), conditions: blocked,
+			messages: map[string]string{"MachinesCreated": "Secret does not exist"}, hold: "Secret does not exist",
 		},
 		{
-			name:   "error 3: a creation failed: a part is made, the rest follows",
-			o:      with(refused.Observed, func(o *scale.Observed) { o.Now = at(time.Minute) }),
-			create: 1,
-			counts: scale.Counts{Replicas: 3},
-			says:   map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
+			name:       "error 3: a creation failed: a part is made, the rest follows",
+			o:          withChange(refused.Observed, func(o *scale.Observed) { o.Now = timeAt(time.Minute) }),
+			create:     1,
+			counts:     scale.Counts{Replicas: 3},
+			conditions: map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
-	assert.Equal(t, 2, refused.alive(), "the others of the batch were made")
-	assert.Equal(t, "create machine 2: refused", condition(t, refused.Observed, "MachinesCreated").Message)
+	assert.Equal(t, 2, refused.liveMachines(), "the others of the batch were made")
+	assert.Equal(t, "create machine 2: refused", reportedCondition(t, refused.Observed, "MachinesCreated").Message)
 }

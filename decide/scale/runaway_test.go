@@ -9,9 +9,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// Where machines lose their labels as fast as the set makes them, the set stops at twice its size and two, counting the
-// machines that it has and those that it released: one earlier, and a set of one machine could not replace a second
-// released one; one later, and there is one more machine that nobody owns.
+// If machines lose their labels as fast as the set creates them, the set stops at 2 * replicas + 2 machines. Members
+// and released machines count. With a bound of 2 * replicas + 1, a set of one machine could not replace a second
+// released machine. With a bound of 2 * replicas + 3, there is one more machine without an owner.
 func TestTheBoundOfMachinesThatASetReleases(t *testing.T) {
 	for _, row := range []struct {
 		replicas, active, released int
@@ -26,7 +26,7 @@ func TestTheBoundOfMachinesThatASetReleases(t *testing.T) {
 		{0, 0, 9, 0},
 	} {
 		t.Run(fmt.Sprintf("%d wanted, %d there, %d released", row.replicas, row.active, row.released), func(t *testing.T) {
-			o := set(row.replicas, running(row.active)...)
+			o := newSet(row.replicas, runningMembers(row.active)...)
 			o.Released = row.released
 			assert.Len(t, scale.Decide(o).Create, row.creates)
 		})

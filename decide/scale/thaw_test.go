@@ -9,7 +9,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// What ends a freeze, and that its label and annotation are then pending work although the status says all.
+// The rows say when a freeze ends. After a freeze has ended, the removal of its label and annotation is pending work,
+// even if the status is current.
 func TestThaw(t *testing.T) {
 	for _, row := range []struct {
 		name         string
@@ -27,7 +28,7 @@ func TestThaw(t *testing.T) {
 		{"as MCM: not frozen", scale.Freeze{EndsAt: 5}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := set(3, running(2)...)
+			o := newSet(3, runningMembers(2)...)
 			o.MCM.Freeze = row.freeze
 			plan := scale.Plan(o)
 			assert.Equal(t, []bool{row.frozen, row.thaw}, []bool{len(plan.Decision.Create) == 0, plan.Thaw})

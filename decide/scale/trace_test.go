@@ -15,13 +15,13 @@ import (
 	"millwright/decide/scale"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
+var updateGolden = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
 
-// golden compares what a world says with the recorded trace.
-func golden(t *testing.T, name string, w *world) {
+// compareGolden compares a world's log with the recorded trace.
+func compareGolden(t *testing.T, name string, w *world) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".trace")
-	if *update {
+	if *updateGolden {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(w.log.String()), 0o644))
 	}
@@ -31,127 +31,127 @@ func golden(t *testing.T, name string, w *world) {
 }
 
 func TestTheWholeLifeOfASet(t *testing.T) {
-	w := newWorld(set(2)).note("a set of 2").run(3)
-	w.note("template changed in place: other labels")
+	w := newWorld(newSet(2)).logNote("a set of 2").runSteps(3)
+	w.logNote("template changed in place: other labels")
 	for i := range w.Members {
 		w.Members[i].Drift = "labels"
 	}
-	w.run(1).note("one machine is deleted by a person")
+	w.runSteps(1).logNote("one machine is deleted by a person")
 	w.Members[0].Deleting, w.Members[0].DeletingSince, w.Members[0].Phase = true, w.Now, "Terminating"
-	w.run(4).note("scaled to 5")
+	w.runSteps(4).logNote("scaled to 5")
 	w.Replicas = 5
-	w.run(4).note("scaled to 3")
+	w.runSteps(4).logNote("scaled to 3")
 	w.Replicas = 3
-	w.run(4).note("the set is deleted")
+	w.runSteps(4).logNote("the set is deleted")
 	w.Deleting = true
-	w.run(4)
-	golden(t, "life", w)
+	w.runSteps(4)
+	compareGolden(t, "life", w)
 	assert.Empty(t, w.Members)
 	assert.True(t, scale.Decide(w.Observed).Done)
-	assert.Equal(t, 6, w.made)
+	assert.Equal(t, 6, w.createdMachines)
 }
 
 func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
-	w := newWorld(set(2))
+	w := newWorld(newSet(2))
 	w.Remediation = scale.Remediation{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute}
 	bad := true
-	w.doomed = func(string) bool { return bad }
-	w.note("every machine fails before it joins").run(40).note("the class is mended")
+	w.failsToJoin = func(string) bool { return bad }
+	w.logNote("every machine fails before it joins").runSteps(40).logNote("the class is mended")
 	bad = false
-	w.run(12)
-	golden(t, "generations", w)
-	assert.Equal(t, 2, w.alive())
+	w.runSteps(12)
+	compareGolden(t, "generations", w)
+	assert.Equal(t, 2, w.liveMachines())
 	assert.Equal(t, 0, scale.Plan(w.Observed).Status.Overshoot)
 }
 
-func TestTraceOfWhatBlocks(t *testing.T) {
-	w := newWorld(set(2))
+func TestTraceOfBlockedCreations(t *testing.T) {
+	w := newWorld(newSet(2))
 	w.Preflight = preflight.Observed{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
 		Settings:     preflight.Settings{Checks: []string{preflight.All}},
 	}
-	w.note("the control plane is not stable").run(2).note("it is")
+	w.logNote("the control plane is not stable").runSteps(2).logNote("it is")
 	w.Preflight = preflight.Observed{}
-	w.run(3).note("frozen, and scaled to 3")
+	w.runSteps(3).logNote("frozen, and scaled to 3")
 	w.MCM.Freeze.Label, w.Replicas = true, 3
-	w.run(2).note("frozen, and scaled to 1")
+	w.runSteps(2).logNote("frozen, and scaled to 1")
 	w.Replicas = 1
-	w.run(4).note("no longer frozen, but paused, and scaled to 2")
+	w.runSteps(4).logNote("no longer frozen, but paused, and scaled to 2")
 	w.MCM.Freeze.Label, w.Replicas = false, 2
-	paused(&w.Observed)
-	w.run(2).note("the pause ends")
+	pauseSet(&w.Observed)
+	w.runSteps(2).logNote("the pause ends")
 	w.Pauses = nil
-	w.run(3)
-	golden(t, "blocked", w)
-	assert.Equal(t, 2, w.alive())
+	w.runSteps(3)
+	compareGolden(t, "blocked", w)
+	assert.Equal(t, 2, w.liveMachines())
 }
 
 func TestTraceOfOwnership(t *testing.T) {
-	w := newWorld(set(3))
-	w.Orphans = []scale.Orphan{orphan("found-1"), orphan("found-2")}
-	w.note("two machines without an owner match").run(3).note("somebody changes the labels of one")
+	w := newWorld(newSet(3))
+	w.Orphans = []scale.Orphan{newOrphan("found-1"), newOrphan("found-2")}
+	w.logNote("two machines without an owner match").runSteps(3).logNote("somebody changes the labels of one")
 	w.Members[0].Matches = false
-	w.run(4)
-	golden(t, "ownership", w)
-	assert.Equal(t, 2, w.made)
-	assert.Equal(t, 3, w.alive())
+	w.runSteps(4)
+	compareGolden(t, "ownership", w)
+	assert.Equal(t, 2, w.createdMachines)
+	assert.Equal(t, 3, w.liveMachines())
 }
 
-func TestTheScalerTakesExactlyWhatItMarked(t *testing.T) {
-	w := newWorld(set(5, running(5)...))
-	w.note("the autoscaler marks m-2 and m-4, and scales to 3")
+func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
+	w := newWorld(newSet(5, runningMembers(5)...))
+	w.logNote("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
 	for _, i := range []int{1, 3} {
 		w.Members[i].Priority, w.Members[i].MCM.Chosen = 1, w.Now
 	}
 	w.MCM.Scaled, w.Replicas = w.Now, 3
-	w.run(3).note("scaled out to 4 again")
+	w.runSteps(3).logNote("scaled out to 4 again")
 	w.MCM.Scaled, w.Replicas = w.Now, 4
-	w.run(3)
-	golden(t, "scaler", w)
-	assert.ElementsMatch(t, []string{"m-2", "m-4"}, w.deleted)
-	assert.Equal(t, 1, w.made)
+	w.runSteps(3)
+	compareGolden(t, "scaler", w)
+	assert.ElementsMatch(t, []string{"m-2", "m-4"}, w.deletedNames)
+	assert.Equal(t, 1, w.createdMachines)
 }
 
 func TestTraceOfRemediation(t *testing.T) {
-	w := newWorld(set(5, running(5)...))
+	w := newWorld(newSet(5, runningMembers(5)...))
 	w.Remediation.Limited, w.Remediation.MaxInFlight = true, 2
-	w.note("three machines are marked unhealthy, two at a time may go")
+	w.logNote("three machines are marked unhealthy, two at a time may go")
 	for i := range 3 {
 		w.Members[i].Healthy, w.Members[i].Marked = scale.False, true
 	}
-	w.run(6)
-	golden(t, "remediation", w)
-	assert.Equal(t, []string{"m-3", "m-2", "m-1"}, w.deleted)
+	w.runSteps(6)
+	compareGolden(t, "remediation", w)
+	assert.Equal(t, []string{"m-3", "m-2", "m-1"}, w.deletedNames)
 }
 
-// A decision may be carried out twice, or half, before the next look. There are never more machines than wanted.
+// If a decision is carried out twice or in part, there are never more machines than wanted.
 func TestNeverTooMany(t *testing.T) {
 	throws := dice(3)
-	w := newWorld(set(1000))
-	w.refuse = func(int) bool { return throws.oneIn(40) }
-	for w.alive() < 1000 {
+	w := newWorld(newSet(1000))
+	w.refusesCreation = func(int) bool { return throws.randomOneIn(40) }
+	for w.liveMachines() < 1000 {
 		d := scale.Decide(w.Observed)
-		failing := w.refuse
+		failing := w.refusesCreation
 		w.carryOut(d)
-		if throws.oneIn(2) {
-			w.refuse = nil
-			w.carryOut(d) // a worker died, and its activity is run once more
-			w.refuse = failing
+		if throws.randomOneIn(2) {
+			w.refusesCreation = nil
+			w.carryOut(d) // a worker died, and its activity runs again
+			w.refusesCreation = failing
 		}
-		require.LessOrEqual(t, w.alive(), 1000)
+		require.LessOrEqual(t, w.liveMachines(), 1000)
 	}
-	assert.Equal(t, 1000, w.made)
+	assert.Equal(t, 1000, w.createdMachines)
 	assert.Empty(t, scale.Decide(w.Observed).Create)
 }
 
-// A creation that fails for every third machine costs few calls, and ends with as many machines as wanted.
+// If every third creation fails, the set sends few requests, and ends with the wanted number of machines.
 func TestCreationStopsAndGoesOn(t *testing.T) {
-	w := newWorld(set(30))
-	w.refuse = func(nth int) bool { return nth%3 == 0 }
-	w.step()
-	assert.Equal(t, 3, w.asked, "one, then two of which one failed; no more are asked for")
-	assert.Equal(t, 2, w.alive(), "those that were made stay")
+	w := newWorld(newSet(30))
+	w.refusesCreation = func(nth int) bool { return nth%3 == 0 }
+	w.runStep()
+	assert.Equal(t, 3, w.requestedCreations, "one, then two of which one failed; no more are asked for")
+	assert.Equal(t, 2, w.liveMachines(), "those that were made stay")
 	assert.Equal(
 		t,
 		scale.Condition{
@@ -160,24 +160,24 @@ func TestCreationStopsAndGoesOn(t *testing.T) {
 			Reason:  "MachineCreationFailed",
 			Message: "create machine 3: refused",
 		},
-		condition(t, w.Observed, "MachinesCreated"),
+		reportedCondition(t, w.Observed, "MachinesCreated"),
 	)
-	for w.alive() < 30 {
-		w.step()
+	for w.liveMachines() < 30 {
+		w.runStep()
 	}
-	assert.Equal(t, 30, w.made)
-	assert.Equal(t, scale.True, condition(t, w.Observed, "MachinesCreated").Status)
+	assert.Equal(t, 30, w.createdMachines)
+	assert.Equal(t, scale.True, reportedCondition(t, w.Observed, "MachinesCreated").Status)
 }
 
-func TestAScaleDownFreezesNothing(t *testing.T) {
-	w := newWorld(set(6, running(6)...)).run(1)
+func TestAScaleDownReportsNoOvershoot(t *testing.T) {
+	w := newWorld(newSet(6, runningMembers(6)...)).runSteps(1)
 	w.Replicas = 2
 	for range 4 {
-		w.step()
-		require.False(t, has(w.Observed, "Overshoot"))
+		w.runStep()
+		require.False(t, hasCondition(w.Observed, "Overshoot"))
 	}
 	w.Replicas = 6
-	w.run(3)
-	assert.Equal(t, 6, w.alive())
-	assert.Equal(t, []string{"m-3", "m-4", "m-5", "m-6"}, slices.Sorted(slices.Values(w.deleted)))
+	w.runSteps(3)
+	assert.Equal(t, 6, w.liveMachines())
+	assert.Equal(t, []string{"m-3", "m-4", "m-5", "m-6"}, slices.Sorted(slices.Values(w.deletedNames)))
 }

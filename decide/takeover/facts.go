@@ -6,21 +6,21 @@ import (
 	"millwright/decide/attention"
 )
 
-// Facts describe a namespace, as it was read at one moment.
+// Facts holds the facts about a namespace at one moment.
 type Facts struct {
 	Now       time.Time
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
 	Others       []Other       // other namespaces with Machines that the flags of worker and bridge do not exclude
-	Leases       []Lease       // of MCM's processes
+	Leases       []Lease       // Leases of MCM's processes
 	Controllers  []Controller  // Deployments that run MCM
 	MissingKinds []string      // kinds of Millwright that the API server does not serve
-	Unreadable   []string      // what could not be read, and why
-	Classes      []Class       // those that exist, and those that only a template or a machine names
-	Deployments  []Deployment  // MachineDeployments
-	Sets         []Set         // MachineSets
-	Machines     []Machine     // Machines
+	Unreadable   []string      // objects that could not be read, and why
+	Classes      []Class       // existing classes, and classes that only a template or a machine names
+	Deployments  []Deployment  // facts about the MachineDeployments
+	Sets         []Set         // facts about the MachineSets
+	Machines     []Machine     // facts about the Machines
 	Refused      []RefusedSpec // templates whose machines the API server rejects
 }
 
@@ -28,68 +28,68 @@ type Facts struct {
 type Lease struct {
 	Name, Holder string
 	Renewed      time.Time
-	Lasts        time.Duration // how long it is valid after a renewal
+	Lasts        time.Duration // validity of the Lease after a renewal
 }
 
-// Controller is a Deployment whose pods are MCM.
+// Controller is a Deployment whose pods run MCM.
 type Controller struct {
 	Name     string
-	Replicas int // wanted, or there
+	Replicas int // the larger of wanted and existing replicas
 }
 
 // Class is a MachineClass.
 type Class struct {
 	Name     string
 	Exists   bool
-	Provider string // in lower case
-	BadName  string // why Provider cannot be the name of a provider; empty: it can
+	Provider string // name of the provider in lower case
+	BadName  string // why Provider is not a valid provider name; empty: valid
 	Machines int    // number of machines that name the class
 	Lenders  []Lender
 }
 
-// Lender is a Secret of another namespace that a class names.
+// Lender is a Secret of another namespace that a class uses.
 type Lender struct {
 	Namespace, Name string
-	Allows          bool   // classes of the class's namespace may use it
-	Allowed         string // value of its annotation
-	Unread          string // why it could not be read; empty: it was
+	Allows          bool   // classes of the class's namespace may use the Secret
+	Allowed         string // value of the Secret's annotation allowed-class-namespaces
+	Unread          string // why the Secret could not be read; empty: the Secret was read
 }
 
 // RefusedSpec is a template whose machines the API server rejects.
 type RefusedSpec struct{ Object, Why string }
 
-// Deployment is a MachineDeployment, with what Millwright would decide about it now.
+// Deployment is a MachineDeployment, with Millwright's present decision about it.
 type Deployment struct {
 	Name     string
-	Invalid  string // why Millwright cannot follow its spec; empty: it can
+	Invalid  string // why the spec is invalid for Millwright; empty: valid
 	MinReady time.Duration
 	Frozen   bool
-	NewSet   bool   // no set has its template: another one is created
+	NewSet   bool   // no set has the deployment's template: Millwright creates a new set
 	Rolling  bool   // machines of other templates are replaced
-	Why      string // what is done next
+	Why      string // what Millwright does next
 }
 
-// Set is a MachineSet, with what Millwright would decide about it now.
+// Set is a MachineSet, with Millwright's present decision about it.
 type Set struct {
 	Name             string
-	Alone            bool // no deployment controls it
+	Alone            bool // no deployment controls the set
 	Invalid          string
 	MinReady         time.Duration
 	Frozen           bool
-	Creates, Deletes int    // machines
-	Relabels         int    // machines that would be adopted, released, or get labels and annotations of the template
-	Why              string // what is done next
+	Creates, Deletes int    // number of machines that Millwright creates or deletes
+	Relabels         int    // number of machines to adopt, to release, or to update with metadata of the template
+	Why              string // what Millwright does next
 }
 
-// Machine is a Machine, with what Millwright would decide about it now.
+// Machine is a Machine, with Millwright's present decision about it.
 type Machine struct {
 	Name         string
-	Node         string // name; empty: not known
+	Node         string // name of the node; empty: not known
 	ProviderID   string
-	NodeInstance string // provider ID of that node, if it names another instance
+	NodeInstance string // provider ID of the node, if it names another instance than the machine's
 	Deleting     bool
 	Need         attention.Need
 	Why          string
-	Fails        bool // its phase becomes Failed, or is: it is replaced
-	Kept         bool // it is preserved
+	Fails        bool // the phase is Failed or becomes Failed: the machine is replaced
+	Kept         bool // the machine is preserved
 }

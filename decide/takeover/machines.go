@@ -8,8 +8,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ties finds machines that share an instance or a node, and nodes that belong to another instance than their machine.
-func (f Facts) ties() (all []Finding) {
+// tieFindings returns findings about machines that share an instance or a node, and about nodes of another instance
+// than their machine's.
+func (f Facts) tieFindings() (all []Finding) {
 	shared := func(what string, of func(Machine) string) {
 		byTie := map[string][]string{}
 		for _, m := range f.Machines {
@@ -17,7 +18,7 @@ func (f Facts) ties() (all []Finding) {
 				byTie[tie] = append(byTie[tie], m.Name)
 			}
 		}
-		for _, m := range f.Machines { // in their order
+		for _, m := range f.Machines { // in the order of the machines
 			tie := of(m)
 			names := byTie[tie]
 			if len(names) < 2 || names[0] != m.Name {
@@ -26,7 +27,7 @@ func (f Facts) ties() (all []Finding) {
 			all = append(all, Finding{
 				First,
 				"machine/" + m.Name,
-				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, mostNames, ", "), what, tie),
+				fmt.Sprintf("machines %s name the same %s %s", phrase.List(names, maxNames, ", "), what, tie),
 				"find out whose it is; to remove the object of the other machine and nothing else: millwright drain abandon-instance",
 			})
 		}
@@ -51,12 +52,12 @@ func (f Facts) ties() (all []Finding) {
 	return all
 }
 
-// group is what is said about the machines with the same need.
-type group struct{ says, do string }
+// needTexts holds the texts of the finding about all machines with the same need.
+type needTexts struct{ says, do string }
 
-// groups are what Millwright does about machines that are not as they should be.
-func groups() map[attention.Need]group {
-	return map[attention.Need]group{
+// textsByNeed returns the texts for each need that requires work by Millwright.
+func textsByNeed() map[attention.Need]needTexts {
+	return map[attention.Need]needTexts{
 		attention.Instance: {
 			"being created: Millwright adopts the instance that has the name of the machine, or creates one",
 			"",
@@ -78,7 +79,7 @@ func groups() map[attention.Need]group {
 	}
 }
 
-func (f Facts) machines() (all []Finding) {
+func (f Facts) machineFindings() (all []Finding) {
 	type key struct {
 		need  attention.Need
 		fails bool
@@ -86,19 +87,19 @@ func (f Facts) machines() (all []Finding) {
 	members := map[key][]Machine{}
 	rest, kept := 0, 0
 	for _, m := range f.Machines {
-		switch _, grouped := groups()[m.Need]; {
+		switch _, grouped := textsByNeed()[m.Need]; {
 		case m.Fails:
 			members[key{fails: true}] = append(members[key{fails: true}], m)
 		case grouped:
 			members[key{need: m.Need}] = append(members[key{need: m.Need}], m)
-		default: // nothing, or only the status is written
+		default: // the machine is calm, or only its status is written
 			rest++
 			if m.Kept {
 				kept++
 			}
 		}
 	}
-	add := func(k key, what group) {
+	add := func(k key, what needTexts) {
 		of := members[k]
 		if len(of) == 0 {
 			return
@@ -112,23 +113,23 @@ func (f Facts) machines() (all []Finding) {
 				whys = append(whys, m.Why)
 			}
 		}
-		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, list(names))
+		says := fmt.Sprintf("%s %s (%s)", phrase.Count(len(of), "machine"), what.says, joinNames(names))
 		all = append(
 			all,
-			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(list(whys))...), "; "), what.do},
+			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.Parts(joinNames(whys))...), "; "), what.do},
 		)
 	}
 	add(
 		key{fails: true},
-		group{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
+		needTexts{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
 	)
 	for _, need := range []attention.Need{
 		attention.Instance, attention.Name, attention.Node, attention.Recovery, attention.Sync, attention.Preserve, attention.InPlace,
 		attention.Drain, attention.Deletion,
 	} {
-		add(key{need: need}, groups()[need])
+		add(key{need: need}, textsByNeed()[need])
 	}
 	says := "machine is as wanted: machine, node and instance stay as they are"
 	says += phrase.If(kept > 0, "; %d preserved", kept)
-	return append(all, calm(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
+	return append(all, calmFinding(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
 }

@@ -8,40 +8,40 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Other is another namespace that Millwright would act on when it starts.
+// Other is another namespace in which Millwright would act when it starts.
 type Other struct {
 	Namespace string
 	Machines  int
-	Leases    []Lease // of MCM's processes in it
+	Leases    []Lease // Leases of MCM's processes in the namespace
 }
 
-// others says which other namespaces Millwright would take over at the same time. The flags of worker and bridge can
-// exclude namespaces; the target cluster is the same for all.
-func (f Facts) others() (all []Finding) {
+// namespaceFindings returns findings about the other namespaces that Millwright would take over at the same time.
+// The flags of worker and bridge can exclude namespaces; all namespaces have the same target cluster.
+func (f Facts) namespaceFindings() (all []Finding) {
 	others := slices.SortedFunc(
 		slices.Values(f.Others),
 		func(a, b Other) int { return strings.Compare(a.Namespace, b.Namespace) },
 	)
 	for i, o := range others {
-		if i == mostNames {
+		if i == maxNames {
 			return append(
 				all,
-				Finding{First, "namespaces", fmt.Sprintf("%d more namespaces have Machines", len(others)-i), f.limit()},
+				Finding{First, "namespaces", fmt.Sprintf("%d more namespaces have Machines", len(others)-i), f.namespaceHint()},
 			)
 		}
 		says := "Millwright acts on its " + phrase.Count(o.Machines, "Machine") + ", too, with the same target cluster"
 		if slices.ContainsFunc(o.Leases, f.isFresh) {
 			says += ", while machine-controller-manager is at work there"
 		}
-		all = append(all, Finding{First, "namespace/" + o.Namespace, says, f.limit()})
+		all = append(all, Finding{First, "namespace/" + o.Namespace, says, f.namespaceHint()})
 	}
 	return all
 }
 
-func (f Facts) limit() string {
+func (f Facts) namespaceHint() string {
 	return "if its nodes are in another cluster, or it is taken over later, start worker and bridge with --namespaces=" + f.Namespace +
 		", and give this command the same flag; else take it over together with this namespace, and name both in the flag"
 }
 
-// isFresh reports whether the holder of a Lease is at work.
+// isFresh reports whether a Lease is valid and has a holder.
 func (f Facts) isFresh(l Lease) bool { return l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts }

@@ -12,19 +12,26 @@ import (
 // Step is one step of a takeover, or of the way back.
 type Step struct {
 	Title    string   `json:"title"`
-	Says     []string `json:"says,omitempty"`     // what to know, in sentences
-	Commands []string `json:"commands,omitempty"` // to type
+	Says     []string `json:"says,omitempty"`     // sentences about the step
+	Commands []string `json:"commands,omitempty"` // commands to execute
 }
 
-// Plan returns the steps for a namespace, in their order, and those of the way back.
+// Plan returns the steps of the takeover of a namespace, and the steps of the way back, each in order.
 func Plan(f Facts) (there, back []Step) {
 	findings := Decide(f)
-	there = slices.Concat(f.prepare(findings), f.stop(), f.start(), f.becomes(findings), f.look(), f.answer())
-	return there, f.back()
+	there = slices.Concat(
+		f.preparationSteps(findings),
+		f.stopSteps(),
+		f.startSteps(),
+		f.objectSteps(findings),
+		f.checkSteps(),
+		f.autoscalerSteps(),
+	)
+	return there, f.returnSteps()
 }
 
-// prepare is what can be done while MCM is at work.
-func (f Facts) prepare(findings []Finding) []Step {
+// preparationSteps returns the steps that are possible while MCM is running.
+func (f Facts) preparationSteps(findings []Finding) []Step {
 	var todo []string
 	for _, x := range findings {
 		if x.Weight == First && x.Object != "machine-controller-manager" && x.Object != "CRDs" {
@@ -47,13 +54,13 @@ func (f Facts) prepare(findings []Finding) []Step {
 	return steps
 }
 
-// stop is how MCM is stopped, and what its end leaves behind.
-func (f Facts) stop() []Step {
+// stopSteps returns the step that stops MCM, with notes about calls in progress.
+func (f Facts) stopSteps() []Step {
 	says := []string{"Whoever scales it up again, such as Gardener's gardenlet, must be told not to."}
-	if creating := f.names(func(m Machine) bool { return m.Need == attention.Instance }); len(creating) > 0 {
+	if creating := f.machineNames(func(m Machine) bool { return m.Need == attention.Instance }); len(creating) > 0 {
 		says = append(
 			says,
-			"Wait until its calls to the cloud have ended: Millwright does not see a call that is still in progress. It was creating "+list(
+			"Wait until its calls to the cloud have ended: Millwright does not see a call that is still in progress. It was creating "+joinNames(
 				creating,
 			)+".",
 		)
@@ -78,8 +85,8 @@ func (f Facts) stop() []Step {
 	}}
 }
 
-// start is how Millwright is started.
-func (f Facts) start() []Step {
+// startSteps returns the step that starts Millwright.
+func (f Facts) startSteps() []Step {
 	says := []string{
 		"The value clusterName is a tag of the instances, by which providers find them: it must be the one under which they were tagged. Drivers of machine-controller-manager have their cluster tags in the class.",
 	}
@@ -94,7 +101,11 @@ func (f Facts) start() []Step {
 	if len(providers) > 0 {
 		says = append(
 			says,
-			fmt.Sprintf("Workers are needed for %s %s.", phrase.OneOf(len(providers), "provider", "providers"), list(providers)),
+			fmt.Sprintf(
+				"Workers are needed for %s %s.",
+				phrase.OneOf(len(providers), "provider", "providers"),
+				joinNames(providers),
+			),
 		)
 	}
 	if f.AsMCM {
@@ -112,8 +123,8 @@ func (f Facts) start() []Step {
 	}
 }
 
-// becomes is what happens to the objects.
-func (f Facts) becomes(findings []Finding) []Step {
+// objectSteps returns the step that says what Millwright then does with the objects.
+func (f Facts) objectSteps(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
 		if x.Weight == Note ||
@@ -127,8 +138,8 @@ func (f Facts) becomes(findings []Finding) []Step {
 	)}}
 }
 
-// look returns how a person checks the result.
-func (f Facts) look() []Step {
+// checkSteps returns the step in which a person checks the result.
+func (f Facts) checkSteps() []Step {
 	return []Step{
 		{
 			Title: "Look",
@@ -140,8 +151,8 @@ func (f Facts) look() []Step {
 	}
 }
 
-// answer returns the step that clusters with Gardener's autoscaler need.
-func (f Facts) answer() []Step {
+// autoscalerSteps returns the step that clusters with Gardener's autoscaler need.
+func (f Facts) autoscalerSteps() []Step {
 	return []Step{{
 		Title: "With Gardener's cluster autoscaler: answer it",
 		Says: []string{
@@ -155,8 +166,8 @@ func (f Facts) answer() []Step {
 	}}
 }
 
-// back is the way back.
-func (f Facts) back() []Step {
+// returnSteps returns the steps of the way back to MCM.
+func (f Facts) returnSteps() []Step {
 	return []Step{
 		{
 			Title: "Stop Millwright",
@@ -179,8 +190,8 @@ func (f Facts) back() []Step {
 	}
 }
 
-// names returns the names of the machines that fit.
-func (f Facts) names(fits func(Machine) bool) (names []string) {
+// machineNames returns the names of the machines for which fits is true.
+func (f Facts) machineNames(fits func(Machine) bool) (names []string) {
 	for _, m := range f.Machines {
 		if fits(m) {
 			names = append(names, m.Name)
@@ -189,4 +200,4 @@ func (f Facts) names(fits func(Machine) bool) (names []string) {
 	return names
 }
 
-func list(names []string) string { return phrase.List(names, mostNames, ", ") }
+func joinNames(names []string) string { return phrase.List(names, maxNames, ", ") }

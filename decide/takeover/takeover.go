@@ -1,6 +1,6 @@
-// Package takeover decides what has to be done before Millwright takes a namespace over from machine-controller-manager
-// (MCM), what Millwright will do there, and the steps of the way there and back. It does not decide about single
-// objects: the facts contain what Millwright would decide about each of them.
+// Package takeover decides what to do before Millwright takes over a namespace from machine-controller-manager
+// (MCM), what Millwright will do there, and the steps of the takeover and of the way back. The package makes no
+// decisions about single objects: the facts contain Millwright's decision about each object.
 package takeover
 
 import (
@@ -13,38 +13,38 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Weight is how much a finding matters.
+// Weight is the importance of a finding.
 type Weight string
 
-// The weights, the heaviest first.
+// The weights of findings, the heaviest first.
 const (
-	First Weight = "first" // has to be done before Millwright starts
-	Note  Weight = "note"  // Millwright does this, or behaves like this, when it starts: nothing has to be done before
+	First Weight = "first" // must be resolved before Millwright starts
+	Note  Weight = "note"  // a behaviour or action of Millwright when it starts: no preparation is needed
 	OK    Weight = "ok"
 )
 
-// Finding is one thing that was found out.
+// Finding is one result of the check.
 type Finding struct {
 	Weight Weight `json:"weight"`
-	Object string `json:"object"`       // kind/name, or the part of the installation that the finding is about
+	Object string `json:"object"`       // kind/name, or the part of the installation with the finding
 	Says   string `json:"says"`         // one sentence
 	Do     string `json:"do,omitempty"` // what to do; empty: nothing
 }
 
-// mostNames is how many objects one finding names. Source: a line of a terminal.
-const mostNames = 5
+// maxNames is the most objects that one finding names. Source of maxNames: the width of a terminal.
+const maxNames = 5
 
-// Decide returns what was found, the heaviest first.
+// Decide returns the findings, the heaviest first.
 func Decide(f Facts) []Finding {
 	all := slices.Concat(
-		f.installation(),
-		f.others(),
-		f.classes(),
-		f.refused(),
-		f.deployments(),
-		f.sets(),
-		f.ties(),
-		f.machines(),
+		f.installationFindings(),
+		f.namespaceFindings(),
+		f.classFindings(),
+		f.refusedFindings(),
+		f.deploymentFindings(),
+		f.setFindings(),
+		f.tieFindings(),
+		f.machineFindings(),
 	)
 	order := []Weight{First, Note, OK}
 	slices.SortStableFunc(
@@ -54,7 +54,7 @@ func Decide(f Facts) []Finding {
 	return all
 }
 
-// Blockers returns the number of findings that have to be done first.
+// Blockers returns the number of findings that must be resolved before Millwright starts.
 func Blockers(findings []Finding) (n int) {
 	for _, f := range findings {
 		if f.Weight == First {
@@ -64,10 +64,10 @@ func Blockers(findings []Finding) (n int) {
 	return n
 }
 
-// installation says whether MCM has stopped, and whether the API server knows Millwright's kinds.
-func (f Facts) installation() (all []Finding) {
+// installationFindings returns findings about MCM's processes and about Millwright's kinds in the API server.
+func (f Facts) installationFindings() (all []Finding) {
 	const stop = "stop it, and wait until its calls to the cloud have ended"
-	working := f.working()
+	working := f.runningSigns()
 	for _, w := range working {
 		all = append(all, Finding{First, "machine-controller-manager", w, stop})
 	}
@@ -76,7 +76,7 @@ func (f Facts) installation() (all []Finding) {
 	}
 	if len(f.MissingKinds) > 0 {
 		all = append(all, Finding{
-			First, "CRDs", "the API server has no " + phrase.List(f.MissingKinds, mostNames, ", "),
+			First, "CRDs", "the API server has no " + phrase.List(f.MissingKinds, maxNames, ", "),
 			"kubectl apply -k deploy/crds; machine-controller-manager works with these CRDs, too",
 		})
 	} else {
@@ -88,8 +88,8 @@ func (f Facts) installation() (all []Finding) {
 	return all
 }
 
-// working returns the signs that MCM is at work, one sentence each; none: it is not.
-func (f Facts) working() (signs []string) {
+// runningSigns returns the signs that MCM is running, one sentence each; none: MCM is not running.
+func (f Facts) runningSigns() (signs []string) {
 	for _, l := range f.Leases {
 		if f.isFresh(l) {
 			signs = append(
@@ -106,7 +106,7 @@ func (f Facts) working() (signs []string) {
 	return signs
 }
 
-func (f Facts) classes() (all []Finding) {
+func (f Facts) classFindings() (all []Finding) {
 	well := 0
 	for _, c := range f.Classes {
 		object := "machineclass/" + c.Name
@@ -115,7 +115,10 @@ func (f Facts) classes() (all []Finding) {
 			all = append(all, Finding{
 				Note,
 				object,
-				fmt.Sprintf("it does not exist, and %s it: their instances can be neither created nor deleted", named(c.Machines)),
+				fmt.Sprintf(
+					"it does not exist, and %s it: their instances can be neither created nor deleted",
+					machinesThatName(c.Machines),
+				),
 				"create the class, if its machines are wanted",
 			})
 		case c.Provider == "":
@@ -129,14 +132,15 @@ func (f Facts) classes() (all []Finding) {
 			well++
 		}
 		for _, l := range c.Lenders {
-			all = append(all, f.lender(object, l)...)
+			all = append(all, f.secretFindings(object, l)...)
 		}
 	}
-	return append(all, calm(well, "machineclasses", "class names its provider", "classes name their providers")...)
+	return append(all, calmFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
 }
 
-// lender says what a Secret of another namespace lacks; none if it lacks nothing.
-func (f Facts) lender(object string, l Lender) []Finding {
+// secretFindings returns a finding if a Secret of another namespace does not allow the use by the class; otherwise
+// none.
+func (f Facts) secretFindings(object string, l Lender) []Finding {
 	const annotation = vocabulary.AnnotationAllowedClassNamespaces
 	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "
 	refused := "instances of its machines can be neither created nor deleted"
@@ -161,19 +165,19 @@ func (f Facts) lender(object string, l Lender) []Finding {
 	}
 }
 
-func named(machines int) string {
+func machinesThatName(machines int) string {
 	return phrase.Count(machines, "machine") + phrase.OneOf(machines, " names", " name")
 }
 
-// calm returns the finding about the n objects of a kind that need no other finding; none if n is 0.
-func calm(n int, object, one, several string) []Finding {
+// calmFinding returns one finding that counts the n objects without other findings; none if n is 0.
+func calmFinding(n int, object, one, several string) []Finding {
 	if n == 0 {
 		return nil
 	}
 	return []Finding{{OK, object, fmt.Sprint(n, " ", phrase.OneOf(n, one, several)), ""}}
 }
 
-func (f Facts) refused() (all []Finding) {
+func (f Facts) refusedFindings() (all []Finding) {
 	for _, r := range f.Refused {
 		all = append(all, Finding{
 			First, r.Object, "the API server takes no machine of its template: " + r.Why,
@@ -183,7 +187,7 @@ func (f Facts) refused() (all []Finding) {
 	return all
 }
 
-func (f Facts) deployments() (all []Finding) {
+func (f Facts) deploymentFindings() (all []Finding) {
 	rest := 0
 	for _, d := range f.Deployments {
 		object, before := "machinedeployment/"+d.Name, len(all)
@@ -197,22 +201,27 @@ func (f Facts) deployments() (all []Finding) {
 		case d.NewSet:
 			all = append(
 				all,
-				Finding{Note, object, "none of its sets has its template: a rollout begins; " + d.Why, pause(d.Name, f.Namespace)},
+				Finding{
+					Note,
+					object,
+					"none of its sets has its template: a rollout begins; " + d.Why,
+					pauseCommand(d.Name, f.Namespace),
+				},
 			)
 		case d.Rolling:
 			all = append(
 				all,
-				Finding{Note, object, "a rollout is in progress, and goes on: " + d.Why, pause(d.Name, f.Namespace)},
+				Finding{Note, object, "a rollout is in progress, and goes on: " + d.Why, pauseCommand(d.Name, f.Namespace)},
 			)
 		}
-		all = append(all, f.behaviour(object, d.MinReady, d.Frozen)...)
+		all = append(all, f.behaviourFindings(object, d.MinReady, d.Frozen)...)
 		if len(all) == before {
 			rest++
 		}
 	}
 	return append(
 		all,
-		calm(
+		calmFinding(
 			rest,
 			"machinedeployments",
 			"deployment keeps its sets and revisions",
@@ -220,13 +229,13 @@ func (f Facts) deployments() (all []Finding) {
 		)...)
 }
 
-// pause says how to keep a rollout from replacing machines.
-func pause(name, namespace string) string {
+// pauseCommand returns the command that keeps a rollout from replacing machines.
+func pauseCommand(name, namespace string) string {
 	return fmt.Sprintf("to replace no machine now: millwright rollout pause %s/%s", namespace, name)
 }
 
-// behaviour says where Millwright without --as-mcm treats an object differently from MCM.
-func (f Facts) behaviour(object string, minReady time.Duration, frozen bool) (all []Finding) {
+// behaviourFindings returns the differences between MCM and Millwright without --as-mcm for an object.
+func (f Facts) behaviourFindings(object string, minReady time.Duration, frozen bool) (all []Finding) {
 	if f.AsMCM {
 		return nil
 	}
@@ -250,7 +259,7 @@ func (f Facts) behaviour(object string, minReady time.Duration, frozen bool) (al
 	return all
 }
 
-func (f Facts) sets() (all []Finding) {
+func (f Facts) setFindings() (all []Finding) {
 	rest := 0
 	for _, s := range f.Sets {
 		object, before := "machineset/"+s.Name, len(all)
@@ -271,19 +280,19 @@ func (f Facts) sets() (all []Finding) {
 				Finding{
 					Note,
 					object,
-					"it is not of the wanted size or template: " + phrase.List(work, mostNames, ", ") + "; " + s.Why,
+					"it is not of the wanted size or template: " + phrase.List(work, maxNames, ", ") + "; " + s.Why,
 					"",
 				},
 			)
 		}
 		if s.Alone {
-			all = append(all, f.behaviour(object, s.MinReady, s.Frozen)...)
+			all = append(all, f.behaviourFindings(object, s.MinReady, s.Frozen)...)
 		} else {
-			all = append(all, f.behaviour(object, 0, s.Frozen)...)
+			all = append(all, f.behaviourFindings(object, 0, s.Frozen)...)
 		}
 		if len(all) == before {
 			rest++
 		}
 	}
-	return append(all, calm(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
+	return append(all, calmFinding(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
 }

@@ -15,15 +15,15 @@ import (
 
 var now = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC)
 
-// facts are those of an empty namespace in which MCM has stopped, with changes.
-func facts(change func(*takeover.Facts)) takeover.Facts {
+// newFacts returns the facts of an empty namespace in which MCM has stopped, after a change.
+func newFacts(change func(*takeover.Facts)) takeover.Facts {
 	f := takeover.Facts{Now: now, Namespace: "shop"}
 	change(&f)
 	return f
 }
 
-// found returns the findings that say something of an object, each as "weight object: says".
-func found(f takeover.Facts, object string) (lines []string) {
+// findingsOf returns the findings about an object, each as "weight says".
+func findingsOf(f takeover.Facts, object string) (lines []string) {
 	for _, x := range takeover.Decide(f) {
 		if x.Object == object {
 			lines = append(lines, string(x.Weight)+" "+x.Says)
@@ -32,10 +32,10 @@ func found(f takeover.Facts, object string) (lines []string) {
 	return lines
 }
 
-// What is to be written on a Secret keeps what stands there.
-func TestTheAnnotationOfASecretIsWrittenOut(t *testing.T) {
+// The new value of a Secret's annotation contains the old value.
+func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
-		f := facts(func(f *takeover.Facts) {
+		f := newFacts(func(f *takeover.Facts) {
 			l := takeover.Lender{Namespace: "credentials", Name: "account", Allowed: before}
 			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.Lender{l}}}
 		})
@@ -52,7 +52,7 @@ func TestTheAnnotationOfASecretIsWrittenOut(t *testing.T) {
 }
 
 func TestManyNamespacesAreNotAllNamed(t *testing.T) {
-	f := facts(func(f *takeover.Facts) {
+	f := newFacts(func(f *takeover.Facts) {
 		for i := range 8 {
 			f.Others = append(f.Others, takeover.Other{Namespace: fmt.Sprintf("n-%d", 8-i), Machines: 2})
 		}
@@ -60,10 +60,10 @@ func TestManyNamespacesAreNotAllNamed(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"first Millwright acts on its 2 Machines, too, with the same target cluster"},
-		found(f, "namespace/n-1"),
+		findingsOf(f, "namespace/n-1"),
 	)
-	assert.Empty(t, found(f, "namespace/n-6"))
-	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, found(f, "namespaces"))
+	assert.Empty(t, findingsOf(f, "namespace/n-6"))
+	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, findingsOf(f, "namespaces"))
 }
 
 func TestCheck(t *testing.T) {
@@ -157,12 +157,12 @@ func TestCheck(t *testing.T) {
 			"note 1 machine being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted (d)",
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, found(facts(row.change), row.object)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, findingsOf(newFacts(row.change), row.object)) })
 	}
 }
 
-func TestWhatHasToBeDoneFirstComesFirst(t *testing.T) {
-	findings := takeover.Decide(facts(func(f *takeover.Facts) {
+func TestTheHeaviestFindingsComeFirst(t *testing.T) {
+	findings := takeover.Decide(newFacts(func(f *takeover.Facts) {
 		f.MissingKinds = []string{"rolloutpolicies"}
 		f.Classes = []takeover.Class{{Name: "a"}, {Name: "b", Exists: true}}
 		f.Machines = []takeover.Machine{{Name: "m"}}
@@ -174,11 +174,11 @@ func TestWhatHasToBeDoneFirstComesFirst(t *testing.T) {
 	}
 	assert.Equal(t, []takeover.Weight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK}, weights)
 	assert.Equal(t, 2, takeover.Blockers(findings))
-	assert.Zero(t, takeover.Blockers(takeover.Decide(facts(func(*takeover.Facts) {}))), "an empty namespace")
+	assert.Zero(t, takeover.Blockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
 }
 
 func TestPlan(t *testing.T) {
-	there, back := takeover.Plan(facts(func(f *takeover.Facts) {
+	there, back := takeover.Plan(newFacts(func(f *takeover.Facts) {
 		f.AsMCM = true
 		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
 		f.Classes = []takeover.Class{
@@ -220,7 +220,7 @@ func TestPlan(t *testing.T) {
 		back[1].Commands,
 	)
 
-	there, _ = takeover.Plan(facts(func(*takeover.Facts) {}))
+	there, _ = takeover.Plan(newFacts(func(*takeover.Facts) {}))
 	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")
 	for _, s := range there {
 		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")

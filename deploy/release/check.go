@@ -17,7 +17,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// runProgram runs a program in a folder, and returns what it prints. An error has all of its output.
+// runProgram runs a program in a folder and returns its standard output. An error contains standard output and standard
+// error.
 func runProgram(
 	ctx context.Context,
 	folder string,
@@ -39,8 +40,8 @@ func runGit(ctx context.Context, repo string, arguments ...string) (string, erro
 	return runProgram(ctx, repo, nil, "git", arguments...)
 }
 
-// check returns an error with all reasons to refuse the release that can be seen before anything is built.
-func (r *release) check(ctx context.Context) error {
+// checkPreconditions returns an error with all reasons to refuse the release that are known before the build.
+func (r *release) checkPreconditions(ctx context.Context) error {
 	if semver.Canonical(r.version) != r.version {
 		return fmt.Errorf(
 			"%q is no version: a release has a semantic version with a v before it, such as v0.1.0 or v0.1.0-rc.1",
@@ -95,8 +96,8 @@ func (r *release) check(ctx context.Context) error {
 	return errors.Join(refused...)
 }
 
-// changelogTitles are the sections of the changelog that a version may have: v0.2.0 and its release candidates may have
-// that of v0.2.0 or v0.2, and v0.2.1 has its own.
+// changelogTitles returns the titles that a version's section in the changelog may have: v0.2.0 and its release
+// candidates may use the section v0.2.0 or v0.2, and v0.2.1 needs a section v0.2.1.
 func changelogTitles(version string) []string {
 	all := []string{version}
 	final := strings.TrimSuffix(version, semver.Prerelease(version))
@@ -109,11 +110,11 @@ func changelogTitles(version string) []string {
 	return all
 }
 
-// markdownLink matches a Markdown link to a page of the clone. In release notes, outside of the clone, it would lead
-// nowhere.
+// markdownLink matches a Markdown link to a page of the clone. Release notes are read outside of the clone, where the
+// link would be broken.
 var markdownLink = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
 
-// changelogSection returns the section of a version in the changelog. It must be the first section.
+// changelogSection returns the section of a version in the changelog. The section must be the first one of the file.
 func changelogSection(changelog, version string) (string, error) {
 	sections := strings.Split("\n"+changelog, "\n## ")[1:]
 	for i, s := range sections {
@@ -140,9 +141,9 @@ func changelogSection(changelog, version string) (string, error) {
 	)
 }
 
-// clone clones the commit into r.cloneFolder, without the tag of the version: it must make no difference whether the
-// commit is tagged before or after its release is made.
-func (r *release) clone(ctx context.Context) error {
+// cloneCommit clones the commit into r.cloneFolder and deletes the version's tag in that clone: a release has the same
+// content whether its commit is tagged before or after the release is made.
+func (r *release) cloneCommit(ctx context.Context) error {
 	if _, err := runGit(ctx, r.repo, "clone", "--quiet", ".", r.cloneFolder); err != nil {
 		return err
 	}
@@ -153,11 +154,11 @@ func (r *release) clone(ctx context.Context) error {
 	return err
 }
 
-// comparePromises refuses three kinds of versions: a version that promises nothing; a version whose first release would
-// not have exactly the names that it promises; and a version that lacks a name that an earlier version promised. It
-// tags the commit of r.cloneFolder: for this version and, because the go command asks for it, for the modules of
-// providers.
-func (r *release) comparePromises(ctx context.Context) error {
+// checkPromisedNames refuses three kinds of versions: a version without a list of promised names or histories; the
+// first release of a minor version if its names differ from the promised names; and a version that lacks a name that an
+// earlier version promised. checkPromisedNames tags the commit of r.cloneFolder for the modules of the images: the go
+// command reads a module's version from these tags.
+func (r *release) checkPromisedNames(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"
 	for _, name := range []string{list, "workflows/testdata/replay/" + minor + ".sum"} {
@@ -203,7 +204,7 @@ func (r *release) comparePromises(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	for _, i := range images() {
+	for _, i := range releaseImages() {
 		if _, err := runGit(
 			ctx,
 			r.cloneFolder,

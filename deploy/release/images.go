@@ -20,20 +20,25 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// image is an image of a release. It has the content that deploy/image/Dockerfile or Dockerfile.provider gives an
-// image.
+// image describes one container image of a release. The image has the same content as an image that is built from
+// deploy/image/Dockerfile or Dockerfile.provider.
 type image struct {
 	name     string
-	module   string   // folder of the module; empty: the root module
-	packages []string // packages that are built; their programs are at the root of the image
-	program  string   // name of the only program; empty: each has the name of its package
+	module   string   // folder of the Go module; empty: the root module
+	packages []string // Go packages to build; their programs are at the root of the image
+	program  string   // file name of the only program; empty: each program has the name of its package
 }
 
-func images() []image {
+func releaseImages() []image {
 	return []image{
 		{
-			name:     "millwright",
-			packages: []string{"./" + worker, "./" + bridge, "./starter/" + millwright, "./deploy/image/probe"},
+			name: "millwright",
+			packages: []string{
+				"./" + workerProgram,
+				"./" + bridgeProgram,
+				"./starter/" + millwrightProgram,
+				"./deploy/image/probe",
+			},
 		},
 		{name: "millwright-provider-incus", module: "provider/incus", packages: []string{"./worker"}, program: "provider"},
 		{
@@ -45,12 +50,12 @@ func images() []image {
 	}
 }
 
-// imageUser is the user and group with which the programs of an image run, as in the Dockerfiles.
+// imageUser is the user and group of the image's processes, as in the Dockerfiles.
 const imageUser = "65532:65532"
 
-// writeImages writes each image as one OCI archive: an index with an image for each architecture of linux.
+// writeImages writes each image as an OCI archive: one index with one image per architecture of linux.
 func (r *release) writeImages(context.Context) error {
-	for _, i := range images() {
+	for _, i := range releaseImages() {
 		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, p := range r.platforms {
 			if p.system != "linux" {
@@ -71,9 +76,9 @@ func (r *release) writeImages(context.Context) error {
 	return nil
 }
 
-// buildImage returns an image for one platform.
+// buildImage builds one image for one platform.
 func (r *release) buildImage(i image, p platform) (v1.Image, error) {
-	entries, err := os.ReadDir(r.folderOf(i, p))
+	entries, err := os.ReadDir(r.programFolder(i, p))
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +86,14 @@ func (r *release) buildImage(i image, p platform) (v1.Image, error) {
 	for _, e := range entries {
 		programs = append(
 			programs,
-			archivedFile{name: e.Name(), mode: 0o755, from: filepath.Join(r.folderOf(i, p), e.Name())},
+			archivedFile{name: e.Name(), mode: 0o755, sourcePath: filepath.Join(r.programFolder(i, p), e.Name())},
 		)
 	}
 	certificates := []archivedFile{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
-		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, text: mozillaCertificates()},
+		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: mozillaCertificates()},
 	}
 	one := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for n, files := range [][]archivedFile{certificates, programs} {
@@ -128,8 +133,8 @@ func (r *release) buildImage(i image, p platform) (v1.Image, error) {
 	return mutate.ConfigFile(one, config)
 }
 
-// mozillaCertificates returns the certificates of Mozilla's list as PEM. The file that the Dockerfiles copy has the
-// same list.
+// mozillaCertificates returns the root certificates that Mozilla trusts, as PEM. The Dockerfiles copy a file with the
+// same certificates.
 func mozillaCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
@@ -138,7 +143,7 @@ func mozillaCertificates() []byte {
 	return text.Bytes()
 }
 
-// writeArchive writes the OCI layout with an index as an archive.
+// writeArchive writes an image index as a tar archive in the OCI layout.
 func (r *release) writeArchive(i image, index v1.ImageIndex) error {
 	folder := filepath.Join(r.programsFolder, i.name+".oci")
 	path, err := layout.Write(folder, empty.Index)
@@ -163,7 +168,7 @@ func (r *release) writeArchive(i image, index v1.ImageIndex) error {
 		if entry.IsDir() {
 			files = append(files, archivedFile{name: name + "/", mode: 0o755})
 		} else {
-			files = append(files, archivedFile{name: name, mode: 0o644, from: path})
+			files = append(files, archivedFile{name: name, mode: 0o644, sourcePath: path})
 		}
 		return nil
 	})

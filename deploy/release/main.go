@@ -1,5 +1,6 @@
-// Command release makes a release of Millwright from the last commit of a clone: programs, images, the chart, lists of
-// what is in them, release notes and checksums. It needs no registry and no container engine. `make release` calls it.
+// Command release makes a release of Millwright from the last commit of a clone: programs, images, the Helm chart,
+// lists of each program's modules, release notes and checksums. The command needs no registry and no container engine.
+// `make release` calls the command.
 package main
 
 import (
@@ -18,11 +19,11 @@ import (
 	"millwright/process/commandline"
 )
 
-// allPlatforms are the platforms of a release. For linux a release has all programs and images; for darwin it has only
-// millwright, the command line of operators.
+// allPlatforms lists the platforms of a release. A release has all programs and images for linux; for darwin a release
+// has only millwright, the operators' command line.
 const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
-const help = `Make a release from the last commit of this clone, without a registry:
+const helpText = `Make a release from the last commit of this clone, without a registry:
 
   make release VERSION=v0.1.0
 
@@ -39,27 +40,27 @@ PLATFORMS=linux/amd64 makes a part of it, for a trial. The same commit, version 
 It refuses a version that is no semantic version with a v before it or has no section in docs/changelog.md, a tree with
 changes, a version that exists, and one whose names or histories are not those that "make promise" wrote down.`
 
-// release is one run of this program.
+// release holds the options and the state of one run of this program.
 type release struct {
 	version   string // version of the release, such as v0.1.0
-	repo      string // the clone whose last commit is released
+	repo      string // path of the clone; the release is made from its last commit
 	platforms []platform
 	progress  io.Writer
 
 	commit         string
 	tag            string    // tag of this version; empty: the clone has no such tag yet
-	notes          string    // section of this version in the changelog
-	commitTime     time.Time // time of the commit; all files get this time
-	cloneFolder    string    // a fresh clone of the commit, in which everything is built
-	programsFolder string    // the programs, in a folder for each platform and image
-	releaseFolder  string    // the folder that becomes bin/release/VERSION
+	notes          string    // the version's section of the changelog
+	commitTime     time.Time // time of the commit: the modification time of all files in archives
+	cloneFolder    string    // a fresh clone of the commit, used for the build
+	programsFolder string    // the built programs, in one folder per platform and image
+	releaseFolder  string    // the folder that is renamed to bin/release/VERSION at the end
 }
 
 func main() {
 	c := &cobra.Command{
 		Use:   "release VERSION",
 		Short: "Make a release from the last commit of a clone",
-		Long:  help,
+		Long:  helpText,
 		Args:  cobra.ExactArgs(1),
 	}
 	repo := c.Flags().String("repo", "../..", "the clone")
@@ -79,9 +80,9 @@ func main() {
 	commandline.Main(c)
 }
 
-// run makes the release. Its folder appears complete or not at all.
+// run makes the release. The release's folder appears complete or not at all: run renames it at the end.
 func (r *release) run(ctx context.Context) (err error) {
-	if err := r.check(ctx); err != nil {
+	if err := r.checkPreconditions(ctx); err != nil {
 		return err
 	}
 	parent := filepath.Dir(r.outputFolder())
@@ -110,8 +111,8 @@ func (r *release) run(ctx context.Context) (err error) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"clone the commit", r.clone},
-		{"compare with what the version promises", r.comparePromises},
+		{"clone the commit", r.cloneCommit},
+		{"compare with what the version promises", r.checkPromisedNames},
 		{"build the programs", r.buildPrograms},
 		{"pack the programs", r.packPrograms},
 		{"list the modules of the programs", r.listModules},
@@ -134,7 +135,7 @@ func (r *release) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// outputFolder is where the release will be.
+// outputFolder returns the release's final folder.
 func (r *release) outputFolder() string { return filepath.Join(r.repo, "bin", "release", r.version) }
 
 // platform is an operating system with an architecture.

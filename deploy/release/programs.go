@@ -15,44 +15,47 @@ import (
 	"strings"
 )
 
-// The programs that are packed one by one, by their names.
+// The names of the programs that are packed as one archive each.
 const (
-	worker     = "worker"
-	bridge     = "k8sbridge"
-	millwright = "millwright"
+	workerProgram     = "worker"
+	bridgeProgram     = "k8sbridge"
+	millwrightProgram = "millwright"
 )
 
-// archivedFile is a file of an archive: text, or the content of a file.
+// archivedFile is a file or folder of an archive. The content of a file is text, or is copied from the file at from.
 type archivedFile struct {
-	name string // path in the archive; with a slash at its end: a folder
-	mode int64
-	text []byte
-	from string // path of the content; empty: text
+	name       string // path in the archive; a slash at the end means a folder
+	mode       int64
+	content    []byte
+	sourcePath string // path of the file to copy; empty: the content is text
 }
 
-// goEnvironment returns environment variables of the go command. Without cgo the programs need no C library. The others
-// override settings of this machine that would change the programs.
+// goEnvironment returns the environment of the go command. CGO_ENABLED=0 builds programs that need no C library. The
+// other variables override local settings that would change the programs.
 func (r *release) goEnvironment(more ...string) []string {
 	return append([]string{"CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0"}, more...)
 }
 
-// folderOf returns the folder with the programs of an image for one platform.
-func (r *release) folderOf(i image, p platform) string {
+// programFolder returns the folder of the programs of one image for one platform.
+func (r *release) programFolder(i image, p platform) string {
 	return filepath.Join(r.programsFolder, p.system+"_"+p.architecture, i.name)
 }
 
-// buildPrograms builds the programs of all images for linux, and millwright for all platforms.
+// buildPrograms builds the programs of all images for linux, and only millwright for the other platforms.
 func (r *release) buildPrograms(ctx context.Context) error {
 	for _, p := range r.platforms {
-		for _, i := range images() {
+		for _, i := range releaseImages() {
 			packages := i.packages
 			if p.system != "linux" {
-				packages = slices.DeleteFunc(slices.Clone(packages), func(of string) bool { return of != "./starter/"+millwright })
+				packages = slices.DeleteFunc(
+					slices.Clone(packages),
+					func(of string) bool { return of != "./starter/"+millwrightProgram },
+				)
 			}
 			if len(packages) == 0 {
 				continue
 			}
-			output := r.folderOf(i, p) + "/"
+			output := r.programFolder(i, p) + "/"
 			if i.program != "" {
 				output += i.program
 			}
@@ -66,21 +69,21 @@ func (r *release) buildPrograms(ctx context.Context) error {
 	return nil
 }
 
-// forEachProgram calls do for each program that was built, with the name of its files.
+// forEachProgram calls do for each built program; name is the base name of the program's files in the release.
 func (r *release) forEachProgram(do func(i image, program, path, name string) error) error {
 	for _, p := range r.platforms {
-		for _, i := range images() {
-			entries, err := os.ReadDir(r.folderOf(i, p))
+		for _, i := range releaseImages() {
+			entries, err := os.ReadDir(r.programFolder(i, p))
 			if err != nil && p.system == "linux" {
 				return fmt.Errorf("find the programs: %w", err)
 			}
 			for _, e := range entries {
 				of := e.Name()
 				if i.program != "" {
-					of = i.name // each image of a provider has a program of the same name
+					of = i.name // all provider images use the same program name
 				}
 				name := strings.Join([]string{of, r.version, p.system, p.architecture}, "_")
-				if err := do(i, e.Name(), filepath.Join(r.folderOf(i, p), e.Name()), name); err != nil {
+				if err := do(i, e.Name(), filepath.Join(r.programFolder(i, p), e.Name()), name); err != nil {
 					return err
 				}
 			}
@@ -89,11 +92,11 @@ func (r *release) forEachProgram(do func(i image, program, path, name string) er
 	return nil
 }
 
-// licenseFiles returns the files that each archive contains: the license and the notices.
+// licenseFiles returns the license and the notices: each archive contains both.
 func (r *release) licenseFiles() []archivedFile {
 	var files []archivedFile
 	for _, name := range []string{"LICENSE", "NOTICE"} {
-		files = append(files, archivedFile{name: name, mode: 0o644, from: filepath.Join(r.cloneFolder, name)})
+		files = append(files, archivedFile{name: name, mode: 0o644, sourcePath: filepath.Join(r.cloneFolder, name)})
 	}
 	return files
 }
@@ -101,19 +104,19 @@ func (r *release) licenseFiles() []archivedFile {
 // packPrograms packs worker, k8sbridge and millwright.
 func (r *release) packPrograms(context.Context) error {
 	return r.forEachProgram(func(_ image, program, path, name string) error {
-		if !slices.Contains([]string{worker, bridge, millwright}, program) {
+		if !slices.Contains([]string{workerProgram, bridgeProgram, millwrightProgram}, program) {
 			return nil
 		}
 		return r.writeTarball(
 			name+".tar.gz",
-			append([]archivedFile{{name: program, mode: 0o755, from: path}}, r.licenseFiles()...),
+			append([]archivedFile{{name: program, mode: 0o755, sourcePath: path}}, r.licenseFiles()...),
 		)
 	})
 }
 
-// listModules writes for each program which modules are in it, as CycloneDX' tool for Go reads them from the program.
-// In a program of another module the tool names the root module by its folder: listModules writes the path and version
-// of the root module instead.
+// listModules writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules from
+// the program. In a program of another module cyclonedx-gomod names the root module "../..": listModules replaces this
+// name by the root module's path and version.
 func (r *release) listModules(ctx context.Context) error {
 	root, err := runProgram(ctx, r.cloneFolder, r.goEnvironment(), "go", "list", "-m")
 	if err != nil {
@@ -125,7 +128,7 @@ func (r *release) listModules(ctx context.Context) error {
 	)
 	return r.forEachProgram(func(_ image, program, path, name string) error {
 		if program == "probe" {
-			return nil // the program uses no module except the standard library
+			return nil // probe imports only the standard library
 		}
 		list, err := runProgram(
 			ctx,
@@ -174,7 +177,7 @@ func (r *release) packChart(ctx context.Context) error {
 	}
 	err = fs.WalkDir(os.DirFS(to), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
-			files = append(files, archivedFile{name: name, mode: 0o644, from: filepath.Join(to, name)})
+			files = append(files, archivedFile{name: name, mode: 0o644, sourcePath: filepath.Join(to, name)})
 		}
 		return err
 	})
@@ -184,7 +187,7 @@ func (r *release) packChart(ctx context.Context) error {
 	return r.writeTarball("millwright-"+strings.TrimPrefix(r.version, "v")+".tgz", files)
 }
 
-// writeNotesAndChecksums writes the notes and the checksums.
+// writeNotesAndChecksums writes release-notes.md and SHA256SUMS.
 func (r *release) writeNotesAndChecksums(context.Context) error {
 	notes := "# Millwright " + r.version + "\n\n" + r.notes + "\n"
 	if err := os.WriteFile(filepath.Join(r.releaseFolder, "release-notes.md"), []byte(notes), 0o644); err != nil {
@@ -211,7 +214,7 @@ func (r *release) writeNotesAndChecksums(context.Context) error {
 	return os.WriteFile(filepath.Join(r.releaseFolder, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }
 
-// writeTarball writes a compressed archive into the release.
+// writeTarball writes a gzip-compressed tar archive into the release's folder.
 func (r *release) writeTarball(name string, files []archivedFile) (err error) {
 	return createFile(filepath.Join(r.releaseFolder, name), func(to io.Writer) error {
 		compressed, err := gzip.NewWriterLevel(to, gzip.BestCompression)
@@ -225,14 +228,14 @@ func (r *release) writeTarball(name string, files []archivedFile) (err error) {
 	})
 }
 
-// writeTar writes files as tar. All belong to root and have the time of the commit.
+// writeTar writes files as a tar archive. All entries belong to root and have the commit's time.
 func (r *release) writeTar(to io.Writer, files []archivedFile) error {
 	out := tar.NewWriter(to)
 	for _, f := range files {
-		text := f.text
-		if f.from != "" {
+		text := f.content
+		if f.sourcePath != "" {
 			var err error
-			if text, err = os.ReadFile(f.from); err != nil {
+			if text, err = os.ReadFile(f.sourcePath); err != nil {
 				return fmt.Errorf("read what is packed: %w", err)
 			}
 		}
@@ -256,7 +259,7 @@ func (r *release) writeTar(to io.Writer, files []archivedFile) error {
 	return out.Close()
 }
 
-// createFile writes a file.
+// createFile creates the file at path; write writes its content.
 func createFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

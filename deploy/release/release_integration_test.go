@@ -30,26 +30,26 @@ import (
 
 const version = "v0.1.0"
 
-// TestRelease makes a release of this repository's last commit for one platform, twice, in a clone in which no version
-// is released yet.
+// TestRelease makes a release of this repository's last commit for one platform, twice. TestRelease works in a clone
+// without release tags.
 func TestRelease(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "millwright")
-	run(t, ".", "git", "clone", "--quiet", "../..", repo)
-	for tag := range strings.FieldsSeq(run(t, repo, "git", "tag")) {
-		run(t, repo, "git", "tag", "--delete", tag)
+	runCommand(t, ".", "git", "clone", "--quiet", "../..", repo)
+	for tag := range strings.FieldsSeq(runCommand(t, repo, "git", "tag")) {
+		runCommand(t, repo, "git", "tag", "--delete", tag)
 	}
 	const list = "test/reference/testdata/v0.1.txt"
 	changelog := func(title string) {
-		write(
+		writeFile(
 			t,
 			repo,
 			"docs/changelog.md",
 			"# Changelog\n\n## "+title+"\n\nMade by a test ([why](security.md)).\n\n## v0.0\n\nOld.\n",
 		)
-		commit(t, repo)
+		commitAll(t, repo)
 	}
 	promise := func() {
-		run(t, repo, "env", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "go", "run", "./test/reference", "--promise", "v0.1")
+		runCommand(t, repo, "env", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "go", "run", "./test/reference", "--promise", "v0.1")
 	}
 	attempt := func(version string) error {
 		r := &release{version: version, repo: repo, platforms: []platform{{"linux", runtime.GOARCH}}, progress: os.Stderr}
@@ -62,41 +62,41 @@ func TestRelease(t *testing.T) {
 	promise()
 	promised, err := os.ReadFile(filepath.Join(repo, list))
 	require.NoError(t, err)
-	write(t, repo, list, string(promised)+"flag worker --gone bool\n")
+	writeFile(t, repo, list, string(promised)+"flag worker --gone bool\n")
 	changelog(version)
 	require.ErrorContains(
 		t,
 		attempt(version),
 		"the names of this commit are not those that v0.1 promises: run make promise VERSION=v0.1",
 	)
-	run(t, repo, "git", "tag", "v0.1.0-rc.1")
+	runCommand(t, repo, "git", "tag", "v0.1.0-rc.1")
 	err = attempt(version)
 	require.ErrorContains(t, err, "TestPromisedNamesStay")
 	require.ErrorContains(t, err, "flag worker --gone bool")
-	run(t, repo, "git", "tag", "--delete", "v0.1.0-rc.1")
+	runCommand(t, repo, "git", "tag", "--delete", "v0.1.0-rc.1")
 	assert.NoDirExists(t, filepath.Join(repo, "bin", "release", version), "what was refused leaves nothing")
 
-	write(t, repo, list, string(promised))
-	commit(t, repo)
+	writeFile(t, repo, list, string(promised))
+	commitAll(t, repo)
 	require.NoError(t, attempt(version))
 	made := filepath.Join(repo, "bin", "release", version)
-	first := content(t, filepath.Join(made, "SHA256SUMS"))
+	first := readContent(t, filepath.Join(made, "SHA256SUMS"))
 	require.ErrorContains(t, attempt(version), "exists: delete it")
 	left, err := os.ReadDir(filepath.Dir(made))
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "no room of a build is left")
 
-	t.Run("its files and their checksums", func(t *testing.T) { testFiles(t, made, first) })
+	t.Run("its files and their checksums", func(t *testing.T) { testReleaseFiles(t, made, first) })
 	t.Run("the archives of programs", func(t *testing.T) { testPrograms(t, repo, made) })
 	t.Run("the images", func(t *testing.T) { testImages(t, repo, made) })
-	t.Run("the lists of modules", func(t *testing.T) { testModules(t, repo, made) })
+	t.Run("the lists of modules", func(t *testing.T) { testModuleLists(t, repo, made) })
 	t.Run("the chart", func(t *testing.T) {
-		files := unpack(t, filepath.Join(made, "millwright-0.1.0.tgz"))
+		files := readTarball(t, filepath.Join(made, "millwright-0.1.0.tgz"))
 		assert.Contains(t, string(files["millwright/Chart.yaml"]), "\nversion: 0.1.0\n")
 		assert.Contains(t, string(files["millwright/Chart.yaml"]), "appVersion: v0.1.0\n")
 		assert.Equal(
 			t,
-			content(t, filepath.Join(repo, "deploy", "chart", "values.yaml")),
+			readContent(t, filepath.Join(repo, "deploy", "chart", "values.yaml")),
 			string(files["millwright/values.yaml"]),
 		)
 		for _, name := range []string{"LICENSE", "NOTICE", "templates/worker.yaml", "files/crds/machine.sapcloud.io_machines.yaml"} {
@@ -104,34 +104,43 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("the notes", func(t *testing.T) {
-		assert.Equal(t, "# Millwright v0.1.0\n\nMade by a test (why).\n", content(t, filepath.Join(made, "release-notes.md")))
+		assert.Equal(
+			t,
+			"# Millwright v0.1.0\n\nMade by a test (why).\n",
+			readContent(t, filepath.Join(made, "release-notes.md")),
+		)
 	})
 	t.Run("a second run gives the same, also when the commit has its tag", func(t *testing.T) {
 		require.NoError(t, os.RemoveAll(made))
-		run(t, repo, "git", "tag", version)
+		runCommand(t, repo, "git", "tag", version)
 		require.NoError(t, attempt(version))
-		assert.Equal(t, first, content(t, filepath.Join(made, "SHA256SUMS")))
+		assert.Equal(t, first, readContent(t, filepath.Join(made, "SHA256SUMS")))
 	})
 }
 
-func content(t *testing.T, path string) string {
+func readContent(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
 }
 
-func suffix() string { return "_" + version + "_linux_" + runtime.GOARCH }
+func platformSuffix() string { return "_" + version + "_linux_" + runtime.GOARCH }
 
-// testFiles: the release has these files, and the sums are theirs.
-func testFiles(t *testing.T, made, sums string) {
+// testReleaseFiles requires that the release has exactly the wanted files, and that SHA256SUMS has their checksums.
+func testReleaseFiles(t *testing.T, made, sums string) {
 	wanted := []string{
-		"SHA256SUMS", "release-notes.md", "millwright-0.1.0.tgz",
-		"millwright_v0.1.0.oci.tar", "millwright-provider-incus_v0.1.0.oci.tar", "millwright-provider-libvirt_v0.1.0.oci.tar",
-		"millwright-provider-incus" + suffix() + ".cdx.json", "millwright-provider-libvirt" + suffix() + ".cdx.json",
+		"SHA256SUMS",
+		"release-notes.md",
+		"millwright-0.1.0.tgz",
+		"millwright_v0.1.0.oci.tar",
+		"millwright-provider-incus_v0.1.0.oci.tar",
+		"millwright-provider-libvirt_v0.1.0.oci.tar",
+		"millwright-provider-incus" + platformSuffix() + ".cdx.json",
+		"millwright-provider-libvirt" + platformSuffix() + ".cdx.json",
 	}
-	for _, name := range []string{worker, bridge, millwright} {
-		wanted = append(wanted, name+suffix()+".tar.gz", name+suffix()+".cdx.json")
+	for _, name := range []string{workerProgram, bridgeProgram, millwrightProgram} {
+		wanted = append(wanted, name+platformSuffix()+".tar.gz", name+platformSuffix()+".cdx.json")
 	}
 	entries, err := os.ReadDir(made)
 	require.NoError(t, err)
@@ -141,22 +150,23 @@ func testFiles(t *testing.T, made, sums string) {
 		if e.Name() == "SHA256SUMS" {
 			continue
 		}
-		sum := sha256.Sum256([]byte(content(t, filepath.Join(made, e.Name()))))
+		sum := sha256.Sum256([]byte(readContent(t, filepath.Join(made, e.Name()))))
 		assert.Contains(t, sums, hex.EncodeToString(sum[:])+"  "+e.Name()+"\n")
 	}
 	assert.ElementsMatch(t, wanted, names)
 	assert.Equal(t, len(wanted)-1, strings.Count(sums, "\n"))
 }
 
-// unpack returns the files of a compressed archive, and requires that all are of root and of the time of the commit.
-func unpack(t *testing.T, path string) map[string][]byte {
+// readTarball returns the files of a gzip-compressed archive. readTarball requires that all entries belong to root and
+// have the same time.
+func readTarball(t *testing.T, path string) map[string][]byte {
 	t.Helper()
-	compressed, err := gzip.NewReader(bytes.NewReader([]byte(content(t, path))))
+	compressed, err := gzip.NewReader(bytes.NewReader([]byte(readContent(t, path))))
 	require.NoError(t, err)
-	return files(t, compressed)
+	return readTar(t, compressed)
 }
 
-func files(t *testing.T, from io.Reader) map[string][]byte {
+func readTar(t *testing.T, from io.Reader) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}
 	var at time.Time
@@ -177,29 +187,29 @@ func files(t *testing.T, from io.Reader) map[string][]byte {
 	}
 }
 
-// testPrograms: each archive has a program that runs and knows its version, and the license.
+// testPrograms requires that each archive has a license and a program that prints its version.
 func testPrograms(t *testing.T, repo, made string) {
-	head := strings.TrimSpace(run(t, repo, "git", "rev-parse", "HEAD"))
-	for _, name := range []string{worker, bridge, millwright} {
-		found := unpack(t, filepath.Join(made, name+suffix()+".tar.gz"))
+	head := strings.TrimSpace(runCommand(t, repo, "git", "rev-parse", "HEAD"))
+	for _, name := range []string{workerProgram, bridgeProgram, millwrightProgram} {
+		found := readTarball(t, filepath.Join(made, name+platformSuffix()+".tar.gz"))
 		require.Len(t, found, 3, name)
 		assert.Contains(t, string(found["LICENSE"]), "Apache License")
 		assert.Contains(t, string(found["NOTICE"]), "machine-controller-manager")
 		program := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.WriteFile(program, found[name], 0o700))
-		assert.Equal(t, name+" version "+version+" "+head+"\n", run(t, ".", program, "--version"))
+		assert.Equal(t, name+" version "+version+" "+head+"\n", runCommand(t, ".", program, "--version"))
 	}
 }
 
-// testImages: each archive is an OCI layout whose digests are right, with an image for the platform.
+// testImages requires that each archive is an OCI layout with valid digests and one image for the platform.
 func testImages(t *testing.T, repo, made string) {
-	for _, i := range images() {
+	for _, i := range releaseImages() {
 		folder := t.TempDir()
 		archive, err := os.Open(filepath.Join(made, i.name+"_"+version+".oci.tar"))
 		require.NoError(t, err)
-		for name, text := range files(t, archive) {
+		for name, text := range readTar(t, archive) {
 			if !strings.HasSuffix(name, "/") {
-				write(t, folder, name, string(text))
+				writeFile(t, folder, name, string(text))
 			}
 		}
 		require.NoError(t, archive.Close())
@@ -233,13 +243,13 @@ func testImage(t *testing.T, repo, made string, i image, one v1.Image) {
 	assert.Equal(t, runtime.GOARCH, config.Architecture)
 	assert.Equal(
 		t,
-		strings.TrimSpace(run(t, repo, "git", "rev-parse", "HEAD")),
+		strings.TrimSpace(runCommand(t, repo, "git", "rev-parse", "HEAD")),
 		config.Config.Labels["org.opencontainers.image.revision"],
 	)
 	layers, err := one.Layers()
 	require.NoError(t, err)
 	require.Len(t, layers, 2)
-	found := files(t, mutate.Extract(one))
+	found := readTar(t, mutate.Extract(one))
 	certificates := string(found["etc/ssl/certs/ca-certificates.crt"])
 	assert.Greater(t, strings.Count(certificates, "-----BEGIN CERTIFICATE-----"), 100)
 	var programs []string
@@ -252,12 +262,12 @@ func testImage(t *testing.T, repo, made string, i image, one v1.Image) {
 		assert.Equal(t, []string{i.program}, programs)
 		program := filepath.Join(t.TempDir(), i.program)
 		require.NoError(t, os.WriteFile(program, found[i.program], 0o700))
-		assert.Contains(t, run(t, ".", program, "--version"), " version "+version+" ")
+		assert.Contains(t, runCommand(t, ".", program, "--version"), " version "+version+" ")
 		return
 	}
-	assert.ElementsMatch(t, []string{worker, bridge, millwright, "probe"}, programs)
-	for _, name := range []string{worker, bridge, millwright} {
-		packed := unpack(t, filepath.Join(made, name+suffix()+".tar.gz"))
+	assert.ElementsMatch(t, []string{workerProgram, bridgeProgram, millwrightProgram, "probe"}, programs)
+	for _, name := range []string{workerProgram, bridgeProgram, millwrightProgram} {
+		packed := readTarball(t, filepath.Join(made, name+platformSuffix()+".tar.gz"))
 		assert.Equal(
 			t,
 			sha256.Sum256(packed[name]),
@@ -268,12 +278,12 @@ func testImage(t *testing.T, repo, made string, i image, one v1.Image) {
 	}
 }
 
-// testModules: the lists name Millwright's version, and the modules that go.mod requires.
-func testModules(t *testing.T, repo, made string) {
+// testModuleLists requires that each list names Millwright's version, and the Temporal SDK's version of go.mod.
+func testModuleLists(t *testing.T, repo, made string) {
 	required := regexp.MustCompile(`(?m)^\tgo\.temporal\.io/sdk (\S+)$`).
-		FindStringSubmatch(content(t, filepath.Join(repo, "go.mod")))
+		FindStringSubmatch(readContent(t, filepath.Join(repo, "go.mod")))
 	require.NotNil(t, required)
-	for _, name := range []string{worker, bridge, millwright, "millwright-provider-incus", "millwright-provider-libvirt"} {
+	for _, name := range []string{workerProgram, bridgeProgram, millwrightProgram, "millwright-provider-incus", "millwright-provider-libvirt"} {
 		var list struct {
 			BOMFormat string `json:"bomFormat"`
 			Metadata  struct {
@@ -283,7 +293,10 @@ func testModules(t *testing.T, repo, made string) {
 				Name, Version string
 			}
 		}
-		require.NoError(t, json.Unmarshal([]byte(content(t, filepath.Join(made, name+suffix()+".cdx.json"))), &list))
+		require.NoError(
+			t,
+			json.Unmarshal([]byte(readContent(t, filepath.Join(made, name+platformSuffix()+".cdx.json"))), &list),
+		)
 		assert.Equal(t, "CycloneDX", list.BOMFormat)
 		assert.Equal(t, version, list.Metadata.Component.Version, name)
 		found := map[string]string{}
@@ -294,12 +307,12 @@ func testModules(t *testing.T, repo, made string) {
 		assert.NotEmpty(t, found["std"], name)
 		assert.NotContains(
 			t,
-			content(t, filepath.Join(made, name+suffix()+".cdx.json")),
+			readContent(t, filepath.Join(made, name+platformSuffix()+".cdx.json")),
 			"..",
 			"no module is called by its folder",
 		)
 		if strings.Contains(name, "provider") {
-			assert.Equal(t, version, found[strings.TrimSpace(run(t, repo, "go", "list", "-m"))], name)
+			assert.Equal(t, version, found[strings.TrimSpace(runCommand(t, repo, "go", "list", "-m"))], name)
 		}
 	}
 }

@@ -28,12 +28,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// cluster is an API server in which Helm installs; no pod runs.
+// cluster is an API server in which Helm installs the chart; no pod runs.
 type cluster struct {
-	config *rest.Config
-	kube   kubernetes.Interface
-	any    dynamic.Interface
-	helm   *action.Configuration
+	config        *rest.Config
+	kube          kubernetes.Interface
+	dynamicClient dynamic.Interface
+	helm          *action.Configuration
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -50,7 +50,7 @@ func startCluster(t *testing.T) *cluster {
 	c.config.QPS = -1
 	c.kube, err = kubernetes.NewForConfig(c.config)
 	require.NoError(t, err)
-	c.any, err = dynamic.NewForConfig(c.config)
+	c.dynamicClient, err = dynamic.NewForConfig(c.config)
 	require.NoError(t, err)
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.KubeConfig, flags.Namespace = &kubeconfig, &in
@@ -67,50 +67,50 @@ func (c *cluster) upgrade(t *testing.T, given map[string]any) {
 	require.Equal(t, release.StatusDeployed, done.Info.Status)
 }
 
-// TestHelm installs the chart, changes all of its values back and forth, and uninstalls it, as a user of helm would.
+// TestHelm installs the chart, upgrades it with the values of each example, rolls it back and uninstalls it.
 func TestHelm(t *testing.T) {
 	c := startCluster(t)
 	for _, name := range []string{"shop", "bakery"} {
 		space := &unstructured.Unstructured{
 			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
 		}
-		_, err := c.resource("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
+		_, err := c.resourceClient("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	// The API server has no such kinds: TestPodMonitor and TestPrometheusRule.
-	full := withValue(examples(t)["full"], "podMonitor", map[string]any{"enabled": false})
+	// The API server has no CRDs of Prometheus' operator: see TestPodMonitor and TestPrometheusRule.
+	full := withValue(exampleValues(t)["full"], "podMonitor", map[string]any{"enabled": false})
 	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 
 	install := action.NewInstall(c.helm)
 	install.ReleaseName, install.Namespace, install.CreateNamespace = "millwright", namespace, true
 	install.DryRunOption, install.DryRun = "server", true
-	_, err := install.RunWithContext(t.Context(), loadChart(t), examples(t)["incus"])
+	_, err := install.RunWithContext(t.Context(), loadChart(t), exampleValues(t)["incus"])
 	require.NoError(t, err)
 	install.DryRunOption, install.DryRun = "", false
-	done, err := install.RunWithContext(t.Context(), loadChart(t), examples(t)["incus"])
+	done, err := install.RunWithContext(t.Context(), loadChart(t), exampleValues(t)["incus"])
 	require.NoError(t, err)
 	require.Contains(t, done.Info.Notes, `Millwright v0.1.0 is installed as "example"`)
 	require.Contains(t, done.Info.Notes, "Providers that are served: incus.")
-	c.isAsRendered(t, examples(t)["incus"])
-	uids := c.definitions(t)
-	c.make(t)
+	c.requireRendered(t, exampleValues(t)["incus"])
+	uids := c.crdUIDs(t)
+	c.createClass(t)
 	t.Run("the API server gives the accounts a share of their own", c.testFlowControl)
 
-	for _, given := range []map[string]any{full, examples(t)["virtual"], examples(t)["mcm"], examples(t)["libvirt"], examples(t)["incus"]} {
+	for _, given := range []map[string]any{full, exampleValues(t)["virtual"], exampleValues(t)["mcm"], exampleValues(t)["libvirt"], exampleValues(t)["incus"]} {
 		c.upgrade(t, given)
-		c.isAsRendered(t, given)
+		c.requireRendered(t, given)
 	}
 	rollback := action.NewRollback(c.helm)
 	rollback.Version = 2
 	require.NoError(t, rollback.Run("millwright"))
-	c.isAsRendered(t, full)
+	c.requireRendered(t, full)
 
 	c.upgrade(t, withValue(full, "crds", map[string]any{"install": false}))
-	require.Equal(t, uids, c.definitions(t), "CRDs stay when the chart has them no more")
+	require.Equal(t, uids, c.crdUIDs(t), "CRDs stay when the chart has them no more")
 	_, err = action.NewUninstall(c.helm).Run("millwright")
 	require.NoError(t, err)
-	require.Equal(t, uids, c.definitions(t), "CRDs stay when the release goes")
-	_, err = c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").
+	require.Equal(t, uids, c.crdUIDs(t), "CRDs stay when the release goes")
+	_, err = c.resourceClient("machine.sapcloud.io", "v1alpha1", "machineclasses").
 		Namespace("shop").
 		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err, "and so do the objects")
@@ -124,15 +124,14 @@ func TestHelm(t *testing.T) {
 	require.Empty(t, roles.Items)
 }
 
-func (c *cluster) resource(group, version, resource string) dynamic.NamespaceableResourceInterface {
-	return c.any.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+func (c *cluster) resourceClient(group, version, resource string) dynamic.NamespaceableResourceInterface {
+	return c.dynamicClient.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// isAsRendered requires that the objects of the release are those of the chart, and that those of the values before are
-// gone.
-func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
+// requireRendered requires that the API server has exactly the objects that the chart renders for the given values.
+func (c *cluster) requireRendered(t *testing.T, given map[string]any) {
 	t.Helper()
-	want := objects(t, loadChart(t), given)
+	want := renderedObjects(t, loadChart(t), given)
 	for _, of := range []struct{ group, version, resource string }{
 		{"apps", "v1", "deployments"},
 		{"batch", "v1", "jobs"},
@@ -148,19 +147,19 @@ func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
 		{"flowcontrol.apiserver.k8s.io", "v1", "flowschemas"},
 		{"flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations"},
 	} {
-		list, err := c.resource(of.group, of.version, of.resource).
+		list, err := c.resourceClient(of.group, of.version, of.resource).
 			List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=millwright"})
 		require.NoError(t, err)
 		var there []string
 		for _, o := range list.Items {
-			there = append(there, key(&o))
-			if wanted := want[key(&o)]; wanted != nil {
+			there = append(there, objectKey(&o))
+			if wanted := want[objectKey(&o)]; wanted != nil {
 				assert.Subset(t, o.GetLabels(), wanted.GetLabels())
 			}
 		}
 		var wanted []string
 		for name, o := range want {
-			if o.GroupVersionKind().Group == of.group && plural(o.GetKind()) == of.resource {
+			if o.GroupVersionKind().Group == of.group && pluralResource(o.GetKind()) == of.resource {
 				wanted = append(wanted, name)
 			}
 		}
@@ -185,8 +184,8 @@ func (c *cluster) isAsRendered(t *testing.T, given map[string]any) {
 	}
 }
 
-// plural returns the resource of a kind of the chart.
-func plural(kind string) string {
+// pluralResource returns the resource name of a kind of the chart.
+func pluralResource(kind string) string {
 	switch kind {
 	case "NetworkPolicy":
 		return "networkpolicies"
@@ -202,10 +201,10 @@ func plural(kind string) string {
 	return string(lower) + "s"
 }
 
-// definitions returns the UIDs of our CRDs by name.
-func (c *cluster) definitions(t *testing.T) map[string]string {
+// crdUIDs returns the UIDs of Millwright's CRDs by name.
+func (c *cluster) crdUIDs(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := c.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").
+	list, err := c.resourceClient("apiextensions.k8s.io", "v1", "customresourcedefinitions").
 		List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	uids := map[string]string{}
@@ -216,23 +215,23 @@ func (c *cluster) definitions(t *testing.T) map[string]string {
 	return uids
 }
 
-// make makes a MachineClass, once its kind is served.
-func (c *cluster) make(t *testing.T) {
+// createClass creates a MachineClass as soon as the API server serves this kind.
+func (c *cluster) createClass(t *testing.T) {
 	t.Helper()
 	class := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": map[string]any{"name": "small"},
 		"provider": "incus", "providerSpec": map[string]any{},
 	}}
 	rig.Eventually(t, "MachineClasses are served", func() (bool, any) {
-		_, err := c.resource("machine.sapcloud.io", "v1alpha1", "machineclasses").
+		_, err := c.resourceClient("machine.sapcloud.io", "v1alpha1", "machineclasses").
 			Namespace("shop").
 			Create(t.Context(), class, metav1.CreateOptions{})
 		return err == nil || apierrors.IsAlreadyExists(err), err
 	})
 }
 
-// testFlowControl sends a request with the account of the bridge, and reads from the answer which flow schema the API
-// server used.
+// testFlowControl sends requests with the bridge's service account. A header of the response names the flow schema that
+// the API server used.
 func (c *cluster) testFlowControl(t *testing.T) {
 	token, err := c.kube.CoreV1().
 		ServiceAccounts(namespace).

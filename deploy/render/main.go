@@ -1,6 +1,6 @@
-// Package main renders, from the Helm chart in deploy/chart, the manifests that kustomize reads: deploy/base,
-// deploy/rbac and deploy/components. It runs as part of "make generate", so that chart and manifests cannot differ. Its
-// command chart writes the chart of a release.
+// Package main renders the manifests for kustomize (deploy/base, deploy/rbac and deploy/components) from the Helm chart
+// in deploy/chart. "make generate" runs this command: chart and manifests cannot differ. The command chart writes the
+// chart of a release.
 package main
 
 import (
@@ -25,22 +25,22 @@ import (
 )
 
 const (
-	// namespace is where kustomize's manifests install Millwright.
+	// namespace is the namespace in which kustomize's manifests install Millwright.
 	namespace = "millwright"
 
-	// noNamespace is the namespace of the roles in deploy/rbac, which are bound to nobody: the default of the flag
-	// --lease-namespace.
-	noNamespace = "default"
+	// rbacNamespace is the namespace of the roles in deploy/rbac: the default of the flag --lease-namespace. deploy/rbac
+	// has no bindings for these roles.
+	rbacNamespace = "default"
 
-	header = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
+	generatedHeader = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
 )
 
-// renderedFile is one of the rendered files.
+// renderedFile describes one rendered file.
 type renderedFile struct {
-	to        string // path of the rendered file, below the folder deploy
+	path      string // path of the rendered file, relative to the folder deploy
 	namespace string
 	values    map[string]any
-	templates []string // paths of the templates, below the chart's folder templates
+	templates []string // paths of the templates, relative to the chart's folder templates
 }
 
 func main() {
@@ -56,9 +56,9 @@ func main() {
 	commandline.Main(c)
 }
 
-// writeChart writes the chart of a release, such as v0.1.0, into the folder to/millwright.
+// writeChart writes the chart with a release's version, such as v0.1.0, into the folder to/millwright.
 func writeChart(deploy, version, to string) error {
-	c, err := load(deploy)
+	c, err := readChart(deploy)
 	if err != nil {
 		return err
 	}
@@ -69,35 +69,35 @@ func writeChart(deploy, version, to string) error {
 	return chartutil.SaveDir(c, to)
 }
 
-// render reads the chart below the folder deploy, and writes the manifests below the folder to.
+// render loads the chart of the folder deploy and writes the manifests into the folder to.
 func render(deploy, to string) error {
-	loaded, err := load(deploy)
+	loaded, err := readChart(deploy)
 	if err != nil {
 		return err
 	}
-	all, err := files(deploy)
+	all, err := renderedFiles(deploy)
 	if err != nil {
 		return err
 	}
 	for _, f := range all {
 		text, err := f.render(loaded)
 		if err != nil {
-			return fmt.Errorf("render %s: %w", f.to, err)
+			return fmt.Errorf("render %s: %w", f.path, err)
 		}
-		path := filepath.Join(to, f.to)
+		path := filepath.Join(to, f.path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return fmt.Errorf("write %s: %w", f.to, err)
+			return fmt.Errorf("write %s: %w", f.path, err)
 		}
 		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return fmt.Errorf("write %s: %w", f.to, err)
+			return fmt.Errorf("write %s: %w", f.path, err)
 		}
 	}
 	return nil
 }
 
-// load reads the chart below a folder deploy.
-func load(deploy string) (*chart.Chart, error) {
-	log.SetOutput(io.Discard) // Helm's loader says that files/crds is a link
+// readChart loads the chart of a folder deploy.
+func readChart(deploy string) (*chart.Chart, error) {
+	log.SetOutput(io.Discard) // Helm's loader logs that files/crds is a symbolic link
 	defer log.SetOutput(os.Stderr)
 	c, err := loader.Load(filepath.Join(deploy, "chart"))
 	if err != nil {
@@ -106,9 +106,9 @@ func load(deploy string) (*chart.Chart, error) {
 	return c, nil
 }
 
-// files returns what is rendered. The components of providers have the values of the chart's examples, and an image
-// that an overlay replaces.
-func files(deploy string) ([]renderedFile, error) {
+// renderedFiles returns the files to render. The components of providers use the values of the chart's examples, and a
+// placeholder image that an overlay replaces.
+func renderedFiles(deploy string) ([]renderedFile, error) {
 	core := map[string]any{
 		"existingConfigMap": "millwright", // kustomize generates this ConfigMap
 		"image":             map[string]any{"tag": "dev"},
@@ -140,12 +140,12 @@ func files(deploy string) ([]renderedFile, error) {
 			core,
 			[]string{"rbac/bridge.yaml", "rbac/people.yaml", "rbac/provider.yaml", "rbac/worker.yaml"},
 		},
-		{"rbac/tokens/role.yaml", noNamespace, core, []string{"rbac/tokens.yaml"}},
-		{"rbac/cluster-api/roles.yaml", noNamespace, clusterAPI, []string{"rbac/clusterapi.yaml"}},
+		{"rbac/tokens/role.yaml", rbacNamespace, core, []string{"rbac/tokens.yaml"}},
+		{"rbac/cluster-api/roles.yaml", rbacNamespace, clusterAPI, []string{"rbac/clusterapi.yaml"}},
 		{"components/cluster-api/bindings.yaml", namespace, clusterAPI, []string{"clusterapi.yaml"}},
 	}
 	for _, name := range []string{"bridge", "people", "provider", "worker"} {
-		all = append(all, renderedFile{"rbac/" + name + ".yaml", noNamespace, core, []string{"rbac/" + name + ".yaml"}})
+		all = append(all, renderedFile{"rbac/" + name + ".yaml", rbacNamespace, core, []string{"rbac/" + name + ".yaml"}})
 	}
 	for _, name := range []string{"bootstrap", "bridge", "flowcontrol", "network", "priority", "worker"} {
 		all = append(all, renderedFile{"base/" + name + ".yaml", namespace, core, []string{name + ".yaml"}})
@@ -177,8 +177,7 @@ func files(deploy string) ([]renderedFile, error) {
 	return all, nil
 }
 
-// placeholderImage returns the image of a provider without the registry and folders of its repository. Overlays replace
-// it.
+// placeholderImage returns a provider's image without its registry and path. Overlays replace this image.
 func placeholderImage(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
@@ -188,14 +187,14 @@ func placeholderImage(provider map[string]any) (map[string]any, error) {
 	return map[string]any{"repository": repository[strings.LastIndexByte(repository, '/')+1:], "tag": "dev"}, nil
 }
 
-// withValue returns a copy of the values with one more value, under the key.
+// withValue returns a copy of the values in which the key has this value.
 func withValue(values map[string]any, key string, value any) map[string]any {
 	values = maps.Clone(values)
 	values[key] = value
 	return values
 }
 
-// readValues reads a file with values of the chart.
+// readValues reads a YAML file with values of the chart.
 func readValues(path string) (map[string]any, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -208,7 +207,7 @@ func readValues(path string) (map[string]any, error) {
 	return found, nil
 }
 
-// render returns the text of a file.
+// render returns the text of a rendered file.
 func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
 	all, err := renderTemplates(c, f.namespace, f.values, nil)
 	if err != nil {
@@ -222,11 +221,11 @@ func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
 		}
 		parts = append(parts, text)
 	}
-	return []byte(header + strings.Join(parts, "---\n")), nil
+	return []byte(generatedHeader + strings.Join(parts, "---\n")), nil
 }
 
-// renderTemplates renders a chart, and returns the text of each of its templates by its path below the folder
-// templates. If cluster is nil, the API is what Helm's own client takes by default.
+// renderTemplates renders a chart and returns the text of each template, by the template's path below the folder
+// templates. If cluster is nil, Helm's default capabilities describe the API server.
 func renderTemplates(
 	c *chart.Chart,
 	in string,
@@ -249,8 +248,8 @@ func renderTemplates(
 	return named, nil
 }
 
-// tidyYAML removes what templates leave behind: spaces at the ends of lines, empty lines at the ends of the text and
-// between documents, and a separator before the first document.
+// tidyYAML removes the blanks that templates leave: spaces at the ends of lines, empty lines, and a separator before
+// the first document.
 func tidyYAML(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

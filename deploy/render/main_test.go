@@ -26,18 +26,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deployFolder is that of the repository.
+// deployFolder is the path of the repository's folder deploy.
 const deployFolder = ".."
 
 func loadChart(t *testing.T) *chart.Chart {
 	t.Helper()
-	c, err := load(deployFolder)
+	c, err := readChart(deployFolder)
 	require.NoError(t, err)
 	return c
 }
 
-// examples returns the chart's documented values by the name of their file.
-func examples(t *testing.T) map[string]map[string]any {
+// exampleValues returns the values files of the folder chart/examples by file name, without the extension.
+func exampleValues(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(deployFolder, "chart/examples/*.yaml"))
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func examples(t *testing.T) map[string]map[string]any {
 	return found
 }
 
-// objects returns what a chart gives for values, by kind, namespace and name.
-func objects(t *testing.T, c *chart.Chart, given map[string]any) map[string]*unstructured.Unstructured {
+// renderedObjects returns the objects that a chart renders for the given values. The key is kind, namespace and name.
+func renderedObjects(t *testing.T, c *chart.Chart, given map[string]any) map[string]*unstructured.Unstructured {
 	t.Helper()
 	texts, err := renderTemplates(c, namespace, given, nil)
 	require.NoError(t, err)
@@ -62,11 +62,11 @@ func objects(t *testing.T, c *chart.Chart, given map[string]any) map[string]*uns
 			all = append(all, "\n---\n"+text...)
 		}
 	}
-	return parse(t, all)
+	return parseObjects(t, all)
 }
 
-// parse reads a stream of YAML documents.
-func parse(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
+// parseObjects parses a stream of YAML documents.
+func parseObjects(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 	t.Helper()
 	found := map[string]*unstructured.Unstructured{}
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
@@ -75,64 +75,65 @@ func parse(t *testing.T, text []byte) map[string]*unstructured.Unstructured {
 		if len(o.Object) == 0 {
 			continue
 		}
-		key := key(o)
+		key := objectKey(o)
 		require.NotContains(t, found, key)
 		found[key] = o
 	}
 	return found
 }
 
-func key(o *unstructured.Unstructured) string {
+func objectKey(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName())
 }
 
-// kustomized returns what kubectl apply -k of a folder would apply.
-func kustomized(t *testing.T, folder string) map[string]*unstructured.Unstructured {
+// kustomizeObjects returns the objects that `kubectl apply -k` would apply for a folder.
+func kustomizeObjects(t *testing.T, folder string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	options := krusty.MakeDefaultOptions()
-	options.LoadRestrictions = types.LoadRestrictionsRootOnly // as kubectl
+	options.LoadRestrictions = types.LoadRestrictionsRootOnly // the restriction that kubectl uses
 	resources, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join(deployFolder, folder))
 	require.NoError(t, err)
 	text, err := resources.AsYaml()
 	require.NoError(t, err)
-	return parse(t, text)
+	return parseObjects(t, text)
 }
 
-// TestManifestsAreThoseOfTheChart fails when somebody changed the chart without make generate, or a rendered file by
-// hand.
-func TestManifestsAreThoseOfTheChart(t *testing.T) {
+// TestManifestsEqualTheRenderedChart fails if the chart was changed without `make generate`, or if a rendered file was
+// edited by hand.
+func TestManifestsEqualTheRenderedChart(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, render(deployFolder, to))
-	all, err := files(deployFolder)
+	all, err := renderedFiles(deployFolder)
 	require.NoError(t, err)
 	for _, f := range all {
-		want, err := os.ReadFile(filepath.Join(to, f.to))
+		want, err := os.ReadFile(filepath.Join(to, f.path))
 		require.NoError(t, err)
-		is, err := os.ReadFile(filepath.Join(deployFolder, f.to))
+		is, err := os.ReadFile(filepath.Join(deployFolder, f.path))
 		require.NoError(t, err)
-		assert.Equal(t, string(want), string(is), "%s: run make generate", f.to)
+		assert.Equal(t, string(want), string(is), "%s: run make generate", f.path)
 	}
 }
 
 func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	for overlay, example := range map[string]string{"example": "virtual", "incus": "incus", "libvirt": "libvirt", "mcm": "mcm"} {
 		t.Run(overlay, func(t *testing.T) {
-			helm, kustomize := objects(t, loadChart(t), examples(t)[example]), kustomized(t, "overlays/"+overlay)
+			helm := renderedObjects(t, loadChart(t), exampleValues(t)[example])
+			kustomize := kustomizeObjects(t, "overlays/"+overlay)
 			space := "Namespace /" + namespace
 			require.Contains(t, kustomize, space)
-			delete(kustomize, space) // Helm makes it with --create-namespace
-			helm, kustomize = alike(t, helm), alike(t, kustomize)
+			delete(kustomize, space) // Helm creates the namespace with --create-namespace
+			helm, kustomize = normalize(t, helm), normalize(t, kustomize)
 			assert.ElementsMatch(t, slices.Collect(maps.Keys(kustomize)), slices.Collect(maps.Keys(helm)))
 			for name, want := range kustomize {
-				assert.Equal(t, text(t, want), text(t, helm[name]), name)
+				assert.Equal(t, marshalYAML(t, want), marshalYAML(t, helm[name]), name)
 			}
 		})
 	}
 }
 
-// alike leaves out what differs by design: how a changed setting restarts the pods, the name of the job that cannot be
-// changed, and that Helm keeps the CRDs.
-func alike(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
+// normalize removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name that
+// restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the CRDs.
+func normalize(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""
 	for name, o := range all {
@@ -165,12 +166,12 @@ func alike(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*
 				&neutral.Object,
 			),
 		)
-		same[key(neutral)] = neutral
+		same[objectKey(neutral)] = neutral
 	}
 	return same
 }
 
-func text(t *testing.T, o *unstructured.Unstructured) string {
+func marshalYAML(t *testing.T, o *unstructured.Unstructured) string {
 	t.Helper()
 	if o == nil {
 		return ""
@@ -180,8 +181,8 @@ func text(t *testing.T, o *unstructured.Unstructured) string {
 	return string(out)
 }
 
-func TestLint(t *testing.T) {
-	for name, given := range examples(t) {
+func TestChartPassesHelmLint(t *testing.T) {
+	for name, given := range exampleValues(t) {
 		t.Run(name, func(t *testing.T) {
 			linted := lint.All(filepath.Join(deployFolder, "chart"), given, namespace, true)
 			for _, m := range linted.Messages {
@@ -191,9 +192,9 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestEachExampleGivesWhatItSays(t *testing.T) {
+func TestExamplesRenderTheirObjects(t *testing.T) {
 	c := loadChart(t)
-	full := objects(t, c, examples(t)["full"])
+	full := renderedObjects(t, c, exampleValues(t)["full"])
 	for _, name := range []string{
 		"ClusterRoleBinding.rbac.authorization.k8s.io /millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-incus",
 		"RoleBinding.rbac.authorization.k8s.io bakery/millwright-provider-incus", "RoleBinding.rbac.authorization.k8s.io shop/millwright-provider-aws",
@@ -213,12 +214,12 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 	}
 	assert.NotContains(
 		t,
-		text(t, full["ClusterRole.rbac.authorization.k8s.io /millwright-worker"]),
+		marshalYAML(t, full["ClusterRole.rbac.authorization.k8s.io /millwright-worker"]),
 		"secrets",
 		"guardSecrets is false",
 	)
-	worker := text(t, full["Deployment.apps millwright/millwright-worker"])
-	incus := text(t, full["Deployment.apps millwright/millwright-provider-incus"])
+	worker := marshalYAML(t, full["Deployment.apps millwright/millwright-worker"])
+	incus := marshalYAML(t, full["Deployment.apps millwright/millwright-provider-incus"])
 	for _, want := range []string{"--guard-secrets=false", "--target-kubeconfig=/target/kubeconfig", "secretName: target", "TEMPORAL_WORKER_BUILD_ID", "millwright@sha256:0123", "pool: control", "- name: registry"} {
 		assert.Contains(t, worker, want)
 	}
@@ -234,57 +235,62 @@ func TestEachExampleGivesWhatItSays(t *testing.T) {
 	}
 	assert.Contains(t, incus, "--max-cloud-calls-per-second=20")
 	guard := full["Deployment.apps shop/machine-controller-manager"]
-	assert.Contains(t, text(t, guard), "--lease-namespace=millwright")
+	assert.Contains(t, marshalYAML(t, guard), "--lease-namespace=millwright")
 	assert.Equal(
 		t,
 		"millwright",
 		guard.GetLabels()["app.kubernetes.io/part-of"],
 		"millwright migrate check tells it from that of machine-controller-manager",
 	)
-	subjects := text(t, full["RoleBinding.rbac.authorization.k8s.io millwright/millwright-heartbeats"])
+	subjects := marshalYAML(t, full["RoleBinding.rbac.authorization.k8s.io millwright/millwright-heartbeats"])
 	assert.Contains(t, subjects, "namespace: shop")
 	assert.Contains(
 		t,
-		text(t, full["Deployment.apps millwright/millwright-provider-aws"]),
+		marshalYAML(t, full["Deployment.apps millwright/millwright-provider-aws"]),
 		"--max-cloud-calls-per-second=2.5",
 	)
 	assert.NotContains(t, incus, "BUILD_ID")
-	assert.Contains(t, text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-incus"]), "port: 8443")
+	assert.Contains(
+		t,
+		marshalYAML(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-incus"]),
+		"port: 8443",
+	)
 	assert.NotContains(
 		t,
-		text(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-aws"]),
+		marshalYAML(t, full["NetworkPolicy.networking.k8s.io millwright/millwright-provider-aws"]),
 		"port: 7233",
 		"Temporal has port 443",
 	)
 }
 
-// The worker alone compares the name with its Lease.
-func TestTheFormerNameIsAFlagOfTheWorker(t *testing.T) {
-	given := examples(t)["incus"]
+// Only the worker compares the cluster name with the name in its Lease.
+func TestOnlyTheWorkerAcceptsANewClusterName(t *testing.T) {
+	given := exampleValues(t)["incus"]
 	given["acceptNewClusterName"] = "former"
-	for name, o := range objects(t, loadChart(t), given) {
+	for name, o := range renderedObjects(t, loadChart(t), given) {
 		assert.Equal(
 			t,
 			name == "Deployment.apps millwright/millwright-worker",
-			strings.Contains(text(t, o), "--accept-new-cluster-name=former"),
+			strings.Contains(marshalYAML(t, o), "--accept-new-cluster-name=former"),
 			name,
 		)
 	}
 }
 
-// Worker and bridge must agree which namespaces are Millwright's. The worker may write in those that are named alone.
-func TestTheNamespacesAreFlagsOfWorkerAndBridge(t *testing.T) {
-	given := examples(t)["full"]
+// Worker and bridge must select the same namespaces. If namespaces are listed, the worker may write only in the listed
+// namespaces.
+func TestWorkerAndBridgeHaveTheNamespaceFlags(t *testing.T) {
+	given := exampleValues(t)["full"]
 	given["namespaces"], given["exceptNamespaces"] = []any{"shop", "bakery", "other"}, []any{"other"}
 	given["namespaceSelector"] = "fleet in (blue)"
 	given["clusterAPI"] = map[string]any{"watchFilter": "millwright"}
 	processes := []string{"Deployment.apps millwright/millwright-worker", "Deployment.apps millwright/millwright-bridge"}
 	var bound []string
-	for name, o := range objects(t, loadChart(t), given) {
+	for name, o := range renderedObjects(t, loadChart(t), given) {
 		for _, flag := range []string{
 			"--namespaces=shop,bakery,other\n", "--except-namespaces=other\n", "--namespace-selector=fleet in (blue)\n",
 		} {
-			assert.Equal(t, slices.Contains(processes, name), strings.Contains(text(t, o), flag), "%s %s", name, flag)
+			assert.Equal(t, slices.Contains(processes, name), strings.Contains(marshalYAML(t, o), flag), "%s %s", name, flag)
 		}
 		if strings.HasSuffix(name, "-objects") && strings.HasSuffix(o.GetKind(), "Binding") {
 			bound = append(bound, name)
@@ -297,27 +303,36 @@ func TestTheNamespacesAreFlagsOfWorkerAndBridge(t *testing.T) {
 	}, bound)
 }
 
-// A package holds the CRDs themselves, and not the link to them.
-func TestAPackagedChartIsTheSame(t *testing.T) {
+// A packaged chart contains the CRD files, not the symbolic link to them.
+func TestAPackagedChartRendersTheSameObjects(t *testing.T) {
 	archive, err := chartutil.Save(loadChart(t), t.TempDir())
 	require.NoError(t, err)
 	packaged, err := loader.Load(archive)
 	require.NoError(t, err)
-	want, is := objects(t, loadChart(t), examples(t)["full"]), objects(t, packaged, examples(t)["full"])
+	want, is := renderedObjects(
+		t,
+		loadChart(t),
+		exampleValues(t)["full"],
+	), renderedObjects(
+		t,
+		packaged,
+		exampleValues(t)["full"],
+	)
 	require.Contains(t, is, "CustomResourceDefinition.apiextensions.k8s.io /machines.machine.sapcloud.io")
 	assert.Equal(t, want, is)
 }
 
-// The job that makes the namespace reaches Temporal as the processes do, and sees no key of payloads: it writes none.
-func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
-	given := withValue(examples(t)["incus"], "temporal", map[string]any{
+// The bootstrap Job connects to Temporal with the same TLS files and API key as the Deployments. The Job mounts no
+// payload keys: it writes no payloads.
+func TestTheBootstrapJobHasTheTemporalFlags(t *testing.T) {
+	given := withValue(exampleValues(t)["incus"], "temporal", map[string]any{
 		"address":           "temporal:7233",
 		"apiKeySecret":      "api",
 		"payloadKeysSecret": "payload-keys",
 		"tls":               map[string]any{"enabled": true, "secret": "certificates", "certificate": "", "key": ""},
 	})
-	for name, o := range objects(t, loadChart(t), given) {
-		is := text(t, o)
+	for name, o := range renderedObjects(t, loadChart(t), given) {
+		is := marshalYAML(t, o)
 		switch o.GetKind() {
 		case "Job", "Deployment":
 			for _, want := range []string{
@@ -332,43 +347,44 @@ func TestTheBootstrapJobReachesTemporalToo(t *testing.T) {
 	}
 }
 
-// Where the API server lacks an API, or a value turns it off, nothing of it is made.
-func TestWhatIsOptional(t *testing.T) {
-	off := withValue(examples(t)["incus"], "flowControl", map[string]any{"enabled": false})
+// The chart renders no object of an API that the API server lacks or that a value disables.
+func TestDisabledObjectsAreNotRendered(t *testing.T) {
+	off := withValue(exampleValues(t)["incus"], "flowControl", map[string]any{"enabled": false})
 	off = withValue(
 		withValue(off, "networkPolicy", map[string]any{"enabled": false}),
 		"crds",
 		map[string]any{"install": false},
 	)
 	off = withValue(off, "priorityClass", map[string]any{"create": false, "name": "theirs"})
-	for name, o := range objects(t, loadChart(t), off) {
+	for name, o := range renderedObjects(t, loadChart(t), off) {
 		for _, kind := range []string{"FlowSchema", "PriorityLevelConfiguration", "NetworkPolicy", "CustomResourceDefinition", "PriorityClass"} {
 			assert.NotEqual(t, kind, o.GetKind(), name)
 		}
 		if o.GetKind() == "Deployment" {
-			assert.Contains(t, text(t, o), "priorityClassName: theirs")
+			assert.Contains(t, marshalYAML(t, o), "priorityClassName: theirs")
 		}
 	}
 
 	old := *chartutil.DefaultCapabilities
 	old.APIVersions = chartutil.VersionSet{"v1", "apps/v1"}
-	texts, err := renderTemplates(loadChart(t), namespace, examples(t)["incus"], &old)
+	texts, err := renderTemplates(loadChart(t), namespace, exampleValues(t)["incus"], &old)
 	require.NoError(t, err)
 	assert.Empty(t, strings.TrimSpace(texts["flowcontrol.yaml"]))
 }
 
-// The chart of a release has its version, and makes the same objects, by default from images of that version.
+// The chart of a release has the release's version. The released chart renders the same objects as the repository's
+// chart, by default with images of the release's version.
 func TestChartOfARelease(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, writeChart(deployFolder, "v9.8.7-rc.1", to))
 	released, err := loader.Load(filepath.Join(to, "millwright"))
 	require.NoError(t, err)
 	assert.Equal(t, "9.8.7-rc.1", released.Metadata.Version)
-	for name, given := range examples(t) {
-		assert.Equal(t, objects(t, loadChart(t), given), objects(t, released, given), name)
+	for name, given := range exampleValues(t) {
+		assert.Equal(t, renderedObjects(t, loadChart(t), given), renderedObjects(t, released, given), name)
 	}
-	worker := objects(t, released, map[string]any{"clusterName": "a"})["Deployment.apps millwright/millwright-worker"]
-	assert.Contains(t, text(t, worker), "image: millwright:v9.8.7-rc.1\n")
+	worker := renderedObjects(t, released, map[string]any{"clusterName": "a"})["Deployment.apps millwright/millwright-worker"]
+	assert.Contains(t, marshalYAML(t, worker), "image: millwright:v9.8.7-rc.1\n")
 	require.ErrorContains(t, writeChart(deployFolder, "nine", to), "give the chart the version nine")
 }
 
@@ -402,14 +418,14 @@ func TestWrongValuesAreExplained(t *testing.T) {
 	}
 }
 
-// What the API server lets nobody change, and what a release must not take away, for the objects that all installations
-// have. A line of the golden file is only ever added: who changes one breaks each upgrade. An object that needs another
-// of these values needs another name.
-func TestAnUpgradeChangesNothingThatCannotBeChanged(t *testing.T) {
+// The golden file lists the objects of every installation with their immutable fields, and the served versions of CRDs.
+// Lines may only be added: a changed or removed line breaks upgrades. An object that needs a new value in an immutable
+// field needs a new name.
+func TestUpgradesKeepImmutableFields(t *testing.T) {
 	var lines []string
-	for name, o := range objects(t, loadChart(t), examples(t)["incus"]) {
+	for name, o := range renderedObjects(t, loadChart(t), exampleValues(t)["incus"]) {
 		if o.GetKind() == "Job" {
-			continue // its name is another one with each change
+			continue // each change of the Job changes the Job's name
 		}
 		lines = append(lines, name)
 		fixed := map[string][]string{
@@ -445,17 +461,17 @@ func TestAnUpgradeChangesNothingThatCannotBeChanged(t *testing.T) {
 	}
 }
 
-// Another setting, or another image, is another job: a job cannot be changed. The same values give the same one.
-func TestTheJobHasAnotherNameWhenItChanges(t *testing.T) {
+// A Job cannot be updated: a changed setting or image gives the Job a new name. Equal values give an equal name.
+func TestAChangedJobHasANewName(t *testing.T) {
 	job := func(given map[string]any) string {
-		for _, o := range objects(t, loadChart(t), given) {
+		for _, o := range renderedObjects(t, loadChart(t), given) {
 			if o.GetKind() == "Job" {
 				return o.GetName()
 			}
 		}
 		return ""
 	}
-	given := examples(t)["incus"]
+	given := exampleValues(t)["incus"]
 	before := job(given)
 	require.NotEmpty(t, before)
 	assert.Equal(t, before, job(given))
@@ -464,7 +480,8 @@ func TestTheJobHasAnotherNameWhenItChanges(t *testing.T) {
 	assert.Equal(t, before, job(withValue(given, "bridge", map[string]any{"replicas": 3})))
 }
 
-// TestPodMonitor reads the rendered PodMonitor with the type of Prometheus' operator, which is no part of the stack.
+// TestPodMonitor decodes the rendered PodMonitor into the Go type of the Prometheus operator. The local stack does not
+// run this operator.
 func TestPodMonitor(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployFolder, "components/pod-monitor/monitor.yaml"))
 	require.NoError(t, err)
@@ -472,7 +489,7 @@ func TestPodMonitor(t *testing.T) {
 	require.NoError(t, yaml.UnmarshalStrict(text, &monitor))
 	require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
 	assert.Equal(t, "metrics", *monitor.Spec.PodMetricsEndpoints[0].Port)
-	for name, o := range objects(t, loadChart(t), examples(t)["incus"]) {
+	for name, o := range renderedObjects(t, loadChart(t), exampleValues(t)["incus"]) {
 		if o.GetKind() == "Deployment" {
 			labels, _, err := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
 			require.NoError(t, err)
@@ -481,10 +498,10 @@ func TestPodMonitor(t *testing.T) {
 	}
 }
 
-// TestPrometheusRule reads the rendered PrometheusRule with the type of Prometheus' operator: it has the groups of the
-// file that others load as it is.
+// TestPrometheusRule decodes the rendered PrometheusRule into the Go type of the Prometheus operator. The rule must
+// have the groups of deploy/alerts/rules.yaml, which Prometheus can load without the operator.
 func TestPrometheusRule(t *testing.T) {
-	texts, err := renderTemplates(loadChart(t), namespace, examples(t)["full"], nil)
+	texts, err := renderTemplates(loadChart(t), namespace, exampleValues(t)["full"], nil)
 	require.NoError(t, err)
 	var rule monitoringv1.PrometheusRule
 	require.NoError(t, yaml.UnmarshalStrict([]byte(texts["prometheusrule.yaml"]), &rule))

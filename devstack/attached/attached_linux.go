@@ -1,5 +1,5 @@
-// Package attached starts processes that must end with this process. The stack's supervisor uses it for its components,
-// and package incus for its server.
+// Package attached starts processes that must end with this process. The stack's supervisor starts its components with
+// this package, and package incus starts its server.
 package attached
 
 import (
@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// parentThread is a goroutine that is bound to one thread until this process ends. All children that must end with this
-// process are started there: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may
+// parentThread returns the queue of a goroutine that is bound to one thread until this process ends. The goroutine
+// forks all attached children: the kernel sends the parent-death signal when the *thread* that forked ends, and Go may
 // end any other thread.
 var parentThread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
@@ -23,7 +23,7 @@ var parentThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Start starts a process that the kernel kills when this process ends for any reason. It is safe for concurrent use.
+// Start starts a process that the kernel kills when this process ends for any reason. Start is safe for concurrent use.
 func Start(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}

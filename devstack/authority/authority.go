@@ -1,4 +1,4 @@
-// Package authority makes the CAs of a local stack and the certificates that they sign, as files.
+// Package authority makes the CAs of a local stack and their certificates, as files.
 package authority
 
 import (
@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Authority is a CA.
+// Authority is a CA with its private key.
 type Authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 }
 
-// New makes a CA with the name and writes it to the files.
+// New makes a CA with the name and writes its certificate and key to the files.
 func New(name, certificatePath, keyPath string) (Authority, error) {
 	template := Template(name)
 	template.IsCA, template.BasicConstraintsValid = true, true
@@ -32,7 +32,7 @@ func New(name, certificatePath, keyPath string) (Authority, error) {
 	return Read(certificatePath, keyPath)
 }
 
-// Read reads a CA that New has written.
+// Read reads the files of a CA that New wrote.
 func Read(certificatePath, keyPath string) (Authority, error) {
 	parsed, err := ReadPEM(certificatePath, x509.ParseCertificate)
 	if err != nil {
@@ -45,21 +45,21 @@ func Read(certificatePath, keyPath string) (Authority, error) {
 	return Authority{parsed, key}, nil
 }
 
-// Template returns the template of a certificate with the name for Issue. The certificate is valid for ten years, which
-// is longer than any local stack exists.
+// Template returns a certificate template with the name, for Issue. The certificate is valid for ten years: longer than
+// any local stack exists.
 func Template(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
 		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Hour), // the clock of another computer may be behind
+		NotBefore:    time.Now().Add(-time.Hour), // tolerates another computer's clock that is up to an hour behind
 		NotAfter:     time.Now().AddDate(10, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  usage,
 	}
 }
 
-// Issue makes a key and a certificate and writes both. The certificate's file also has the authority's certificate, as
-// the second block. The zero Authority makes a self-signed certificate.
+// Issue makes a key and a certificate and writes both. The certificate's file also contains the CA's certificate, as
+// the second PEM block. The zero Authority makes a self-signed certificate.
 func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -91,7 +91,7 @@ func (a Authority) Issue(template *x509.Certificate, certificatePath, keyPath st
 	return os.WriteFile(certificatePath, chain, 0o600)
 }
 
-// ReadPEM parses the first block of a file.
+// ReadPEM parses the first PEM block of a file.
 func ReadPEM[T any](path string, parse func([]byte) (T, error)) (T, error) {
 	var none T
 	text, err := os.ReadFile(path)

@@ -1,10 +1,10 @@
-// Package build finds the binaries that the local stack needs, and builds those that are older than their sources. The
-// devstack command and the integration tests call it. It starts nothing and downloads only what the go command
-// downloads.
+// Package build finds the binaries of the local stack, and builds a binary if no build of its current sources exists.
+// The devstack command and the integration tests call this package. Package build starts no component, and downloads
+// only what the go command downloads.
 //
-// There are two kinds of binaries. The heavy ones (Kubernetes, Temporal) are in nested modules and take minutes to
-// build: they are kept in a cache outside the clone, so that a second clone or a CI run builds nothing twice (Heavy).
-// Our own ones are built by the root module in seconds, into <repo>/bin (Products).
+// There are two kinds of binaries. The heavy binaries (Kubernetes, Temporal) are in nested modules and take minutes to
+// build. HeavyBinary keeps its binaries in a cache outside the clone, so that a second clone or a CI run builds nothing
+// twice. Products builds Millwright's own binaries from the root module in seconds, into <repo>/bin.
 package build
 
 import (
@@ -21,13 +21,13 @@ const (
 	Kubernetes = "kubernetes" // etcd, API server, controllers, scheduler, kubectl and KWOK in one multi-call binary
 	Temporal   = "temporal"   // Temporal's server and UI
 	Kubelet    = "kubelet"    // only for real nodes
-	MCM        = "mcm"        // a released machine-controller-manager, only for the test of a takeover
+	MCM        = "mcm"        // a released machine-controller-manager, only for the takeover test
 )
 
 // HeavyNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
 func HeavyNames() []string { return []string{Kubernetes, Temporal} }
 
-// describeBinary names a heavy binary in progress messages.
+// describeBinary returns the description of a heavy binary in progress messages; any other name is returned unchanged.
 func describeBinary(name string) string {
 	switch name {
 	case Kubernetes:
@@ -42,10 +42,11 @@ func describeBinary(name string) string {
 	return name
 }
 
-// Heavy returns the path of the named heavy binary of the clone at repo. If the cache has no binary for the current
-// sources and toolchain, Heavy builds one, which takes minutes, and reports its progress. Several processes may call it
-// at once: one of them builds, and the others wait. A second call takes milliseconds.
-func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
+// HeavyBinary returns the path of the named heavy binary of the clone at repo. If the cache has no binary of the
+// current sources and toolchain, HeavyBinary builds the binary, which takes minutes, and reports progress. Several
+// processes may call HeavyBinary at once: one process builds, and the other processes wait. A second call takes
+// milliseconds.
+func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
 	if all := append(HeavyNames(), Kubelet, MCM); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
 	}
@@ -54,7 +55,7 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, goEnvironment(name))
+	key, err := cacheKey(ctx, module, flags, goEnvironment(name))
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
@@ -67,8 +68,8 @@ func Heavy(ctx context.Context, repo, name string, progress io.Writer) (string, 
 	return filepath.Join(entry, name), nil
 }
 
-// compileInto builds the module into the folder entry, which either does not exist or is complete. The caller holds the
-// lock of the name.
+// compileInto builds the module into the folder entry. The folder either does not exist or is complete. The caller
+// holds the lock of the name.
 func compileInto(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return fillEntry(entry, name, func(dir string) error {
 		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describeBinary(name), entry)

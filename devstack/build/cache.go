@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// keptEntries is how many cache entries of one name are kept: the current one and the one before it. A switch between
-// two branches then builds nothing. An entry has about 150 MB.
-const keptEntries = 2
+// keptEntriesPerName is the number of cache entries that pruneEntries keeps of each name: the current entry and the
+// previous entry. A switch between two branches then builds nothing. An entry has about 150 MB.
+const keptEntriesPerName = 2
 
-// CacheDir returns the folder of the heavy binaries, and creates it: $MILLWRIGHT_CACHE, or else "millwright" in the
-// user's cache folder. It is outside of every clone.
+// CacheDir returns the folder of the heavy binaries, and creates the folder if absent: $MILLWRIGHT_CACHE, or else
+// "millwright" in the user's cache folder. The folder is outside of every clone.
 func CacheDir() (string, error) {
 	dir := os.Getenv("MILLWRIGHT_CACHE")
 	if dir == "" {
@@ -38,8 +38,9 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// pruneEntries removes all entries of one name except the most recently used ones and the entry keep. The caller holds
-// the lock of the name. A stack that runs a removed binary continues, because its processes hold the file open.
+// pruneEntries removes the entries of a name, except the entry keep and the most recently used other entries: together
+// keptEntriesPerName entries stay. The caller holds the lock of the name. A stack that runs a removed binary continues,
+// because its processes hold the file open.
 func pruneEntries(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)
 	if err != nil {
@@ -63,14 +64,15 @@ func pruneEntries(cache, name, keep string) error {
 	}
 	slices.SortFunc(entries, func(a, b used) int { return b.at.Compare(a.at) })
 	var errs []error
-	for _, old := range entries[min(keptEntries-1, len(entries)):] {
+	for _, old := range entries[min(keptEntriesPerName-1, len(entries)):] {
 		errs = append(errs, os.RemoveAll(old.path))
 	}
 	return errors.Join(errs...)
 }
 
-// lockFile takes an exclusive lock on a file, which it creates if absent, and returns a function that releases it. The
-// kernel also releases the lock when the process ends. If another process holds the lock, waiting is called once.
+// lockFile takes an exclusive lock on a file and returns a function that releases the lock. lockFile creates the file
+// if absent. The kernel also releases the lock when the process ends. If another process holds the lock, lockFile calls
+// waiting once.
 func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

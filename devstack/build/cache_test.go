@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// entry creates a cache entry that was last used at that age.
-func entry(t *testing.T, cache, name string, age time.Duration) string {
+// createCacheEntry creates a cache entry whose last use was age ago.
+func createCacheEntry(t *testing.T, cache, name string, age time.Duration) string {
 	t.Helper()
 	dir := filepath.Join(cache, name)
 	require.NoError(t, os.Mkdir(dir, 0o755))
@@ -24,11 +24,11 @@ func entry(t *testing.T, cache, name string, age time.Duration) string {
 
 func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
 	cache := t.TempDir()
-	oldest := entry(t, cache, "kubernetes-1", 4*time.Hour)
-	old := entry(t, cache, "kubernetes-2", 3*time.Hour)
-	recent := entry(t, cache, "kubernetes-3", 2*time.Hour)
-	fresh := entry(t, cache, "kubernetes-4", time.Hour)
-	other := entry(t, cache, "temporal-1", 9*time.Hour)
+	oldest := createCacheEntry(t, cache, "kubernetes-1", 4*time.Hour)
+	old := createCacheEntry(t, cache, "kubernetes-2", 3*time.Hour)
+	recent := createCacheEntry(t, cache, "kubernetes-3", 2*time.Hour)
+	fresh := createCacheEntry(t, cache, "kubernetes-4", time.Hour)
+	other := createCacheEntry(t, cache, "temporal-1", 9*time.Hour)
 
 	require.NoError(t, pruneEntries(cache, "kubernetes", fresh))
 	for _, gone := range []string{oldest, old} {
@@ -43,16 +43,16 @@ func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
 
 func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
 	cache := t.TempDir()
-	inUse := entry(t, cache, "kubernetes-1", 9*time.Hour) // an old branch, checked out again
-	entry(t, cache, "kubernetes-2", time.Hour)
-	old := entry(t, cache, "kubernetes-3", 2*time.Hour)
+	inUse := createCacheEntry(t, cache, "kubernetes-1", 9*time.Hour) // for an old branch, checked out again
+	createCacheEntry(t, cache, "kubernetes-2", time.Hour)
+	old := createCacheEntry(t, cache, "kubernetes-3", 2*time.Hour)
 	require.NoError(t, pruneEntries(cache, "kubernetes", inUse))
 	assert.DirExists(t, inUse)
 	assert.NoDirExists(t, old)
 }
 
 func TestUsingAnEntryMakesItTheNewest(t *testing.T) {
-	dir := entry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
+	dir := createCacheEntry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
 	assert.True(t, markUsed(filepath.Join(dir, "kubernetes")))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
@@ -69,11 +69,11 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 	module := filepath.Join(repo, "devstack", Kubernetes)
 	flags, err := linkerFlags(Kubernetes, module)
 	require.NoError(t, err)
-	key, err := sourceKey(t.Context(), module, flags, nil)
+	key, err := cacheKey(t.Context(), module, flags, nil)
 	require.NoError(t, err)
-	dir := entry(t, cache, Kubernetes+"-"+key, time.Hour)
+	dir := createCacheEntry(t, cache, Kubernetes+"-"+key, time.Hour)
 
-	path, err := Heavy(t.Context(), repo, Kubernetes, io.Discard)
+	path, err := HeavyBinary(t.Context(), repo, Kubernetes, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, Kubernetes), path)
 }
@@ -84,7 +84,7 @@ func TestSecondBuilderWaitsForTheLock(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = lockFile(ctx, path, cancel) // it waits until ctx is cancelled
+	_, err = lockFile(ctx, path, cancel) // lockFile calls cancel when it begins to wait
 	require.ErrorIs(t, err, context.Canceled)
 
 	unlock()

@@ -13,30 +13,31 @@ import (
 	"time"
 )
 
-// ClusterAPI is the folder of the nested module with the versions of Cluster API, and the name of its programs in the
-// cache.
+// ClusterAPI is the folder of the nested module that pins the versions of Cluster API, and the name of the cache
+// entries with Cluster API's programs.
 const ClusterAPI = "clusterapi"
 
-// Cluster API's programs, by their names in the folder of ClusterAPIPrograms.
+// The file names of Cluster API's programs in the folder of ClusterAPIPrograms.
 const (
 	ClusterAPICore         = "capi-core"          // Cluster, MachineDeployment, MachineSet, Machine and others
 	ClusterAPIBootstrap    = "capi-bootstrap"     // the kubeadm bootstrap provider
 	ClusterAPIControlPlane = "capi-control-plane" // the kubeadm control plane provider
-	ClusterAPIDev          = "capi-dev"           // the development provider, whose workload clusters are in its memory
+	ClusterAPIDev          = "capi-dev"           // the development provider, which keeps its workload clusters in memory
 )
 
 // Modules of Cluster API.
 const (
-	clusterAPIModule     = "sigs.k8s.io/cluster-api"
-	clusterAPITestModule = "sigs.k8s.io/cluster-api/test"
-	controllerRuntime    = "sigs.k8s.io/controller-runtime"
+	clusterAPIModule        = "sigs.k8s.io/cluster-api"
+	clusterAPITestModule    = "sigs.k8s.io/cluster-api/test"
+	controllerRuntimeModule = "sigs.k8s.io/controller-runtime"
 )
 
-// clusterAPIProgram is a main package of Cluster API. The go.mod of devstack/clusterapi names them as tools.
+// clusterAPIProgram is a main package of Cluster API. The go.mod of devstack/clusterapi names each main package as a
+// tool.
 type clusterAPIProgram struct {
-	name   string
-	module string
-	folder string // folder of the module that has the main package and its folder config
+	name       string
+	module     string
+	mainFolder string // folder of the main package in the module; config in this folder has the manifests
 }
 
 func clusterAPIPrograms() []clusterAPIProgram {
@@ -48,22 +49,22 @@ func clusterAPIPrograms() []clusterAPIProgram {
 	}
 }
 
-// sourceEdit replaces a text in a file of a published module.
+// sourceEdit replaces a text in one file of a published module.
 type sourceEdit struct {
-	module, file string
-	old, new     string
-	times        int // how often the old text must be in the file; any other number is an error
+	module, file     string
+	oldText, newText string
+	occurrences      int // how often the file must contain the old text; any other number is an error
 }
 
 // loopbackEdits make Cluster API's programs listen on loopback addresses only. Upstream binds webhooks, workload
 // clusters and the debug server of the development provider to all addresses, and has no flag to change this. Workload
-// clusters have the same ports in every stack, so they listen at the address of the variable POD_IP, which differs
-// between stacks.
+// clusters have the same ports in every stack. In each stack, the workload clusters therefore listen at another
+// address: the address in the variable POD_IP.
 func loopbackEdits() []sourceEdit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
 	return []sourceEdit{
 		{
-			controllerRuntime,
+			controllerRuntimeModule,
 			"pkg/webhook/server.go",
 			`net.JoinHostPort(s.Options.Host, `,
 			`net.JoinHostPort("127.0.0.1", `,
@@ -86,37 +87,37 @@ func loopbackEdits() []sourceEdit {
 	}
 }
 
-// apply edits the module's copy in a folder.
-func (e sourceEdit) apply(folder string) error {
+// applyTo edits the copy of the module in a folder.
+func (e sourceEdit) applyTo(folder string) error {
 	path := filepath.Join(folder, e.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", e.module, err)
 	}
-	if n := strings.Count(string(text), e.old); n != e.times {
+	if n := strings.Count(string(text), e.oldText); n != e.occurrences {
 		return fmt.Errorf(
 			"edit %s: %s has %d times %q, not %d times: review loopbackEdits for this version",
 			e.module,
 			e.file,
 			n,
-			e.old,
-			e.times,
+			e.oldText,
+			e.occurrences,
 		)
 	}
-	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.old, e.new)), 0o644)
+	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.oldText, e.newText)), 0o644)
 }
 
-// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. Its folder
-// config/NAME has the CustomResourceDefinitions and webhook configurations of the program NAME as upstream publishes
-// them, and the kustomization.yaml with the labels of these definitions. If the cache lacks the folder,
-// ClusterAPIPrograms builds it, which takes minutes. A second call takes milliseconds.
+// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The folder
+// config/NAME has upstream's CustomResourceDefinitions and webhook configurations of the program NAME, and the
+// kustomization.yaml with the labels of the CustomResourceDefinitions. If the cache lacks the folder,
+// ClusterAPIPrograms builds the programs, which takes minutes. A second call takes milliseconds.
 func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", ClusterAPI)
 	flags, err := linkerFlags(ClusterAPI, module)
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, nil)
+	key, err := cacheKey(ctx, module, flags, nil)
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of Cluster API's programs: %w", err)
 	}
@@ -131,7 +132,7 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 		if err != nil {
 			return fmt.Errorf("make room for edited modules: %w", err)
 		}
-		err = errors.Join(fillClusterAPI(ctx, module, edited, dir, flags, progress), os.RemoveAll(edited))
+		err = errors.Join(buildClusterAPIPrograms(ctx, module, edited, dir, flags, progress), os.RemoveAll(edited))
 		if err == nil {
 			_, _ = fmt.Fprintf(progress, "built them in %s\n", time.Since(began).Round(time.Second))
 		}
@@ -140,7 +141,8 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 }
 
 // Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
-// tests use it. If the cache lacks clusterctl, it is built, which takes a minute. A second call takes milliseconds.
+// tests call Clusterctl. If the cache lacks clusterctl, Clusterctl builds the program, which takes a minute. A second
+// call takes milliseconds.
 func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
 	module := filepath.Join(repo, "devstack", ClusterAPI)
@@ -148,7 +150,7 @@ func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, e
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, nil)
+	key, err := cacheKey(ctx, module, flags, nil)
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of %s: %w", name, err)
 	}
@@ -163,9 +165,14 @@ func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, e
 	return filepath.Join(dir, name), err
 }
 
-// fillClusterAPI makes the content of the folder of ClusterAPIPrograms. It leaves copies of modules in the folder
-// edited.
-func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []string, progress io.Writer) error {
+// buildClusterAPIPrograms fills dir, the folder of ClusterAPIPrograms. The folder edited keeps the edited copies of
+// modules.
+func buildClusterAPIPrograms(
+	ctx context.Context,
+	module, edited, dir string,
+	flags []string,
+	progress io.Writer,
+) error {
 	if err := compile(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
 		return err
 	}
@@ -178,13 +185,16 @@ func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []str
 		if err != nil {
 			return err
 		}
-		if err := copyConfig(filepath.Join(published, p.folder, "config"), filepath.Join(dir, "config", p.name)); err != nil {
+		if err := copyConfig(
+			filepath.Join(published, p.mainFolder, "config"),
+			filepath.Join(dir, "config", p.name),
+		); err != nil {
 			return fmt.Errorf("copy manifests of %s: %w", p.name, err)
 		}
 		arguments := slices.Concat(
 			[]string{"build", "-v", "-modfile", goMod, "-o", filepath.Join(dir, p.name)},
 			flags,
-			[]string{p.module + "/" + p.folder},
+			[]string{p.module + "/" + p.mainFolder},
 		)
 		if err := compile(ctx, module, p.name, nil, arguments, progress); err != nil {
 			return err
@@ -193,14 +203,14 @@ func fillClusterAPI(ctx context.Context, module, edited, dir string, flags []str
 	return nil
 }
 
-// editModules copies the modules that have edits, edits the copies, and returns the path of a go.mod that replaces the
-// modules with the copies.
+// editModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns the
+// path of a go.mod that replaces these modules with the copies.
 func editModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("edit modules: %w", err)
 	}
-	for _, name := range []string{controllerRuntime, clusterAPITestModule} {
+	for _, name := range []string{controllerRuntimeModule, clusterAPITestModule} {
 		published, err := moduleFolder(ctx, module, name)
 		if err != nil {
 			return "", err
@@ -214,7 +224,7 @@ func editModules(ctx context.Context, module, edited string) (goMod string, err 
 			if e.module != name {
 				continue
 			}
-			if err := e.apply(folder); err != nil {
+			if err := e.applyTo(folder); err != nil {
 				return "", err
 			}
 		}
@@ -242,7 +252,7 @@ func moduleFolder(ctx context.Context, module, name string) (string, error) {
 	return folder, nil
 }
 
-// copyConfig copies manifests of a program's folder config into one folder.
+// copyConfig copies CRDs and webhook manifests from a program's folder config into the folder to.
 func copyConfig(config, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err

@@ -14,15 +14,15 @@ func TestEditOfAModuleWhoseTextIsAnotherFails(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "server.go")
 	require.NoError(t, os.WriteFile(path, []byte("listen(all); listen(all)"), 0o600))
-	e := sourceEdit{module: "m", file: "server.go", old: "listen(all)", new: "listen(loopback)", times: 2}
-	require.NoError(t, e.apply(folder))
+	e := sourceEdit{module: "m", file: "server.go", oldText: "listen(all)", newText: "listen(loopback)", occurrences: 2}
+	require.NoError(t, e.applyTo(folder))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "listen(loopback); listen(loopback)", string(text))
-	assert.ErrorContains(t, e.apply(folder), `has 0 times "listen(all)", not 2 times`)
+	assert.ErrorContains(t, e.applyTo(folder), `has 0 times "listen(all)", not 2 times`)
 }
 
-func TestConfigOfAProgramIsOneFolder(t *testing.T) {
+func TestCopyConfigFillsOneFolder(t *testing.T) {
 	config, to := t.TempDir(), filepath.Join(t.TempDir(), "capi-core")
 	for _, file := range []string{"crd/bases/machines.yaml", "crd/kustomization.yaml", "crd/patches/machines.yaml", "webhook/manifests.yaml", "rbac/role.yaml"} {
 		path := filepath.Join(config, file)
@@ -39,15 +39,15 @@ func TestConfigOfAProgramIsOneFolder(t *testing.T) {
 	assert.Equal(t, []string{"kustomization.yaml", "machines.yaml", "webhooks.yaml"}, names)
 }
 
-// The programs are the tools of the nested module, and the modules of the edits are required there.
+// The nested module lists each program as a tool, and requires each module that loopbackEdits names.
 func TestNestedModuleHasTheProgramsOfClusterAPI(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", ClusterAPI, "go.mod"))
 	require.NoError(t, err)
 	for _, p := range clusterAPIPrograms() {
-		assert.Contains(t, string(text), "\t"+p.module+"/"+p.folder+"\n")
+		assert.Contains(t, string(text), "\t"+p.module+"/"+p.mainFolder+"\n")
 	}
 	assert.Contains(t, string(text), "\t"+clusterAPIModule+"/cmd/clusterctl\n")
-	versions := versionsIn(t, ClusterAPI)
+	versions := readModuleVersions(t, ClusterAPI)
 	for _, e := range loopbackEdits() {
 		assert.NotEmpty(t, versions[e.module], e.module)
 	}

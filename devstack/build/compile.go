@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	reportEvery = 15 * time.Second // time between two lines of progress; short enough to show that the build runs
-	// number of compiled packages that shows that the go command has no cache: with one, it compiles only changed
-	// packages
-	coldFrom  = 20
-	tailLines = 40 // number of lines of the compiler's output that an error contains
+	progressInterval = 15 * time.Second // time between two progress lines; short enough to show that the build runs
+	// A build that compiles at least coldBuildPackages packages has a cold Go build cache; with a warm cache, the go
+	// command compiles only changed packages.
+	coldBuildPackages = 20
+	maxMessageLines   = 40 // number of lines of the compiler's output in an error
 )
 
-// compile runs the go command in dir with additional environment variables, and reports its progress. If the context is
-// cancelled, the compilers also end.
+// compile runs the go command in dir with additional environment variables, and reports progress. If the context is
+// cancelled, compile also kills the compilers.
 func compile(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a process group of its own can be ended as a whole
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // lets Cancel kill the compilers, too
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer
@@ -35,7 +35,7 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		out.read(reader)
+		out.parse(reader)
 	}()
 	finished := make(chan struct{})
 	reported := make(chan struct{})
@@ -59,61 +59,60 @@ func compile(ctx context.Context, dir, what string, environment, arguments []str
 			dir,
 			strings.Join(arguments, " "),
 			err,
-			strings.Join(out.tail, "\n"),
+			strings.Join(out.lastMessages, "\n"),
 		)
 	}
 	return nil
 }
 
-// compilerOutput parses the output of `go build -v`. The field tail may be read after the method read has returned.
+// compilerOutput parses the output of `go build -v`. The field lastMessages may be read after parse has returned.
 type compilerOutput struct {
-	packages  atomic.Int64 // packages compiled so far; the go command does not print cached ones
-	downloads atomic.Int64 // modules downloaded so far
-	tail      []string     // the last lines that are neither packages nor downloads
+	compiledPackages  atomic.Int64 // packages compiled so far; the go command does not print cached packages
+	downloadedModules atomic.Int64 // modules downloaded so far
+	lastMessages      []string     // the last lines that name neither a package nor a download
 }
 
-// read reads lines until the output ends. A line without a space is a package; a line that is not a download either is
+// parse reads lines until the output ends. A line without a space names a package. A line with a space is a download or
 // a message.
-func (o *compilerOutput) read(output io.Reader) {
+func (o *compilerOutput) parse(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		switch line := lines.Text(); {
 		case strings.HasPrefix(line, "go: downloading "):
-			o.downloads.Add(1)
+			o.downloadedModules.Add(1)
 		case line != "" && !strings.ContainsAny(line, " \t"):
-			o.packages.Add(1)
+			o.compiledPackages.Add(1)
 		default:
-			o.tail = append(o.tail, line)
-			if len(o.tail) > tailLines {
-				o.tail = o.tail[1:]
+			o.lastMessages = append(o.lastMessages, line)
+			if len(o.lastMessages) > maxMessageLines {
+				o.lastMessages = o.lastMessages[1:]
 			}
 		}
 	}
-	_, _ = io.Copy(io.Discard, output) // an endless line must not block the compiler
+	_, _ = io.Copy(io.Discard, output) // a line that exceeds the buffer must not block the compiler
 }
 
-// progressLine returns a line of progress. It says how long the whole build takes if the go command has no cache for
-// it.
+// progressLine returns one progress line. If the Go build cache is cold, the line also gives the time of a whole build.
 func (o *compilerOutput) progressLine(what string, took time.Duration) string {
-	packages := o.packages.Load()
+	packages := o.compiledPackages.Load()
 	text := fmt.Sprintf(
 		"  %s: %s, %d packages compiled, %d modules downloaded",
 		what,
 		took.Round(time.Second),
 		packages,
-		o.downloads.Load(),
+		o.downloadedModules.Load(),
 	)
-	if packages >= coldFrom && describeBinary(what) != what {
+	if packages >= coldBuildPackages && describeBinary(what) != what {
 		text += "; all takes five minutes or so on two cores, once"
 	}
 	return text
 }
 
-// reportProgress writes a line every now and then until finished is closed.
+// reportProgress writes a progress line every progressInterval until finished is closed.
 func (o *compilerOutput) reportProgress(what string, progress io.Writer, finished <-chan struct{}) {
 	began := time.Now()
-	ticker := time.NewTicker(reportEvery)
+	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {
 		select {

@@ -13,29 +13,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCompilerOutputIsSorted(t *testing.T) {
+func TestCompilerOutputIsClassified(t *testing.T) {
 	var out compilerOutput
-	out.read(
+	out.parse(
 		strings.NewReader(
 			"go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n",
 		),
 	)
-	assert.EqualValues(t, 1, out.downloads.Load())
-	assert.EqualValues(t, 2, out.packages.Load())
-	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.tail)
+	assert.EqualValues(t, 1, out.downloadedModules.Load())
+	assert.EqualValues(t, 2, out.compiledPackages.Load())
+	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.lastMessages)
 }
 
-// How long a build takes is said only of one that compiles much: with the cache of the go command it takes seconds.
-func TestAnEstimateIsOnlyOfABuildWithoutACache(t *testing.T) {
+// The progress line gives the time of a whole build only if the Go build cache is cold: with a warm cache, a build
+// takes seconds.
+func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	var warm, cold compilerOutput
-	warm.packages.Add(coldFrom - 1)
+	warm.compiledPackages.Add(coldBuildPackages - 1)
 	assert.Equal(
 		t,
 		"  kubernetes: 15s, 19 packages compiled, 0 modules downloaded",
 		warm.progressLine(Kubernetes, 15*time.Second),
 	)
-	cold.packages.Add(800)
-	cold.downloads.Add(3)
+	cold.compiledPackages.Add(800)
+	cold.downloadedModules.Add(3)
 	assert.Equal(
 		t,
 		"  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once",
@@ -98,7 +99,7 @@ func TestMissingProductIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "not one of our binaries")
 }
 
-func TestAProductOfAModuleOfItsOwnIsBuiltThere(t *testing.T) {
+func TestNestedBinaryIsBuiltInItsModule(t *testing.T) {
 	repo := t.TempDir()
 	for path, text := range map[string]string{
 		"provider/incus/go.mod":         "module example\n\ngo 1.26\n",
@@ -108,7 +109,7 @@ func TestAProductOfAModuleOfItsOwnIsBuiltThere(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	path, err := Nested(t.Context(), repo, "provider/incus", "worker", "worker-incus", io.Discard)
+	path, err := NestedBinary(t.Context(), repo, "provider/incus", "worker", "worker-incus", io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(repo, "bin", "worker-incus"), path)
 	assert.FileExists(t, path)

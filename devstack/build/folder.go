@@ -12,27 +12,36 @@ import (
 	"time"
 )
 
-// readyFile is in every complete folder of Folder. Its time of modification is the time of the last use of the folder.
-const readyFile = ".complete"
+// completionMarker is a file in every complete folder that Folder returns. The folder's modification time is the time
+// of its last use.
+const completionMarker = ".complete"
 
-// Folder returns the path of a folder in the cache. Recipe has everything on which the folder's content depends. If the
-// cache has no folder for the recipe, fill gets the path of an empty folder to fill, which is in the cache after fill
-// has returned without an error. Several processes may call Folder at once: one of them fills the folder, and the
-// others wait. A second call takes milliseconds. The cache keeps the folders of the last two recipes of each name.
+// Folder returns the path of a folder in the cache. The recipe names everything on which the folder's content depends.
+// If the cache has no folder for the recipe, Folder calls fill with an empty folder, and moves the folder into the
+// cache when fill returns without an error. Several processes may call Folder at once: one process fills the folder,
+// and the other processes wait. A second call takes milliseconds. The cache keeps the folders of the last two recipes
+// of each name.
 func Folder(ctx context.Context, name, recipe string, progress io.Writer, fill func(dir string) error) (string, error) {
 	sum := sha256.Sum256([]byte(recipe))
-	return cachedEntry(ctx, name, hex.EncodeToString(sum[:])[:keyLength], readyFile, progress, func(entry string) error {
-		return fillEntry(entry, name, func(dir string) error {
-			if err := fill(dir); err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(dir, readyFile), nil, 0o644)
-		})
-	})
+	return cachedEntry(
+		ctx,
+		name,
+		hex.EncodeToString(sum[:])[:cacheKeyLength],
+		completionMarker,
+		progress,
+		func(entry string) error {
+			return fillEntry(entry, name, func(dir string) error {
+				if err := fill(dir); err != nil {
+					return err
+				}
+				return os.WriteFile(filepath.Join(dir, completionMarker), nil, 0o644)
+			})
+		},
+	)
 }
 
-// cachedEntry returns the cache entry of a name and a key. If the entry does not have the file, build makes the entry,
-// for one caller at a time.
+// cachedEntry returns the cache entry of a name and a key. If the entry lacks the file, build makes the entry, for one
+// caller at a time.
 func cachedEntry(
 	ctx context.Context,
 	name, key, file string,
@@ -63,8 +72,8 @@ func cachedEntry(
 	return entry, pruneEntries(cache, name, entry)
 }
 
-// fillEntry makes the folder entry, which either does not exist or is complete. The caller holds the lock of the name,
-// so only a build that was killed can have left a temporary folder.
+// fillEntry makes the folder entry. The folder either does not exist or is complete. The caller holds the lock of the
+// name, so only a killed build can have left a temporary folder.
 func fillEntry(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
@@ -82,14 +91,14 @@ func fillEntry(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// markUsed reports whether a cache entry has the file. It marks the entry as used now, so that prune removes other
-// entries first.
+// markUsed reports whether a cache entry has the file. markUsed sets the entry's modification time to now, so that
+// pruneEntries removes other entries first.
 func markUsed(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
 	now := time.Now()
-	_ = os.Chtimes(filepath.Dir(path), now, now) // in a read-only cache this fails without harm
+	_ = os.Chtimes(filepath.Dir(path), now, now) // fails without harm in a read-only cache
 	return true
 }

@@ -30,7 +30,7 @@ func TestAFolderIsFilledOnceForEachRecipe(t *testing.T) {
 	assert.Equal(t, 2, filled)
 }
 
-func TestAFolderThatFailedIsNotThere(t *testing.T) {
+func TestFolderWhoseFillFailedIsRemoved(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("MILLWRIGHT_CACHE", cache)
 	broken := errors.New("disk is full")

@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// keyLength is the number of hexadecimal digits of the hash in the name of a cache entry: 64 bits are enough for a few
-// entries.
-const keyLength = 16
+// cacheKeyLength is the number of hexadecimal digits of the hash in the name of a cache entry: 64 bits are enough for a
+// few entries.
+const cacheKeyLength = 16
 
 // linkerFlags returns the flags of go build for a heavy binary.
 func linkerFlags(name, module string) ([]string, error) {
@@ -32,7 +32,7 @@ func linkerFlags(name, module string) ([]string, error) {
 }
 
 // kubernetesRelease is a Kubernetes release.
-type kubernetesRelease struct{ git, major, minor string }
+type kubernetesRelease struct{ gitVersion, major, minor string }
 
 // kubernetesVersion reads the version of Kubernetes from a go.mod.
 func kubernetesVersion(goMod string) (kubernetesRelease, error) {
@@ -47,29 +47,29 @@ func kubernetesVersion(goMod string) (kubernetesRelease, error) {
 	return kubernetesRelease{string(found[1]), string(found[2]), string(found[3])}, nil
 }
 
-// versionFlags returns the linker flags that make the components report their version. Without them they report
-// "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
+// versionFlags returns the linker flags that make the Kubernetes components report their version. Without these flags,
+// the components report "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
 func (v kubernetesRelease) versionFlags() string {
 	const variables = "k8s.io/component-base/version."
 	return fmt.Sprintf(
 		"-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 		variables,
-		v.git,
+		v.gitVersion,
 		v.major,
 		v.minor,
 	)
 }
 
-// goEnvironment returns the additional environment variables of the go command for a heavy binary.
+// goEnvironment returns the additional environment variables of the go command that builds a heavy binary.
 func goEnvironment(name string) []string {
 	if name == Kubelet {
-		return []string{"CGO_ENABLED=0"} // it runs with the C library of the node's image, not with that of this machine
+		return []string{"CGO_ENABLED=0"} // the kubelet runs in the node's image, whose C library may differ
 	}
 	return nil
 }
 
-// sourceKey returns the name of a binary in the cache: a hash over the toolchain, its flags and the sources.
-func sourceKey(ctx context.Context, module string, flags, environment []string) (string, error) {
+// cacheKey returns the key of a binary in the cache: a hash of the toolchain, the flags and the sources.
+func cacheKey(ctx context.Context, module string, flags, environment []string) (string, error) {
 	toolchain, err := toolchainVersion(ctx, module, environment)
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func sourceKey(ctx context.Context, module string, flags, environment []string) 
 	return hashModule(os.DirFS(module), toolchain, flags)
 }
 
-// toolchainVersion returns the go command's version inside the module (its go.mod may require another toolchain).
+// toolchainVersion returns the go command's version in the module: its go.mod may require another toolchain.
 func toolchainVersion(ctx context.Context, module string, environment []string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "CGO_ENABLED")
 	command.Dir, command.Env = module, append(os.Environ(), environment...)
@@ -88,8 +88,8 @@ func toolchainVersion(ctx context.Context, module string, environment []string) 
 	return string(out), nil
 }
 
-// hashModule hashes every file of the module that may be part of the binary: all except tests, documents and hidden
-// files. It need not load packages, and so also hashes a few files that are not part of the binary.
+// hashModule hashes every file of the module that may be part of the binary: all files except tests, documents and
+// hidden files. hashModule does not load packages, so the hash also covers a few files that are not part of the binary.
 func hashModule(module fs.FS, toolchain string, flags []string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "toolchain %q flags %q\n", toolchain, flags)
@@ -112,10 +112,10 @@ func hashModule(module fs.FS, toolchain string, flags []string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("hash sources: %w", err)
 	}
-	return hex.EncodeToString(sum.Sum(nil))[:keyLength], nil
+	return hex.EncodeToString(sum.Sum(nil))[:cacheKeyLength], nil
 }
 
-// hashFile adds one file with its name and length, so that two different trees never write the same stream.
+// hashFile adds one file to the hash, with its name and length: two different trees never write the same bytes.
 func hashFile(sum io.Writer, module fs.FS, path string) error {
 	text, err := fs.ReadFile(module, path)
 	if err != nil {

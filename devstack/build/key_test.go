@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKeyChangesWithWhatTheBinaryIsMadeOf(t *testing.T) {
+func TestKeyChangesWithSourcesAndToolchain(t *testing.T) {
 	base := fstest.MapFS{
 		"go.mod":           {Data: []byte("module x")},
 		"go.sum":           {Data: []byte("sums")},
@@ -28,7 +28,7 @@ func TestKeyChangesWithWhatTheBinaryIsMadeOf(t *testing.T) {
 		return key
 	}
 	same := key("go1", []string{"-s"}, nil)
-	assert.Len(t, same, keyLength)
+	assert.Len(t, same, cacheKeyLength)
 
 	for name, edits := range map[string]fstest.MapFS{
 		"nothing":       nil,
@@ -51,7 +51,7 @@ func TestKeyChangesWithWhatTheBinaryIsMadeOf(t *testing.T) {
 	assert.NotEqual(t, same, key("go1", []string{"-w"}, nil), "the flags")
 }
 
-func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
+func TestKubernetesVersionComesFromTheNestedModule(t *testing.T) {
 	goMod := filepath.Join(t.TempDir(), "go.mod")
 	require.NoError(
 		t,
@@ -74,10 +74,10 @@ func TestKubernetesVersionIsThatOfTheNestedModule(t *testing.T) {
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
 }
 
-// The kubelet's module is apart from the control plane's only for the cache: every module that both have is of the same
-// version.
+// The kubelet and the control plane have separate modules only because of the cache: a module that both go.mod files
+// require has the same version in both.
 func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
-	controlPlane, kubelet := versionsIn(t, Kubernetes), versionsIn(t, Kubelet)
+	controlPlane, kubelet := readModuleVersions(t, Kubernetes), readModuleVersions(t, Kubelet)
 	assert.Greater(t, len(kubelet), 100)
 	for module, version := range kubelet {
 		if want, both := controlPlane[module]; both {
@@ -86,8 +86,8 @@ func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
 	}
 }
 
-// versionsIn reads a go.mod: the version, or replacement, of each module.
-func versionsIn(t *testing.T, name string) map[string]string {
+// readModuleVersions reads a go.mod and returns the version, or the replacement, of each module.
+func readModuleVersions(t *testing.T, name string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", name, "go.mod"))
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func versionsIn(t *testing.T, name string) map[string]string {
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(strings.TrimPrefix(line, "replace "))
 		switch {
-		case len(fields) >= 4 && fields[1] == "=>": // a replacement comes after the requirement
+		case len(fields) >= 4 && fields[1] == "=>": // a go.mod lists replacements after requirements
 			versions[fields[0]] = fields[2] + " " + fields[3]
 		case len(fields) >= 2 && strings.HasPrefix(fields[1], "v") && strings.HasPrefix(line, "\t"):
 			versions[fields[0]] = fields[1]

@@ -16,7 +16,8 @@ const (
 	TemporalUI      = "ui-server"
 )
 
-// officialPackages returns the main packages of these programs. The go.mod of devstack/temporal names them as tools.
+// officialPackages returns the main package of each program in Temporal's official images. The go.mod of
+// devstack/temporal names these packages as tools.
 func officialPackages() map[string]string {
 	return map[string]string{
 		TemporalServer:  "go.temporal.io/server/cmd/server",
@@ -25,16 +26,17 @@ func officialPackages() map[string]string {
 	}
 }
 
-// Official returns a folder with the programs of Temporal's official images, under their names in the images and in the
-// versions of devstack/temporal. If the cache lacks the folder, Official builds the programs. Build the heavy binary
-// Temporal first: it has nearly all of their packages, and Official then only links the programs.
-func Official(ctx context.Context, repo string, progress io.Writer) (string, error) {
+// TemporalPrograms returns a folder with the programs of Temporal's official images. The programs have their names in
+// the images and the versions of devstack/temporal. If the cache lacks the folder, TemporalPrograms builds the
+// programs. Build the heavy binary Temporal first: it compiles nearly all packages of the programs, so that
+// TemporalPrograms only links them.
+func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", Temporal)
 	flags, err := linkerFlags(Temporal, module)
 	if err != nil {
 		return "", err
 	}
-	key, err := sourceKey(ctx, module, flags, goEnvironment(Temporal))
+	key, err := cacheKey(ctx, module, flags, goEnvironment(Temporal))
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of Temporal's programs: %w", err)
 	}

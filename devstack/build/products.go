@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The folders of the main packages of Millwright's own binaries. A binary has the name of the last part of its folder.
+// The folders of the main packages of Millwright's own binaries. A binary is named after the last part of its folder.
 const (
 	Worker       = "worker"
 	Bridge       = "k8sbridge"
@@ -26,14 +26,14 @@ func ProductNames() []string {
 	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud}
 }
 
-// Products builds Millwright's own binaries of these folders into <repo>/bin and returns their paths by folder. The go
-// command's cache makes a second call cheap, and a lock keeps two callers from writing the same file.
+// Products builds Millwright's own binaries of these folders into <repo>/bin and returns their paths by folder. The Go
+// build cache makes a second call cheap. A lock prevents two callers from writing the same file.
 func Products(ctx context.Context, repo string, progress io.Writer, folders ...string) (map[string]string, error) {
 	bin := filepath.Join(repo, "bin")
 	paths := make(map[string]string, len(folders))
 	var packages []string
 	for _, folder := range folders {
-		if err := checkMain(repo, folder); err != nil {
+		if err := checkProductFolder(repo, folder); err != nil {
 			return nil, err
 		}
 		packages, paths[folder] = append(packages, "./"+folder), filepath.Join(bin, filepath.Base(folder))
@@ -44,15 +44,15 @@ func Products(ctx context.Context, repo string, progress io.Writer, folders ...s
 	return paths, compileProducts(ctx, repo, ".", bin+string(filepath.Separator), packages, progress)
 }
 
-// Nested builds a main package of a nested module, whose dependencies only few users need, and returns the path of the
-// binary, <repo>/bin/<name>. Module is the folder of the module, relative to the root of the clone; folder is the
-// folder of the package, relative to module.
-func Nested(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
+// NestedBinary builds a main package of a nested module and returns the path of the binary, <repo>/bin/<name>. Only few
+// users need the dependencies of a nested module. Module is the folder of the module, relative to the root of the
+// clone; folder is the folder of the package, relative to module.
+func NestedBinary(ctx context.Context, repo, module, folder, name string, progress io.Writer) (string, error) {
 	path := filepath.Join(repo, "bin", name)
 	return path, compileProducts(ctx, repo, module, path, []string{"./" + folder}, progress)
 }
 
-// compileProducts compiles main packages of a module of the clone into <repo>/bin, for one caller at a time.
+// compileProducts compiles main packages of one module of the clone into <repo>/bin, for one caller at a time.
 func compileProducts(ctx context.Context, repo, module, output string, packages []string, progress io.Writer) error {
 	bin := filepath.Join(repo, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -63,13 +63,13 @@ func compileProducts(ctx context.Context, repo, module, output string, packages 
 		return err
 	}
 	defer unlock()
-	// The same flags as `make build`, so that neither rebuilds what the other has built.
+	// `make build` uses the same flags, so that both share the Go build cache.
 	arguments := append([]string{"build", "-v", "-trimpath", "-o", output}, packages...)
 	return compile(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
 }
 
-// checkMain returns an error if a folder is not one of ProductNames, does not exist, or has no Go files.
-func checkMain(repo, folder string) error {
+// checkProductFolder returns an error if a folder is not in ProductNames, does not exist, or has no Go files.
+func checkProductFolder(repo, folder string) error {
 	if !slices.Contains(ProductNames(), folder) {
 		return fmt.Errorf("build %s: not one of our binaries: have %v", folder, ProductNames())
 	}
@@ -87,10 +87,10 @@ func checkMain(repo, folder string) error {
 	return nil
 }
 
-// FindRepo returns the root of the clone: the folder from, or the nearest folder above it, that has the go.mod of
-// module millwright. An empty from means the working directory.
+// FindRepo returns the root of the clone: the folder from, or the nearest parent folder, that has the go.mod of module
+// millwright. An empty from means the working directory.
 func FindRepo(from string) (string, error) {
-	dir, err := filepath.Abs(from) // the working directory if from is empty
+	dir, err := filepath.Abs(from) // Abs returns the working directory for an empty from
 	if err != nil {
 		return "", fmt.Errorf("find the repository: %w", err)
 	}

@@ -8,16 +8,16 @@ import (
 	"millwright/devstack/authority"
 )
 
-// WriteTemporalCertificates writes a new CA and two certificates that it signs: one for Temporal's server, its internal
-// workers and its UI, and one for Millwright's processes. A second call replaces the CA: a server that is started after
-// it accepts only clients with the new certificates.
+// WriteTemporalCertificates writes a new CA and two certificates signed by this CA: one for Temporal's server, its
+// internal workers and its UI, and one for Millwright's processes. A second call replaces the CA. A server that starts
+// after the second call accepts only clients with the new certificates.
 func WriteTemporalCertificates(l Layout) error {
 	ca, err := authority.New("temporal-ca", l.TemporalAuthority(), l.Path("pki", "temporal-ca.key"))
 	if err != nil {
 		return err
 	}
 	server := authority.Template("temporal", x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
-	server.DNSNames, server.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopback)}
+	server.DNSNames, server.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopbackAddress)}
 	if err := ca.Issue(server, l.temporalCertificate(), l.temporalServerKey()); err != nil {
 		return fmt.Errorf("make Temporal's certificate: %w", err)
 	}
@@ -31,14 +31,14 @@ func WriteTemporalCertificates(l Layout) error {
 	return nil
 }
 
-// writeClusterAPICertificates writes a new CA, and the certificate with which Cluster API serves webhooks.
+// writeClusterAPICertificates writes a new CA and the certificate of Cluster API's webhooks.
 func writeClusterAPICertificates(l Layout) error {
 	ca, err := authority.New("cluster-api-ca", l.ClusterAPIAuthority(), l.Path("pki", "cluster-api-ca.key"))
 	if err != nil {
 		return err
 	}
 	server := authority.Template("cluster-api", x509.ExtKeyUsageServerAuth)
-	server.IPAddresses = []net.IP{net.ParseIP(loopback)}
+	server.IPAddresses = []net.IP{net.ParseIP(loopbackAddress)}
 	folder := Layout(l.clusterAPIWebhooks())
 	if err := ca.Issue(server, folder.Path("tls.crt"), folder.Path("tls.key")); err != nil {
 		return fmt.Errorf("make the certificate of Cluster API's webhooks: %w", err)

@@ -27,7 +27,7 @@ func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
 	require.NoError(t, err)
 	shown, err := x509.ParseCertificate(pair.Certificate[0])
 	require.NoError(t, err)
-	_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback})
+	_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopbackAddress})
 	require.NoError(t, err)
 }
 
@@ -48,12 +48,17 @@ func TestOnlyCoreHasAWatchFilterAndFeatureGates(t *testing.T) {
 
 func TestWorkloadClustersOfTwoStacksHaveTwoAddresses(t *testing.T) {
 	seen := map[string]bool{}
-	for _, port := range []int{16443, firstBlock + 2, firstBlock + blockSize + 2, firstBlock + (blockCount-1)*blockSize + 2} {
+	for _, port := range []int{
+		16443,
+		firstBlockPort + 2,
+		firstBlockPort + blockSize + 2,
+		firstBlockPort + (portBlockCount-1)*blockSize + 2,
+	} {
 		plan := Plan{Ports: map[string]int{APIServer: port}}
 		address, err := netip.ParseAddr(plan.WorkloadClusters())
 		require.NoError(t, err)
 		assert.True(t, address.IsLoopback())
-		assert.NotEqual(t, loopback, address.String(), "there are the ports of other stacks")
+		assert.NotEqual(t, loopbackAddress, address.String(), "there are the ports of other stacks")
 		assert.False(t, seen[address.String()])
 		seen[address.String()] = true
 		assert.Equal(t, []string{"POD_IP=" + address.String()}, plan.Environment(ClusterAPIDev))

@@ -1,5 +1,5 @@
-// Package component describes the components of a local stack: which components a component needs, and their command
-// lines, ports, credentials, files and readiness probes. Package stack runs the components.
+// Package component describes the components of a local stack: dependencies between components, command lines, ports,
+// credentials, files and readiness probes. Package stack runs the components.
 package component
 
 import (
@@ -10,7 +10,7 @@ import (
 	"millwright/devstack/build"
 )
 
-// The components, in the order in which they start.
+// The names of the components, in starting order.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -19,47 +19,47 @@ const (
 	Kwok              = "kwok"
 	Temporal          = "temporal"
 	VirtualCloud      = "virtualcloud"
-	Bootstrap         = "bootstrap" // ends when complete: CRDs and RBAC, Temporal's namespace and search attributes
+	Bootstrap         = "bootstrap" // ends after its work: CRDs, RBAC, namespace, search attributes
 	Worker            = "worker"
 	Bridge            = "bridge"
-	// only on demand: a worker that serves the provider's queue alone, with its own user
+	// ProviderWorker runs only on demand: a worker that polls only the provider's task queue, with a user of its own.
 	ProviderWorker = "worker-provider"
-	SecondBridge   = "bridge-2" // only on demand: for tests of failover
-	SecondWorker   = "worker-2" // only on demand: for tests of failover
-	// only on demand: machine-controller-manager, its process for deployments and sets
+	SecondBridge   = "bridge-2" // only on demand: a second bridge for failover tests
+	SecondWorker   = "worker-2" // only on demand: a second worker for failover tests
+	// MCMManager runs only on demand: machine-controller-manager's process for MachineDeployments and MachineSets.
 	MCMManager  = "mcm-manager"
-	MCMMachines = "mcm-machines" // only on demand: machine-controller-manager, its process for machines
+	MCMMachines = "mcm-machines" // only on demand: machine-controller-manager's process for Machines
 
-	// Only on demand: Cluster API beside Millwright.
+	// Cluster API's components run only on demand, in the same cluster as Millwright.
 	ClusterAPICore         = build.ClusterAPICore
 	ClusterAPIBootstrap    = build.ClusterAPIBootstrap
 	ClusterAPIControlPlane = build.ClusterAPIControlPlane
 	ClusterAPIDev          = build.ClusterAPIDev
 )
 
-// Component has the facts about a component that the supervisor needs. Its command line is in kubernetes.go,
-// clusterapi.go or ours.go, its readiness probe in probes.go.
+// Component has the facts that the supervisor needs about a component. The component's command line is in
+// kubernetes.go, clusterapi.go or ours.go, and its readiness probe is in probes.go.
 type Component struct {
 	Name       string
-	Needs      []string // components that must be ready before it starts, and that are chosen together with it
-	After      []string // components that must be ready before it starts, if they are chosen
-	Heavy      string   // name of its heavy binary; empty: it has another program
-	Folder     string   // folder of its main package among Millwright's own binaries; empty: it has another program
-	ClusterAPI bool     // its program is the one with its name in build.ClusterAPIPrograms
+	Needs      []string // components that are chosen with this component and must be ready before it starts
+	After      []string // components that, if chosen, must be ready before this component starts
+	Heavy      string   // name of the heavy binary; empty: the program is not a heavy binary
+	Folder     string   // folder of the main package; empty: the program is not a Millwright binary
+	ClusterAPI bool     // the program is in build.ClusterAPIPrograms, under the component's name
 
-	OnDemand bool // runs only if it is named, not as part of a whole stack
+	OnDemand bool // runs only if named; a whole stack does not include the component
 }
 
-// Extra is a component that is not in the table. The caller that starts the stack describes it. Its program is in
-// Plan.Binaries, its command line in Plan.Args. An extra gets one port.
-type Extra struct {
+// ExtraComponent is a component that the caller adds to the component table. Plan.Binaries has the extra's program, and
+// Plan.Args has its command line. An extra gets one port.
+type ExtraComponent struct {
 	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // components that it needs: see Component.Needs
-	Ready string   `json:"ready"`           // HTTP path at its port that answers 200 when it is ready
+	Needs []string `json:"needs,omitempty"` // like Component.Needs
+	Ready string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
 }
 
-// All returns the table and then the extras, in starting order: no component needs a later one.
-func All(extras ...Extra) []Component {
+// All returns the component table followed by the extras, in starting order: no component needs a later component.
+func All(extras ...ExtraComponent) []Component {
 	table := []Component{
 		{Name: Etcd, Heavy: build.Kubernetes},
 		{Name: APIServer, Needs: []string{Etcd}, Heavy: build.Kubernetes},
@@ -76,7 +76,7 @@ func All(extras ...Extra) []Component {
 		{Name: SecondWorker, Needs: []string{Worker}, Folder: build.Worker, OnDemand: true},
 		{Name: MCMManager, Needs: []string{Bootstrap}, Heavy: build.MCM, OnDemand: true},
 		{Name: MCMMachines, Needs: []string{Bootstrap, VirtualCloud}, Heavy: build.MCM, OnDemand: true},
-		// which collects what clusters leave
+		// Core needs ControllerManager, whose garbage collector deletes the objects that a deleted Cluster owns.
 		{Name: ClusterAPICore, Needs: []string{Bootstrap, ControllerManager}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIBootstrap, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
 		{Name: ClusterAPIControlPlane, Needs: []string{Bootstrap}, ClusterAPI: true, OnDemand: true},
@@ -88,8 +88,8 @@ func All(extras ...Extra) []Component {
 	return table
 }
 
-// Names returns the names of the components of a whole stack, in starting order, without those that run only on
-// demand.
+// Names returns the names of the components of a whole stack, in starting order. Components that run only on demand are
+// not included.
 func Names() []string {
 	var names []string
 	for _, c := range All() {
@@ -100,8 +100,8 @@ func Names() []string {
 	return names
 }
 
-// Named finds a component by name.
-func Named(name string, extras ...Extra) (Component, error) {
+// Named returns the component with the name.
+func Named(name string, extras ...ExtraComponent) (Component, error) {
 	all := All(extras...)
 	i := slices.IndexFunc(all, func(c Component) bool { return c.Name == name })
 	if i < 0 {
@@ -110,9 +110,9 @@ func Named(name string, extras ...Extra) (Component, error) {
 	return all[i], nil
 }
 
-// WithNeeds returns the chosen components and all components that they need, in starting order. If none is chosen, it
-// returns Names.
-func WithNeeds(chosen []string, extras ...Extra) ([]string, error) {
+// WithNeeds returns the chosen components and all components that the chosen components need, in starting order. For an
+// empty choice, WithNeeds returns Names.
+func WithNeeds(chosen []string, extras ...ExtraComponent) ([]string, error) {
 	if len(chosen) == 0 {
 		return Names(), nil
 	}
@@ -145,7 +145,7 @@ func WithNeeds(chosen []string, extras ...Extra) ([]string, error) {
 	return names, nil
 }
 
-// WaitsFor returns which of the chosen components must be ready before this one starts.
+// WaitsFor returns those of the chosen components that must be ready before c starts.
 func (c Component) WaitsFor(chosen []string) []string {
 	return slices.DeleteFunc(
 		slices.Concat(c.Needs, c.After),

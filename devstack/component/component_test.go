@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
+func TestWithNeedsAddsNeededComponents(t *testing.T) {
 	for _, c := range []struct {
 		chosen, want []string
 	}{
 		{nil, Names()},
 		{[]string{Etcd}, []string{Etcd}},
 		{[]string{Kwok, ControllerManager}, []string{Etcd, APIServer, ControllerManager, Kwok}},
-		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // CRDs alone need no Temporal
+		{[]string{Bootstrap}, []string{Etcd, APIServer, Bootstrap}}, // without Temporal, bootstrap only applies CRDs and RBAC
 		{[]string{Bridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge}},
 		{[]string{SecondBridge}, []string{Etcd, APIServer, Temporal, Bootstrap, Bridge, SecondBridge}},
 	} {
@@ -29,7 +29,7 @@ func TestChosenComponentsBringWhatTheyNeed(t *testing.T) {
 	assert.ErrorContains(t, err, `no component "etdc": have etcd, kube-apiserver`)
 }
 
-func TestNobodyNeedsALaterComponent(t *testing.T) {
+func TestNoComponentNeedsALaterComponent(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range All() {
 		for _, need := range append(c.Needs, c.After...) {
@@ -61,9 +61,9 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
 }
 
-// An extra is chosen, waited for, started and probed as the components of the table are.
-func TestAnExtraIsDescribedByData(t *testing.T) {
-	extras := []Extra{
+// The stack chooses, orders, starts and probes an extra in the same way as a component of the table.
+func TestExtraIsChosenStartedAndProbed(t *testing.T) {
+	extras := []ExtraComponent{
 		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},
 		{Name: "client", Needs: []string{"cloud"}, Ready: "/"},
 	}

@@ -16,10 +16,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Identities with a kubeconfig: one for each process, so that the audit log shows the sender of each request.
+// The identities of the stack. Each process has its own identity, so that the audit log shows the sender of each
+// request.
 const (
 	Admin            = "admin" // identity of people and of kubectl
-	Test             = "test"  // integration tests
+	Test             = "test"  // identity of integration tests
 	StarterUser      = "millwright"
 	WorkerIdentity   = "millwright-worker"
 	BridgeIdentity   = "millwright-bridge"
@@ -29,16 +30,16 @@ const (
 	ClusterAPIIdentity = "cluster-api" // identity of all programs of Cluster API
 )
 
-// SecretsRole is the ClusterRole of the product that lets a provider's worker read Secrets.
+// SecretsRole is Millwright's ClusterRole that lets a provider's worker read Secrets.
 const SecretsRole = "millwright-provider-secrets"
 
-// Users returns the users of the product's own processes.
+// Users returns the users of worker, bridge and provider worker.
 func Users() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
-// UsersOf returns the users that have a role of the product (deploy/rbac) in the stack; nil for any other role. The
-// worker may read Secrets, because it also serves the queue of the virtual provider.
+// UsersOf returns the users that have one of Millwright's roles (deploy/rbac) in the stack; nil for any other role. The
+// worker may read Secrets, because it also polls the task queue of the virtual provider.
 func UsersOf(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
@@ -55,13 +56,13 @@ func UsersOf(role string) []string {
 
 // identity is one user of the API server.
 type identity struct {
-	name  string // name of the kubeconfig
-	user  string // name of the user for the API server
-	group string // group of the user; empty: no group, and only RBAC gives permissions
+	name  string // name of the identity and of its kubeconfig
+	user  string // user name at the API server
+	group string // the user's group; empty: only RBAC gives permissions to the user
 }
 
-// mastersGroup is the group that may do everything. Its members are parts of a cluster, or a person. Worker and bridge
-// are not members: they have exactly the permissions in the product's manifests.
+// mastersGroup is the group with all permissions. Its members are parts of a cluster, or a person. Worker and bridge
+// are not members: worker and bridge have exactly the permissions in Millwright's manifests.
 const mastersGroup = "system:masters"
 
 func identities() []identity {
@@ -113,8 +114,8 @@ func writeIdentities(l Layout, server string) error {
 	return nil
 }
 
-// kubeconfig returns the kubeconfig of a user. It has the path of the API server's certificate, because the API server
-// creates the certificate later.
+// kubeconfig returns the kubeconfig of a user. The kubeconfig contains the path of the API server's certificate instead
+// of its data, because the API server creates the certificate later.
 func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	const cluster = "devstack"
 	config := clientcmdapi.NewConfig()
@@ -125,7 +126,7 @@ func kubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	return *config
 }
 
-// writeServiceAccountKey creates the key that signs ServiceAccount tokens, unless it exists.
+// writeServiceAccountKey creates the key that signs ServiceAccount tokens, unless the file exists.
 func writeServiceAccountKey(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

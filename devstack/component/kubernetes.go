@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kubernetesCommand returns the arguments of the multi-call binary for a component: its role and its flags.
+// kubernetesCommand returns the arguments of the multi-call binary for a component: the component's name and its flags.
 func (p Plan) kubernetesCommand(name string) []string {
 	switch name {
 	case Etcd:
@@ -39,7 +39,7 @@ func (p Plan) etcdFlags() []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=devstack=" + peer,
-		"--unsafe-no-fsync", // data survive the end of the process, but not a crash of the computer
+		"--unsafe-no-fsync", // data survive a killed process, but not a crash of the computer
 		"--log-level=warn",
 	}
 }
@@ -49,10 +49,10 @@ func (p Plan) apiServerFlags() []string {
 	return []string{
 		APIServer,
 		"--etcd-servers=" + p.etcdURL(),
-		"--bind-address=" + loopback,
+		"--bind-address=" + loopbackAddress,
 		"--secure-port=" + strconv.Itoa(p.Ports[APIServer]),
-		// The API server refuses to advertise a loopback address: give it one from the range reserved for
-		// documentation, and let it write no endpoints.
+		// The API server refuses to advertise a loopback address. The flag names an address from the range that is
+		// reserved for documentation. With the reconciler type none, the API server writes no endpoints.
 		"--advertise-address=192.0.2.2",
 		"--endpoint-reconciler-type=none",
 		"--cert-dir=" + l.Path("pki"),
@@ -64,9 +64,9 @@ func (p Plan) apiServerFlags() []string {
 		"--service-account-signing-key-file=" + l.serviceAccountKey(),
 		"--audit-policy-file=" + l.auditPolicy(),
 		"--audit-log-path=" + l.AuditLog(),
-		"--audit-log-mode=batch", // in this mode, requests do not wait for the log file
+		"--audit-log-mode=batch", // in batch mode, requests do not wait for the log file
 		"--audit-log-batch-buffer-size=100000",
-		"--audit-log-maxsize=100000", // in MB: the log never rotates, and counts of requests are complete
+		"--audit-log-maxsize=100000", // in MB: the log never rotates, so that request counts are complete
 	}
 }
 
@@ -75,24 +75,24 @@ func (p Plan) controllerManagerFlags() []string {
 	return []string{
 		ControllerManager,
 		"--kubeconfig=" + l.Kubeconfig(ControllerManager),
-		"--bind-address=" + loopback,
+		"--bind-address=" + loopbackAddress,
 		"--secure-port=" + strconv.Itoa(p.Ports[ControllerManager]),
 		"--cert-dir=" + l.Path("pki", ControllerManager),
-		"--authentication-skip-lookup=true", // the stack has no CA of clients to look up
+		"--authentication-skip-lookup=true", // the stack has no client CA to look up
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + l.serviceAccountKey(),
 		"--root-ca-file=" + l.APIServerCertificate(),
-		"--kube-api-qps=500", // with the default of 20, it takes 8 s until each controller has its own token
+		"--kube-api-qps=500", // with the default of 20, the controllers need 8 s until each has a token of its own
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
-		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().grace),
-		"--controllers=" + strings.Join(enabledControllers(), ","), // a second flag --controllers adds more controllers
+		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().gracePeriod),
+		"--controllers=" + strings.Join(enabledControllers(), ","), // a second flag --controllers adds controllers
 	}
 }
 
-// enabledControllers are the controllers that machines, pods, volumes and disruption budgets need. With fewer
-// controllers, the controller manager starts faster.
+// enabledControllers are the controllers that machines, pods, volumes and disruption budgets need. The controller
+// manager starts faster with fewer controllers.
 func enabledControllers() []string {
 	return []string{
 		"clusterrole-aggregation-controller",
@@ -120,7 +120,7 @@ func (p Plan) schedulerFlags() []string {
 	return []string{
 		Scheduler,
 		"--kubeconfig=" + l.Kubeconfig(Scheduler),
-		"--bind-address=" + loopback,
+		"--bind-address=" + loopbackAddress,
 		"--secure-port=" + strconv.Itoa(p.Ports[Scheduler]),
 		"--cert-dir=" + l.Path("pki", Scheduler),
 		"--authentication-skip-lookup=true",
@@ -135,25 +135,25 @@ func (p Plan) kwokFlags() []string {
 		"--kubeconfig=" + l.Kubeconfig(Kwok),
 		"--config=" + l.stagesFile(),
 		"--server-address=" + Address(p.Ports[Kwok]),
-		"--manage-nodes-with-label-selector=type=kwok", // a node without the label has no simulated kubelet
-		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().lease.Seconds())),
+		"--manage-nodes-with-label-selector=type=kwok", // KWOK simulates the kubelet only of nodes with the label
+		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().leaseDuration.Seconds())),
 	}
 }
 
-// nodeTimes are the duration of a node's lease, and the grace period after which a node without renewals is not Ready.
-// A node renews its lease after a quarter of the duration.
-type nodeTimes struct{ lease, grace time.Duration }
+// nodeTimes are the duration of a Node's Lease, and the grace period after which a Node without renewals is not Ready.
+// A Node renews its Lease after a quarter of the duration.
+type nodeTimes struct{ leaseDuration, gracePeriod time.Duration }
 
-// nodeTimes returns short times for tests of failures, or long ones for benchmarks. Measured: 5,000 nodes with a lease
-// of 40 s take 49 s of CPU a minute in the API server alone. The grace period allows a node to miss two renewals, and
-// the controllers to be out of date for a while after the API server was away: a node that flaps leaves pods that never
-// become ready again, because kwok makes a pod ready only once.
+// nodeTimes returns short times for failure tests, or long times for benchmarks. Measured: 5,000 Nodes with a Lease of
+// 40 s use 49 s of CPU a minute in the API server alone. Within the grace period, a Node may miss two renewals, and the
+// controllers' caches may be stale for a while after an outage of the API server. A flapping Node leaves pods that
+// never become ready again, because KWOK makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
 	if p.NodeLease > 0 {
-		return nodeTimes{lease: p.NodeLease, grace: p.NodeLease + p.NodeLease/4}
+		return nodeTimes{leaseDuration: p.NodeLease, gracePeriod: p.NodeLease + p.NodeLease/4}
 	}
 	if p.Quiet {
-		return nodeTimes{lease: 240 * time.Second, grace: 300 * time.Second}
+		return nodeTimes{leaseDuration: 240 * time.Second, gracePeriod: 300 * time.Second}
 	}
-	return nodeTimes{lease: 40 * time.Second, grace: time.Minute}
+	return nodeTimes{leaseDuration: 40 * time.Second, gracePeriod: time.Minute}
 }

@@ -13,8 +13,7 @@ import (
 // TemporalNamespace is the Temporal namespace of Millwright's workflows.
 const TemporalNamespace = "millwright"
 
-// ClusterName is the name of this stack's installation: in its task queues and workflow IDs, and on its instances in
-// the cloud.
+// ClusterName is the name of the stack's installation in task queues, in workflow IDs and on cloud instances.
 const ClusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
@@ -48,13 +47,13 @@ func (p Plan) virtualCloudFlags() []string {
 	}
 }
 
-// bootstrapFlags are the arguments of millwright bootstrap, which prepares Temporal. Package stack prepares the API
-// server.
+// bootstrapFlags are the arguments of the command millwright bootstrap, which prepares Temporal. Package stack prepares
+// the API server.
 func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-// ProcessFlags are the flags that all of Millwright's processes have.
+// ProcessFlags are the flags that are common to all of Millwright's processes.
 func (p Plan) ProcessFlags(name, identity string) []string {
 	return append([]string{
 		"--kubeconfig", p.Layout().Kubeconfig(identity),
@@ -67,13 +66,13 @@ func (p Plan) workerFlags(name, identity string) []string {
 	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.Cloud())
 }
 
-// mcmFlags are the flags of a process of machine-controller-manager. It works in the namespace default unless the
-// options have another namespace.
+// mcmFlags are the flags of a machine-controller-manager process. The process works in the namespace default, unless
+// Options.Args has another namespace.
 func (p Plan) mcmFlags(name, process string) []string {
 	return []string{
 		process,
 		"--target-kubeconfig", p.Layout().Kubeconfig(MCMIdentity),
-		"--address", loopback, "--port", strconv.Itoa(p.Ports[name]),
+		"--address", loopbackAddress, "--port", strconv.Itoa(p.Ports[name]),
 		"--kube-api-qps", "200", "--kube-api-burst", "400", // the default of 20 is for an API server with other clients
 		"--v", "3",
 	}
@@ -98,7 +97,7 @@ func (p Plan) temporalClientFlags() []string {
 
 // TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
 func (p Plan) TemporalOptions() (client.Options, error) {
-	if !p.TemporalTLS { // ignore the environment of this process, which may name another Temporal
+	if !p.TemporalTLS { // ignores this process' environment, which may name another Temporal
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
 	var flags connection.Flags
@@ -110,7 +109,7 @@ func (p Plan) TemporalOptions() (client.Options, error) {
 	return flags.Options()
 }
 
-// Command returns the arguments of a component. The arguments in the options come last.
+// Command returns the arguments of a component. The arguments in Plan.Args come last.
 func (p Plan) Command(name string) []string {
 	var flags []string
 	switch name {
@@ -121,12 +120,12 @@ func (p Plan) Command(name string) []string {
 	case Bootstrap:
 		flags = p.bootstrapFlags()
 	case Worker, SecondWorker:
-		flags = append(p.workerFlags(name, WorkerIdentity), p.clusterAPIFilters()...)
+		flags = append(p.workerFlags(name, WorkerIdentity), p.clusterAPIFilterFlags()...)
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
-		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilters()...)
-		flags = append(flags, "--identity", name) // a restarted bridge with the same identity leads at once, as in a pod
+		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilterFlags()...)
+		flags = append(flags, "--identity", name) // lets a restarted bridge lead at once, as in a pod
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
 	case MCMMachines:
@@ -134,7 +133,7 @@ func (p Plan) Command(name string) []string {
 	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
 		flags = p.clusterAPIFlags(name)
 	default:
-		if _, isExtra := p.extraNamed(name); !isExtra {
+		if _, isExtra := p.findExtra(name); !isExtra {
 			flags = p.kubernetesCommand(name)
 		}
 	}

@@ -14,35 +14,35 @@ import (
 	"millwright/devstack/build"
 )
 
-const loopback = "127.0.0.1"
+const loopbackAddress = "127.0.0.1"
 
-// Most ports are named after the component that listens there; these are the second ports of components.
+// The names of the components' additional ports. A component's main port has the component's name.
 const (
 	etcdPeerPort   = "etcd-peer"
 	temporalUIPort = "temporal-ui"
 
-	temporalInternalPort  = "temporal-internal" // first port of a range
-	temporalInternalPorts = 8
+	temporalInternalPort      = "temporal-internal" // first of temporalInternalPortCount ports
+	temporalInternalPortCount = 8
 
-	firstExtraPort   = 16495 // the extras have these ports
+	firstExtraPort   = 16495 // documented port of the first extra
 	firstExtraOffset = 22
 )
 
 // MaxExtras is the maximum number of extras: a stack has four ports for them.
 const MaxExtras = 4
 
-// stackPort is one port of the stack.
+// stackPort is one port that a component of the stack listens on.
 type stackPort struct {
-	name     string
-	owner    string // component that listens there
-	standard int    // documented default
-	offset   int    // position in a free block
+	name          string
+	componentName string // component that listens on the port
+	standardPort  int    // documented port
+	blockOffset   int    // position of the port in a free block
 }
 
-// portTable lists all ports. Temporal's two ports are its defaults, which people and tools expect. The other ports are
-// unusual, so that they rarely collide with another cluster on this computer, and lower than the ports that Linux takes
-// for outgoing connections.
-func portTable(extras ...Extra) []stackPort {
+// portTable lists all ports of a stack. Temporal's frontend and UI have Temporal's default ports, which people and
+// tools expect. All other ports are unusual, so that they rarely collide with another cluster on the computer. All
+// ports are lower than the ports that Linux takes for outgoing connections.
+func portTable(extras ...ExtraComponent) []stackPort {
 	table := []stackPort{
 		{Etcd, Etcd, 16379, 0},
 		{etcdPeerPort, Etcd, 16380, 1},
@@ -53,55 +53,56 @@ func portTable(extras ...Extra) []stackPort {
 		{Temporal, Temporal, 7233, 6},
 		{temporalUIPort, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
-		{Worker, Worker, 16490, 9}, // this port and the next four serve metrics and health
+		{Worker, Worker, 16490, 9}, // the ports of worker, bridge and their variants serve metrics and health
 		{Bridge, Bridge, 16491, 10},
 		{ProviderWorker, ProviderWorker, 16492, 11},
 		{SecondBridge, SecondBridge, 16493, 12},
 		{SecondWorker, SecondWorker, 16494, 21},
-		{MCMManager, MCMManager, 16499, 26}, // this port and the next one serve metrics and health
+		{MCMManager, MCMManager, 16499, 26}, // the ports of both MCM processes serve metrics and health
 		{MCMMachines, MCMMachines, 16500, 27},
 		{temporalInternalPort, Temporal, 16234, 13},
 	}
-	for i := 1; i < temporalInternalPorts; i++ {
+	for i := 1; i < temporalInternalPortCount; i++ {
 		table = append(table, stackPort{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
 	}
 	for i, e := range extras {
 		table = append(table, stackPort{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
 	}
 	for i, name := range ClusterAPI() {
-		// the first: health
+		// The port with the component's name serves health checks.
 		table = append(
 			table,
 			stackPort{name, name, 16501 + i, 28 + i},
-			stackPort{webhooksPort(name), name, 16505 + i, 32 + i},
+			stackPort{webhooksPortName(name), name, 16505 + i, 32 + i},
 		)
 	}
 	return table
 }
 
-// Free blocks are also lower than the range of outgoing connections.
+// All ports of the free blocks are lower than Linux' range of outgoing ports.
 const (
-	firstBlock = 20000
-	blockSize  = 36
-	blockCount = 350
+	firstBlockPort = 20000
+	blockSize      = 36
+	portBlockCount = 350
 )
 
-// StandardPorts returns the documented ports of the chosen components, or an error that names the first port in use.
-func StandardPorts(chosen []string, extras ...Extra) (map[string]int, error) {
+// StandardPorts returns the documented ports. If chosen components' ports are in use, the error names the first
+// port in use.
+func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, error) {
 	ports := map[string]int{}
 	for _, p := range portTable(extras...) {
-		ports[p.name] = p.standard
+		ports[p.name] = p.standardPort
 	}
-	if taken, ok := firstTaken(chosen, ports, extras...); ok {
+	if taken, ok := firstPortInUse(chosen, ports, extras...); ok {
 		return nil, fmt.Errorf("port %d of component %s (%s) is taken: stop what listens there, or use --free-ports",
-			ports[taken.name], taken.owner, taken.name)
+			ports[taken.name], taken.componentName, taken.name)
 	}
 	return ports, nil
 }
 
-// FreePorts returns a block of free ports and the lock that keeps other stacks from using it. The caller closes the
-// lock when the stack has ended, or passes it to the supervisor.
-func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[string]int, *os.File, error) {
+// FreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller closes
+// the lock when the stack has ended, or passes the lock to the supervisor.
+func FreePorts(ctx context.Context, chosen []string, extras ...ExtraComponent) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
 		return nil, nil, err
@@ -110,11 +111,11 @@ func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[strin
 	if err := os.MkdirAll(locks, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("make folder of port locks: %w", err)
 	}
-	for _, i := range rand.Perm(blockCount) {
+	for _, i := range rand.Perm(portBlockCount) {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		first := firstBlock + i*blockSize
+		first := firstBlockPort + i*blockSize
 		held, err := TryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
 		if errors.Is(err, ErrLocked) {
 			continue
@@ -124,21 +125,25 @@ func FreePorts(ctx context.Context, chosen []string, extras ...Extra) (map[strin
 		}
 		ports := map[string]int{}
 		for _, p := range portTable(extras...) {
-			ports[p.name] = first + p.offset
+			ports[p.name] = first + p.blockOffset
 		}
-		if _, taken := firstTaken(chosen, ports, extras...); !taken {
+		if _, taken := firstPortInUse(chosen, ports, extras...); !taken {
 			return ports, held, nil
 		}
 		_ = held.Close()
 	}
-	return nil, nil, fmt.Errorf("find free ports: every block of %d ports from %d on is in use", blockSize, firstBlock)
+	return nil, nil, fmt.Errorf(
+		"find free ports: every block of %d ports from %d on is in use",
+		blockSize,
+		firstBlockPort,
+	)
 }
 
-// firstTaken returns the first port of the chosen components that is in use.
-func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (stackPort, bool) {
+// firstPortInUse returns the first port of the chosen components that is in use; false if all ports are free.
+func firstPortInUse(chosen []string, ports map[string]int, extras ...ExtraComponent) (stackPort, bool) {
 	for _, p := range portTable(extras...) {
 		for _, name := range chosen {
-			if name != p.owner {
+			if name != p.componentName {
 				continue
 			}
 			l, err := net.Listen("tcp", Address(ports[p.name]))
@@ -151,15 +156,14 @@ func firstTaken(chosen []string, ports map[string]int, extras ...Extra) (stackPo
 	return stackPort{}, false
 }
 
-// Address returns host and port of a port on loopback.
-func Address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+// Address returns host:port of a port on the loopback address.
+func Address(port int) string { return net.JoinHostPort(loopbackAddress, strconv.Itoa(port)) }
 
 // ErrLocked is the error of TryLock if another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// TryLock takes an exclusive lock on a file, which it creates if absent. The lock lasts until every copy of the file
-// handle is closed, in this process and in the processes that inherited it. So the lock ends at the latest when these
-// processes end.
+// TryLock takes an exclusive lock on a file, and creates the file if absent. The lock ends when this process and all
+// processes that inherited the file handle have closed their copies, at the latest when these processes end.
 func TryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, stages, the kubectl script. A
-// second call replaces them, except the ServiceAccount key. It never changes data of components.
+// Prepare writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the kubectl
+// script. A second call replaces these files, except the ServiceAccount key. Prepare never changes the components'
+// data.
 func Prepare(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.privateFolders() {
@@ -20,11 +21,11 @@ func Prepare(ctx context.Context, plan Plan) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	if err := prepareExtras(plan); err != nil {
+	if err := writeOptionalCertificates(plan); err != nil {
 		return err
 	}
 	if plan.Kubectl == "" {
-		return nil // only Temporal
+		return nil // the stack has no API server
 	}
 	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
 		return err
@@ -40,11 +41,12 @@ func Prepare(ctx context.Context, plan Plan) error {
 			return err
 		}
 	}
-	return writeKubectl(plan)
+	return writeKubectlScript(plan)
 }
 
-// prepareExtras writes the files that only some stacks need: certificates of Temporal and of Cluster API's webhooks.
-func prepareExtras(plan Plan) error {
+// writeOptionalCertificates writes files that only some stacks need: the certificates of Temporal and of Cluster API's
+// webhooks.
+func writeOptionalCertificates(plan Plan) error {
 	if plan.TemporalTLS {
 		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
 			return err
@@ -56,7 +58,7 @@ func prepareExtras(plan Plan) error {
 	return nil
 }
 
-// writeStages writes the stages by which KWOK simulates nodes and pods.
+// writeStages writes the KWOK stages, which simulate nodes and pods.
 func writeStages(ctx context.Context, plan Plan) error {
 	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
 	if err != nil {
@@ -68,10 +70,10 @@ func writeStages(ctx context.Context, plan Plan) error {
 	return nil
 }
 
-// writeKubectl writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. It sets the
-// kubeconfig by an environment variable, not by a flag: kubectl finds a plugin only if the plugin's name is the first
-// argument, and the plugin reads the variable, too.
-func writeKubectl(plan Plan) error {
+// writeKubectlScript writes a script that runs kubectl with the admin's kubeconfig, for people without kubectl. The
+// script sets the kubeconfig by an environment variable, not by a flag: kubectl finds a plugin only if the plugin's
+// name is the first argument, and the plugin also reads the variable.
+func writeKubectlScript(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
 		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(Admin)), shellQuote(plan.Kubectl))
@@ -84,9 +86,9 @@ func writeKubectl(plan Plan) error {
 // shellQuote quotes a word for the shell.
 func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// writeAuditPolicy writes the API server's audit policy. The audit log has the requests of Millwright's processes, of
-// people and of tests, without bodies, and no requests of Kubernetes' own components. Benchmarks count requests in it.
-// It has a watch twice: when the watch starts (ResponseStarted) and when it ends.
+// writeAuditPolicy writes the API server's audit policy. The audit log contains the requests of Millwright's processes,
+// of people and of tests, without bodies. Requests of Kubernetes' own components are not logged. Benchmarks count the
+// requests in the audit log. A watch has two entries: at its start (ResponseStarted) and at its end.
 func writeAuditPolicy(l Layout) error {
 	ours := []string{
 		WorkerIdentity,

@@ -17,8 +17,8 @@ import (
 	"millwright/devstack/authority"
 )
 
-// prepared is the folder of a stack that was prepared and not started.
-func prepared(t *testing.T) Layout {
+// prepareTestStack prepares the files of a stack without starting the stack, and returns the stack's folder.
+func prepareTestStack(t *testing.T) Layout {
 	t.Helper()
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
 	require.NoError(t, Prepare(t.Context(), plan))
@@ -26,7 +26,7 @@ func prepared(t *testing.T) Layout {
 }
 
 func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
-	l := prepared(t)
+	l := prepareTestStack(t)
 	file, err := os.Open(l.tokensFile())
 	require.NoError(t, err)
 	rows, err := csv.NewReader(file).ReadAll()
@@ -67,14 +67,14 @@ func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The name of a plugin is the first word that kubectl gets. The kubeconfig is that of the stack, also where the user
-// has another one.
+// The plugin's name is the first argument of kubectl. The script uses the stack's kubeconfig even if the user's
+// environment names another kubeconfig.
 func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "it's")
 	require.NoError(t, os.WriteFile(kubectl, []byte("#!/bin/sh\nprintf '%s\\n' \"$KUBECONFIG\" \"$@\"\n"), 0o700))
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: kubectl}
-	require.NoError(t, writeKubectl(plan))
+	require.NoError(t, writeKubectlScript(plan))
 	script := exec.Command(plan.Layout().Kubectl(), "millwright", "top", "a b")
 	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
 	out, err := script.Output()
@@ -87,8 +87,8 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	assert.Equal(t, `'it'\''s'`, shellQuote("it's"))
 }
 
-// A renewal replaces the CA: neither side takes the certificates of before.
-func TestCertificatesOfATemporalThatDemandsThem(t *testing.T) {
+// A second call replaces the CA: the new certificates do not verify against the old CA.
+func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
 	require.NoError(t, Prepare(t.Context(), plan))
 	l := plan.Layout()
@@ -98,7 +98,9 @@ func TestCertificatesOfATemporalThatDemandsThem(t *testing.T) {
 		shown, err := authority.ReadPEM(l.temporalCertificate(), x509.ParseCertificate)
 		require.NoError(t, err)
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-			_, err = shown.Verify(x509.VerifyOptions{Roots: roots, DNSName: loopback, KeyUsages: []x509.ExtKeyUsage{usage}})
+			_, err = shown.Verify(
+				x509.VerifyOptions{Roots: roots, DNSName: loopbackAddress, KeyUsages: []x509.ExtKeyUsage{usage}},
+			)
 			server = errors.Join(server, err)
 		}
 		ours, err := authority.ReadPEM(l.TemporalClient(), x509.ParseCertificate)

@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// The times of readiness probes.
+// The interval and the timeout of readiness probes.
 const (
 	ProbeEvery   = 50 * time.Millisecond // time between two probes
-	probeTimeout = 2 * time.Second       // maximum time of one probe
+	probeTimeout = 2 * time.Second       // timeout of one probe
 )
 
-// Probe checks once whether a component is ready, and returns nil if it is.
+// Probe checks once whether a component is ready, and returns nil if the component is ready.
 func (p Plan) Probe(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -45,21 +45,21 @@ func (p Plan) Probe(ctx context.Context, name string) error {
 	case MCMManager, MCMMachines:
 		return checkHealth(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	}
-	path := "/readyz" // path of the readiness check of worker and bridge
-	if e, isExtra := p.extraNamed(name); isExtra {
+	path := "/readyz" // readiness path of worker, bridge and Cluster API's programs
+	if e, isExtra := p.findExtra(name); isExtra {
 		path = e.Ready
 	}
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackClient verifies no certificates, because it connects only to components of the stack on loopback addresses,
-// and sends no secret.
+// LoopbackClient does not verify certificates: it only connects to components of the stack on loopback addresses, and
+// sends no secret over TLS.
 var LoopbackClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
-	DisableKeepAlives: true,                                  // a restarted component has no old connections
+	DisableKeepAlives: true,                                  // connections to a component do not outlive its restart
 }}
 
-// checkHealth checks a health endpoint.
+// checkHealth returns nil if the URL answers 200.
 func checkHealth(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func checkHealth(ctx context.Context, url string) error {
 	}
 	response, err := LoopbackClient.Do(request)
 	if err != nil {
-		return err // the error contains the URL
+		return err // Do's error already contains the URL
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
@@ -77,26 +77,26 @@ func checkHealth(ctx context.Context, url string) error {
 	return nil
 }
 
-// Clientset returns a client of the API server as the admin.
+// Clientset returns a client of the API server with the admin's identity.
 func (p Plan) Clientset() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(Admin))
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1 // no client-side rate limit
 	return kubernetes.NewForConfig(config)
 }
 
 func (p Plan) probeAPIServer(ctx context.Context) error {
 	clients, err := p.Clientset()
 	if err != nil {
-		return err // the API server has not written its certificate yet
+		return err // for example, the API server has not written its certificate yet
 	}
 	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// probeControllerManager also checks for a result of the controllers, the ServiceAccount of a namespace: /healthz
-// succeeds before the controllers run, and no pod can be created without the ServiceAccount.
+// probeControllerManager also checks that the default ServiceAccount of the default namespace exists. /healthz succeeds
+// before the controllers run, and no pod can be created without the ServiceAccount.
 func (p Plan) probeControllerManager(ctx context.Context) error {
 	if err := checkHealth(ctx, "https://"+Address(p.Ports[ControllerManager])+"/healthz"); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (p Plan) probeControllerManager(ctx context.Context) error {
 	return err
 }
 
-// probeTemporal checks the frontend and the UI. It connects to the port first: a gRPC client whose first connection
-// fails would wait a second before it retries.
+// probeTemporal checks the frontend and the UI. It first opens a TCP connection to the port: a gRPC client waits a
+// second before its first retry if the first connection fails.
 func (p Plan) probeTemporal(ctx context.Context) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", Address(p.Ports[Temporal]))
 	if err != nil {

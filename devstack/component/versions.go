@@ -2,8 +2,8 @@ package component
 
 import "debug/buildinfo"
 
-// Versions returns the version of each component, as its binary reports it. Millwright's own components have the
-// version of the clone.
+// Versions returns the version of each component, as its binary reports the version. Millwright's own components have
+// no entry.
 func Versions(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",
@@ -28,12 +28,12 @@ func Versions(plan Plan) map[string]string {
 		if read[binary] == nil {
 			info, err := buildinfo.ReadFile(binary)
 			if err != nil {
-				continue // the program reports no version, but may run
+				continue // a binary without build information can still run
 			}
 			read[binary] = info
 		}
 		for _, part := range append(read[binary].Deps, &read[binary].Main) {
-			// Cluster API's main packages are of its own module
+			// The main package of a Cluster API program belongs to the same module, so Main has the version.
 			if part.Path == module {
 				found[name] = part.Version
 			}

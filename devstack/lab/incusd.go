@@ -11,7 +11,7 @@ import (
 	"millwright/devstack/stack"
 )
 
-// incusdCommand returns the command that runs the component incusd. The supervisor starts it, not people.
+// incusdCommand returns the hidden command that runs the component incusd. Only the supervisor calls this command.
 func incusdCommand(p *stackFlags) *cobra.Command {
 	var o nodes.Options
 	var network string
@@ -21,7 +21,7 @@ func incusdCommand(p *stackFlags) *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := p.folder()
+			dir, err := p.stackFolder()
 			if err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func incusdCommand(p *stackFlags) *cobra.Command {
 	return command
 }
 
-// machineClassCommand returns the command that prints a MachineClass of real machines, with its Secret.
+// machineClassCommand returns the command that prints a MachineClass of real machines and its Secret.
 func machineClassCommand(p *stackFlags) *cobra.Command {
 	var namespace, name string
 	command := &cobra.Command{
@@ -51,7 +51,7 @@ containers with real kubelets, which join this stack.`,
 		Example: "  lab machine-class | .devstack/kubectl apply --server-side -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := p.folder()
+			dir, err := p.stackFolder()
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
-// Command lab starts a local stack with real machines (Incus), or with Prometheus and Alertmanager. Unlike devstack it
-// needs more than a Go toolchain: root, Debian's packages, cgroups, namespaces. The commands of devstack also work on a
-// stack that lab has started. Package parts does the work; this package only has texts, flags and exit codes.
+// Command lab starts a local stack with real machines (Incus), or with Prometheus and Alertmanager. Command devstack
+// needs only a Go toolchain; lab also needs root, Debian packages, cgroups and namespaces. All commands of devstack
+// work on a stack of lab. Package parts has the logic; this package has only texts, flags and exit codes.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 
 func main() { commandline.Main(rootCommand()) }
 
-// stackFlags are the values of the flags that all commands have.
+// stackFlags are the flags of all commands.
 type stackFlags struct{ repo, dir string }
 
-// folder returns the stack's folder.
-func (p stackFlags) folder() (string, error) { return stack.Folder(p.repo, p.dir) }
+// stackFolder returns the path of the stack's folder.
+func (p stackFlags) stackFolder() (string, error) { return stack.Folder(p.repo, p.dir) }
 
 func rootCommand() *cobra.Command {
 	var p stackFlags
@@ -63,7 +63,7 @@ are built first: some minutes, once. On a running stack it starts what has died.
 				return errors.New("say --nodes=incus or --observe; `devstack up` starts a stack without them")
 			}
 			var err error
-			if o.Dir, err = p.folder(); err != nil {
+			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
 			if with.Lab, err = os.Executable(); err != nil {
@@ -77,7 +77,7 @@ are built first: some minutes, once. On a running stack it starts what has died.
 			if err != nil {
 				return err
 			}
-			return printPlaces(c, s)
+			return printAddresses(c, s)
 		},
 	}
 	flags := command.Flags()
@@ -97,8 +97,8 @@ are built first: some minutes, once. On a running stack it starts what has died.
 	return command
 }
 
-// printPlaces prints the addresses and paths of what the lab has added.
-func printPlaces(c *cobra.Command, s *stack.Stack) error {
+// printAddresses prints the addresses and paths of the components that lab adds.
+func printAddresses(c *cobra.Command, s *stack.Stack) error {
 	state, err := s.State()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func downCommand(p *stackFlags) *cobra.Command {
 		Short: "Stop the stack; leaves no process, and no folder in the cgroup hierarchies",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := p.folder()
+			dir, err := p.stackFolder()
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,7 @@ import (
 	"millwright/test/pages"
 )
 
-// Each command of the documents and of the help texts is one that the program takes.
+// Each lab command in the documentation and in the help texts parses without an error.
 func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("../..", "lab")
 	require.NoError(t, err)

@@ -31,9 +31,9 @@ import (
 // fieldManager is the field manager of bootstrap's server-side apply.
 const fieldManager = "devstack"
 
-// applyProduct applies what the product needs in the API server, and waits until its CRDs are served. It may be called
-// again.
-func applyProduct(ctx context.Context, p component.Plan) error {
+// applyProductObjects applies Millwright's objects to the API server, and waits until the API server serves the CRDs. A
+// second call is safe.
+func applyProductObjects(ctx context.Context, p component.Plan) error {
 	objects, err := productObjects(p)
 	if err != nil || len(objects) == 0 {
 		return err
@@ -57,10 +57,10 @@ func applyProduct(ctx context.Context, p component.Plan) error {
 	return nil
 }
 
-// productObjects returns all objects that applyProduct applies: the product's CRDs and RBAC (deploy/crds, deploy/rbac,
-// deploy/rbac/tokens), bindings of its roles to the stack's users, its FlowSchemas and priority level, and the plan's
-// own manifests. In a stack with Cluster API, it also returns Cluster API's CRDs and webhooks, and the policy that
-// limits what Cluster API's core may change.
+// productObjects returns all objects that applyProductObjects applies: Millwright's CRDs and RBAC (deploy/crds,
+// deploy/rbac, deploy/rbac/tokens), bindings of Millwright's roles to the stack's users, Millwright's FlowSchemas and
+// priority level, and the plan's own manifests. In a stack with Cluster API, productObjects also returns Cluster API's
+// CRDs and webhooks, and the policy that limits what Cluster API's core may change.
 func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
@@ -77,12 +77,12 @@ func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, found...)
 	}
-	nameCoreUser(objects)
-	bindings, err := bindUsers(objects)
+	replaceCoreUser(objects)
+	bindings, err := roleBindings(objects)
 	if err != nil {
 		return nil, err
 	}
-	flows, err := flowControl(p.Repo)
+	flows, err := flowControlObjects(p.Repo)
 	if err != nil {
 		return nil, err
 	}
@@ -93,25 +93,25 @@ func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return slices.Concat(objects, bindings, flows, upstream), nil
 }
 
-// nameCoreUser makes the admission policies name the user that Cluster API's core has in the stack.
-func nameCoreUser(objects []*unstructured.Unstructured) {
+// replaceCoreUser replaces the user of Cluster API's core in admission policies by core's user in the stack.
+func replaceCoreUser(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
 		}
-		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // an error means that there is none
+		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // on an error, validations is empty
 		for _, v := range validations {
 			if fields, isMap := v.(map[string]any); isMap {
 				expression, _ := fields["expression"].(string)
 				fields["expression"] = strings.ReplaceAll(expression, component.ClusterAPICoreUser, component.ClusterAPIIdentity)
 			}
 		}
-		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations") // the path exists
+		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations") // no error: the path exists
 	}
 }
 
-// readManifests returns all objects of a folder's YAML files, in the order of the file names, without those that only
-// kustomize reads. It returns none for a folder that does not exist.
+// readManifests returns all objects of a folder's YAML files, in the order of the file names, except the
+// kustomization.yaml. For a folder that does not exist, readManifests returns no objects.
 func readManifests(folder string) ([]*unstructured.Unstructured, error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {
@@ -148,15 +148,15 @@ func readManifest(path string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read manifest %s: %w", path, err)
 		}
-		if len(object.Object) > 0 { // an empty document has no object
+		if len(object.Object) > 0 { // an empty YAML document has no object
 			objects = append(objects, object)
 		}
 	}
 }
 
-// bindUsers returns a binding of each of the product's roles to the users that have it. In a real cluster they are
-// bound to ServiceAccounts; here every process has its own user.
-func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+// roleBindings returns a binding for each of Millwright's roles that has users in the stack. In a real cluster, the
+// roles are bound to ServiceAccounts; in the stack, every process has its own user.
+func roleBindings(objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var bindings []*unstructured.Unstructured
 	for _, object := range objects {
 		kind, name := object.GetKind(), object.GetName()
@@ -173,7 +173,7 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 			ObjectMeta: metav1.ObjectMeta{Name: "devstack-" + name, Namespace: object.GetNamespace()},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
 			Subjects:   subjects,
-		} // a RoleBinding has the same fields
+		} // kind may also be RoleBinding, which has the same fields
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 		if err != nil {
 			return nil, fmt.Errorf("bind %s to its role: %w", name, err)
@@ -183,9 +183,10 @@ func bindUsers(objects []*unstructured.Unstructured) ([]*unstructured.Unstructur
 	return bindings, nil
 }
 
-// flowControl returns the product's FlowSchemas and priority level. The FlowSchemas match the users of the stack's
-// processes instead of ServiceAccounts, and the namespace of the stack's Leases instead of that of an installation.
-func flowControl(repo string) ([]*unstructured.Unstructured, error) {
+// flowControlObjects returns Millwright's FlowSchemas and priority level. The FlowSchemas match the users of the
+// stack's processes instead of ServiceAccounts, and the namespace of the stack's Leases instead of an installation's
+// namespace.
+func flowControlObjects(repo string) ([]*unstructured.Unstructured, error) {
 	objects, err := readManifest(filepath.Join(repo, "deploy", "base", "flowcontrol.yaml"))
 	if err != nil {
 		return nil, err
@@ -223,7 +224,7 @@ func flowControl(repo string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// applier applies objects of any kind as the admin.
+// applier applies objects of any kind with the admin's identity.
 type applier struct {
 	client dynamic.Interface
 	mapper meta.RESTMapper
@@ -250,8 +251,12 @@ func newApplier(p component.Plan) (applier, error) {
 	return applier{client, restmapper.NewDiscoveryRESTMapper(groups)}, nil
 }
 
-// resource returns the client for an object's kind and namespace; it creates the namespace if absent.
-func (a applier) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+// resourceClient returns the client for an object's kind and namespace. If the namespace is absent, resourceClient
+// creates the namespace.
+func (a applier) resourceClient(
+	ctx context.Context,
+	object *unstructured.Unstructured,
+) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
@@ -276,7 +281,7 @@ func (a applier) resource(ctx context.Context, object *unstructured.Unstructured
 }
 
 func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	resource, err := a.resource(ctx, object)
+	resource, err := a.resourceClient(ctx, object)
 	if err != nil {
 		return err
 	}
@@ -287,9 +292,9 @@ func (a applier) apply(ctx context.Context, object *unstructured.Unstructured) e
 	return nil
 }
 
-// awaitEstablished waits until the API server serves the kind of a CRD.
+// awaitEstablished waits until the CRD is Established: the API server then serves the CRD's kind.
 func (a applier) awaitEstablished(ctx context.Context, definition *unstructured.Unstructured) error {
-	resource, err := a.resource(ctx, definition)
+	resource, err := a.resourceClient(ctx, definition)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func TestManifestsAreReadWithoutKustomizeFiles(t *testing.T) {
 	assert.Empty(t, objects)
 }
 
-func TestTailIsOfTheLastStart(t *testing.T) {
+func TestLogTailBeginsAtTheLastStart(t *testing.T) {
 	path := t.TempDir() + "/x.log"
 	require.NoError(t, os.WriteFile(path, []byte("=== first\nold\n=== second\nnew\n"), 0o600))
 	assert.Equal(t, "=== second\nnew", logTail(path))
@@ -44,7 +44,7 @@ func TestTailIsOfTheLastStart(t *testing.T) {
 }
 
 func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
-	bindings, err := bindUsers([]*unstructured.Unstructured{
+	bindings, err := roleBindings([]*unstructured.Unstructured{
 		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": component.WorkerIdentity}}},
 		{
 			Object: map[string]any{
@@ -74,7 +74,7 @@ func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 }
 
 func TestFlowSchemasOfTheProductMatchOurUsers(t *testing.T) {
-	objects, err := flowControl("../..")
+	objects, err := flowControlObjects("../..")
 	require.NoError(t, err)
 	var schemas []string
 	for _, o := range objects {

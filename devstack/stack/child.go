@@ -18,26 +18,27 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// terminationGrace is how long a component may take to end after SIGTERM. It is short: no component needs more, and
-// data survive SIGKILL.
+// terminationGrace is the time from SIGTERM to SIGKILL. The time is short: no component needs more, and data survive
+// SIGKILL.
 const terminationGrace = 3 * time.Second
 
-// childProcess is one process of a component.
+// childProcess is one process of a component, a child of the supervisor.
 type childProcess struct {
 	name       string
 	process    Process
-	handle     *os.Process
-	began      time.Time
-	ended      chan struct{} // closed when the process has been waited for
-	exitReason string        // how the process ended; valid when ended is closed
-	succeeded  bool          // the process ended without an error; valid when ended is closed
+	osProcess  *os.Process
+	startedAt  time.Time
+	ended      chan struct{} // closed when Wait has returned
+	exitReason string        // how the process ended; valid once ended is closed
+	succeeded  bool          // whether the exit code was 0; valid once ended is closed
 }
 
-// start makes a component ready: it starts a process unless one runs, and waits until it is ready, or, for bootstrap,
-// until it has ended. It returns an error as soon as the process ends by itself.
-func (s *supervisor) start(ctx context.Context, name string) error {
+// startComponent starts a component's process unless the process runs, and waits until the component is ready. The
+// component bootstrap is ready when its process has ended. If the process ends before the component is ready,
+// startComponent returns an error at once.
+func (s *supervisor) startComponent(ctx context.Context, name string) error {
 	if name == component.Bootstrap {
-		if err := s.applyProduct(ctx); err != nil {
+		if err := s.bootstrapAPIServer(ctx); err != nil {
 			return err
 		}
 	}
@@ -45,7 +46,7 @@ func (s *supervisor) start(ctx context.Context, name string) error {
 		s.changeComponent(name, func(status *ComponentStatus) { status.State = StateDone })
 		return nil
 	}
-	c, err := s.launch(name)
+	c, err := s.ensureProcess(name)
 	if err != nil {
 		s.changeComponent(name, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
 		return err
@@ -56,10 +57,11 @@ func (s *supervisor) start(ctx context.Context, name string) error {
 	return nil
 }
 
-// applyProduct does the part of the component bootstrap that needs no process: it applies CRDs, roles and flow schemas.
-func (s *supervisor) applyProduct(ctx context.Context) error {
+// bootstrapAPIServer applies CRDs, roles and FlowSchemas: the part of bootstrap that needs no process. A failure goes
+// into the component's status.
+func (s *supervisor) bootstrapAPIServer(ctx context.Context) error {
 	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
-	err := applyProduct(ctx, s.plan)
+	err := applyProductObjects(ctx, s.plan)
 	if err != nil {
 		err = fmt.Errorf("bootstrap: %w", err)
 		s.changeComponent(
@@ -70,24 +72,25 @@ func (s *supervisor) applyProduct(ctx context.Context) error {
 	return err
 }
 
-// launch returns the running process of a component; it starts one if there is none.
-func (s *supervisor) launch(name string) (*childProcess, error) {
-	s.launching.Lock()
-	defer s.launching.Unlock()
+// ensureProcess returns the running process of a component, and starts a process if none runs.
+func (s *supervisor) ensureProcess(name string) (*childProcess, error) {
+	s.launchMu.Lock()
+	defer s.launchMu.Unlock()
 	if s.stopping {
-		return nil, fmt.Errorf("start %s: %w", name, errStopped)
+		return nil, fmt.Errorf("start %s: %w", name, errStackStopped)
 	}
-	if c := s.childNamed(name); c != nil {
+	if c := s.findChild(name); c != nil {
 		return c, nil
 	}
-	return s.spawn(name)
+	return s.startProcess(name)
 }
 
-// apiServerCollection makes the API server run its garbage collector less often, until its heap is large. Measured in a
-// rollout of a hundred machines: with Go's default it took a sixth of the API server's time.
-var apiServerCollection = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
+// apiServerGCVariables are environment variables that make the API server collect garbage less often, until its heap is
+// large. Measured in a rollout of 100 machines: with Go's defaults, garbage collection took a sixth of the API server's
+// CPU time.
+var apiServerGCVariables = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
-func (s *supervisor) spawn(name string) (*childProcess, error) {
+func (s *supervisor) startProcess(name string) (*childProcess, error) {
 	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
 	command.Dir = s.plan.Dir
 	// The user's TEMPORAL_ variables and configuration file are for another Temporal: components must not read them.
@@ -96,9 +99,9 @@ func (s *supervisor) spawn(name string) (*childProcess, error) {
 		func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") },
 	)
 	command.Env = append(command.Env, "TEMPORAL_CONFIG_FILE="+os.DevNull)
-	command.Env = append(command.Env, "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise kwok reads ~/.kwok
+	command.Env = append(command.Env, "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise KWOK reads ~/.kwok
 	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
-		command.Env = append(command.Env, apiServerCollection...)
+		command.Env = append(command.Env, apiServerGCVariables...)
 	}
 	command.Env = slices.Concat(command.Env, s.plan.Environment(name), s.plan.Env[name])
 	log, err := os.OpenFile(s.plan.Layout().Log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -114,33 +117,33 @@ func (s *supervisor) spawn(name string) (*childProcess, error) {
 	)
 	command.Stdout, command.Stderr = log, log
 
-	c := &childProcess{name: name, began: time.Now(), ended: make(chan struct{})}
+	c := &childProcess{name: name, startedAt: time.Now(), ended: make(chan struct{})}
 	if err := attached.Start(command); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	c.handle = command.Process
+	c.osProcess = command.Process
 	if c.process, err = processOf(command.Process.Pid); err != nil {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
 	slog.Info("started", "component", name, "pid", c.process.PID)
 	s.changeComponent(name, func(status *ComponentStatus) {
-		s.running[name] = c
-		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.began}
+		s.children[name] = c
+		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.startedAt}
 	})
 	go s.recordEnd(c, command)
 	return c, nil
 }
 
-// recordEnd waits for the end of a process and records it.
+// recordEnd waits until a process has ended, and records the end in the component's status.
 func (s *supervisor) recordEnd(c *childProcess, command *exec.Cmd) {
 	c.succeeded = command.Wait() == nil
 	c.exitReason = command.ProcessState.String()
 	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.exitReason)
 	s.changeComponent(c.name, func(status *ComponentStatus) {
-		delete(s.running, c.name)
+		delete(s.children, c.name)
 		status.Process = Process{}
 		if c.name == component.Bootstrap && c.succeeded {
-			status.State, status.Took = StateDone, time.Since(c.began)
+			status.State, status.Took = StateDone, time.Since(c.startedAt)
 			return
 		}
 		status.State, status.Error = StateExited, c.exitReason
@@ -148,7 +151,7 @@ func (s *supervisor) recordEnd(c *childProcess, command *exec.Cmd) {
 	close(c.ended)
 }
 
-// awaitReady waits until the component is ready, or returns why it cannot be.
+// awaitReady waits until the component is ready. If the process or ctx ends earlier, awaitReady returns the reason.
 func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
@@ -156,7 +159,7 @@ func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
 		var notReady error
 		if c.name != component.Bootstrap {
 			if notReady = s.plan.Probe(ctx, c.name); notReady == nil {
-				s.becomeReady(c)
+				s.recordReady(c)
 				return nil
 			}
 		}
@@ -174,47 +177,48 @@ func (s *supervisor) awaitReady(ctx context.Context, c *childProcess) error {
 	}
 }
 
-// becomeReady records that a process is ready, unless it ended meanwhile.
-func (s *supervisor) becomeReady(c *childProcess) {
+// recordReady sets the component's state to ready, unless the process has ended in the meantime.
+func (s *supervisor) recordReady(c *childProcess) {
 	s.changeComponent(c.name, func(status *ComponentStatus) {
 		if status.State == StateStarting && status.Process == c.process {
-			status.State, status.Took = StateReady, time.Since(c.began)
+			status.State, status.Took = StateReady, time.Since(c.startedAt)
 		}
 	})
 }
 
-// kill sends SIGKILL to a component and returns when it is gone. It does nothing if the component does not run.
-func (s *supervisor) kill(name string) {
-	if c := s.childNamed(name); c != nil {
-		_ = c.handle.Signal(syscall.SIGKILL)
+// killComponent sends SIGKILL to a component's process and returns when the process has ended. If the component does
+// not run, killComponent does nothing.
+func (s *supervisor) killComponent(name string) {
+	if c := s.findChild(name); c != nil {
+		_ = c.osProcess.Signal(syscall.SIGKILL)
 		<-c.ended
 	}
 }
 
-// terminate sends SIGTERM to a component, and SIGKILL if it takes too long to end. It continues a paused component,
-// which could not receive SIGTERM.
-func (s *supervisor) terminate(name string) {
-	c := s.childNamed(name)
+// terminateComponent sends SIGTERM to a component's process, and SIGKILL after terminationGrace. terminateComponent
+// also sends SIGCONT, because a paused process does not handle SIGTERM.
+func (s *supervisor) terminateComponent(name string) {
+	c := s.findChild(name)
 	if c == nil {
 		return
 	}
-	_ = c.handle.Signal(syscall.SIGTERM)
-	_ = c.handle.Signal(syscall.SIGCONT)
+	_ = c.osProcess.Signal(syscall.SIGTERM)
+	_ = c.osProcess.Signal(syscall.SIGCONT)
 	select {
 	case <-c.ended:
 	case <-time.After(terminationGrace):
-		_ = c.handle.Signal(syscall.SIGKILL)
+		_ = c.osProcess.Signal(syscall.SIGKILL)
 		<-c.ended
 	}
 }
 
-func (s *supervisor) childNamed(name string) *childProcess {
+func (s *supervisor) findChild(name string) *childProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running[name]
+	return s.children[name]
 }
 
-// stopAll ends all components, each after those that need it.
+// stopAll ends all components in parallel. A component ends only after all components that need it have ended.
 func (s *supervisor) stopAll() {
 	stopped := map[string]chan struct{}{}
 	for _, name := range s.plan.Components {
@@ -231,9 +235,9 @@ func (s *supervisor) stopAll() {
 					}
 				}
 			}
-			s.terminate(name)
+			s.terminateComponent(name)
 			return nil
 		})
 	}
-	_ = group.Wait() // no function fails: a component that does not end is killed
+	_ = group.Wait() // no function returns an error: terminateComponent sends SIGKILL in the end
 }

@@ -28,7 +28,7 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		labels, err := definitionLabels(filepath.Join(folder, "kustomization.yaml"))
+		labels, err := readCRDLabels(filepath.Join(folder, "kustomization.yaml"))
 		if err != nil {
 			return nil, err
 		}
@@ -36,9 +36,9 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
-		w := programWebhooks{name: name, url: p.ClusterAPIWebhooks(name), authority: authority}
+		w := programWebhooks{name: name, url: p.ClusterAPIWebhooks(name), caCertificate: authority}
 		for _, object := range objects {
-			if err := w.redirect(object, labels); err != nil {
+			if err := w.redirectToProgram(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
 			}
 		}
@@ -47,9 +47,9 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// definitionLabels returns the labels that a kustomization gives to CRDs. Cluster API's core reads in them which
-// versions of a provider's kinds it may use.
-func definitionLabels(path string) (map[string]string, error) {
+// readCRDLabels returns the labels that a kustomization gives to CRDs. From these labels, Cluster API's core reads
+// which versions of a provider's kinds it may use.
+func readCRDLabels(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read labels of CRDs: %w", err)
@@ -67,17 +67,17 @@ func definitionLabels(path string) (map[string]string, error) {
 	return labels, nil
 }
 
-// programWebhooks are the webhooks of one program of Cluster API.
+// programWebhooks describes the webhook server of one program of Cluster API.
 type programWebhooks struct {
-	name      string // name of the program
-	url       string // URL of the webhooks, without a path
-	authority []byte // certificate of the webhooks' CA, as PEM
+	name          string // name of the program
+	url           string // base URL of the webhooks
+	caCertificate []byte // CA certificate of the webhooks, as PEM
 }
 
-// redirect changes an object of upstream's manifests so that the API server calls the program: for conversions of a CRD
-// with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A configuration
-// gets the program's name as a prefix, because it has the same name in the manifests of all programs.
-func (w programWebhooks) redirect(object *unstructured.Unstructured, labels map[string]string) error {
+// redirectToProgram changes an object of upstream's manifests so that the API server calls the program: for conversions
+// of a CRD with several versions, and for each webhook of a webhook configuration. Every CRD gets the labels. A webhook
+// configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
+func (w programWebhooks) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
 		object.SetLabels(labels)
@@ -97,7 +97,7 @@ func (w programWebhooks) redirect(object *unstructured.Unstructured, labels map[
 		}
 		for _, hook := range hooks {
 			fields, ok := hook.(map[string]any)
-			// an error means that the field has another type
+			// NestedString returns an error if the field has another type; found is then false.
 			path, found, _ := unstructured.NestedString(fields, "clientConfig", "service", "path")
 			if !ok || !found {
 				return errors.New("a webhook has no path of a service")
@@ -111,5 +111,5 @@ func (w programWebhooks) redirect(object *unstructured.Unstructured, labels map[
 }
 
 func (w programWebhooks) clientConfig(path string) map[string]any {
-	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.authority)}
+	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.caCertificate)}
 }

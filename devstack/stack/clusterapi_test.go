@@ -39,8 +39,9 @@ webhooks:
   clientConfig: {service: {name: webhook-service, namespace: system, path: /validate-machine}}
 `
 
-// clusterAPI returns a plan with core alone, whose folder has these manifests.
-func clusterAPI(t *testing.T, manifests string) component.Plan {
+// planWithCore returns a plan with Cluster API's core as the only component. The folder of core's manifests contains
+// the given manifests.
+func planWithCore(t *testing.T, manifests string) component.Plan {
 	t.Helper()
 	plan := component.Plan{
 		Dir: t.TempDir(), ClusterAPI: t.TempDir(), Kubectl: "/bin/echo", Components: []string{component.ClusterAPICore},
@@ -56,7 +57,7 @@ func clusterAPI(t *testing.T, manifests string) component.Plan {
 }
 
 func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
-	plan := clusterAPI(t, upstreamManifests)
+	plan := planWithCore(t, upstreamManifests)
 	objects, err := clusterAPIObjects(plan)
 	require.NoError(t, err)
 	require.Len(t, objects, 3)
@@ -86,14 +87,14 @@ func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
 	}, hooks)
 }
 
-func TestManifestsOfAnotherFormAreRefused(t *testing.T) {
+func TestUnexpectedManifestsAreRefused(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}":                                                          "no object of this kind is expected",
 		"apiVersion: v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: m}\nwebhooks: [{clientConfig: {}}]":    "a webhook has no path of a service",
 		"apiVersion: v1\nkind: CustomResourceDefinition\nmetadata: {name: c}\nspec: {versions: {}}":                  "spec.versions",
 		"apiVersion: v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: v}\nwebhooks: [a text, another one]": "a webhook has no path of a service",
 	} {
-		_, err := clusterAPIObjects(clusterAPI(t, manifest))
+		_, err := clusterAPIObjects(planWithCore(t, manifest))
 		assert.ErrorContains(t, err, want, manifest)
 	}
 }

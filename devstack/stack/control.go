@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// serve answers the supervisor's HTTP API. All calls change something, because readers use stack.json:
+// serveControlAPI serves the supervisor's HTTP API. Every call is a write: readers use stack.json.
 //
-//	POST /stop                                everything, and then the supervisor itself
-//	POST /components/{name}/start             returns when ready
-//	POST /components/{name}/stop              SIGTERM, SIGKILL after a grace period; returns when gone
-//	POST /components/{name}/kill              SIGKILL; returns when gone
-//	POST /components/{name}/signal/{number}   any signal, to pause (STOP) and continue (CONT)
+//	POST /stop                                ends all components and the supervisor
+//	POST /components/{name}/start             returns when the component is ready
+//	POST /components/{name}/stop              SIGTERM, SIGKILL after a grace period; returns when the process has ended
+//	POST /components/{name}/kill              SIGKILL; returns when the process has ended
+//	POST /components/{name}/signal/{number}   any signal, for example SIGSTOP to pause and SIGCONT to continue
 //
-// Callers send the token of stack.json: loopback is open to every user of this machine and to web pages.
-func (s *supervisor) serve(listener net.Listener) {
+// Callers send the token of stack.json, because every user of this machine and every web page can reach loopback.
+func (s *supervisor) serveControlAPI(listener net.Listener) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.stop(errStopped) })
+	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.cancelRun(errStackStopped) })
 	s.handleAction(mux, "start", func(r *http.Request, name string) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.plan.Timeout)
 		defer cancel()
-		return s.start(ctx, name)
+		return s.startComponent(ctx, name)
 	})
 	s.handleAction(mux, "stop", func(_ *http.Request, name string) error {
-		s.terminate(name)
+		s.terminateComponent(name)
 		return nil
 	})
 	s.handleAction(mux, "kill", func(_ *http.Request, name string) error {
-		s.kill(name)
+		s.killComponent(name)
 		return nil
 	})
 	s.handleAction(mux, "signal/{number}", func(r *http.Request, name string) error {
@@ -44,17 +44,17 @@ func (s *supervisor) serve(listener net.Listener) {
 		if err != nil {
 			return fmt.Errorf("signal %s: %w", name, err)
 		}
-		c := s.childNamed(name)
+		c := s.findChild(name)
 		if c == nil {
 			return fmt.Errorf("signal %s: %w", name, os.ErrProcessDone)
 		}
-		return c.handle.Signal(syscall.Signal(number))
+		return c.osProcess.Signal(syscall.Signal(number))
 	})
-	server := &http.Server{Handler: s.authorized(mux), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: s.requireToken(mux), ReadHeaderTimeout: 5 * time.Second}
 	slog.Error("control API ended", "error", server.Serve(listener))
 }
 
-// handleAction adds the handler of one action on a component.
+// handleAction registers the handler of one action on a component.
 func (s *supervisor) handleAction(mux *http.ServeMux, verb string, do func(r *http.Request, name string) error) {
 	mux.HandleFunc("POST /components/{name}/"+verb, func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
@@ -68,8 +68,8 @@ func (s *supervisor) handleAction(mux *http.ServeMux, verb string, do func(r *ht
 	})
 }
 
-// authorized serves only requests with the token.
-func (s *supervisor) authorized(next http.Handler) http.Handler {
+// requireToken returns a handler that serves only requests with the token.
+func (s *supervisor) requireToken(next http.Handler) http.Handler {
 	s.mu.Lock()
 	want := []byte("Bearer " + s.state.Token)
 	s.mu.Unlock()

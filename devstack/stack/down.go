@@ -12,15 +12,15 @@ import (
 	"millwright/devstack/component"
 )
 
-// downTimeout is the maximum time of an orderly end of the stack; each component has its own grace period. After this
-// time the supervisor is killed, and all components with it.
+// downTimeout is the timeout of an orderly end of the whole stack. After this time, Down kills the supervisor, and the
+// kernel then kills all components. Each component also has its own grace period.
 const downTimeout = 30 * time.Second
 
-// Down stops the stack; see the function Down.
+// Down stops the stack as the function Down does.
 func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
 
-// Down stops what runs in a folder and returns when none of its processes is left: a complete stack, one that is still
-// starting, or what a killed supervisor left. Data and logs are kept. Without a stack it does nothing.
+// Down stops the stack in a folder and returns when all its processes have ended. The stack may be complete, still
+// starting, or without a supervisor after a kill. Down keeps data and logs. If there is no stack, Down does nothing.
 func Down(ctx context.Context, dir string) error {
 	patience := time.Now().Add(downTimeout)
 	ticker := time.NewTicker(component.ProbeEvery)
@@ -28,9 +28,9 @@ func Down(ctx context.Context, dir string) error {
 	for told := false; ; {
 		lock, err := component.TryLock(component.Layout(dir).Lock())
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // there was never a stack
+			return nil // the folder never had a stack
 		}
-		if err == nil { // no supervisor runs, and none can start while this process holds the lock
+		if err == nil { // no supervisor runs, and this process' lock prevents the start of a supervisor
 			return errors.Join(endLeftovers(ctx, dir), lock.Close())
 		}
 		if !errors.Is(err, component.ErrLocked) {
@@ -45,7 +45,7 @@ func Down(ctx context.Context, dir string) error {
 				return err
 			}
 		case live && !told:
-			told = state.post(ctx, "/stop") == nil // if this fails, the loop tries again
+			told = state.postToSupervisor(ctx, "/stop") == nil // after an error, the next round tries again
 		}
 		select {
 		case <-ctx.Done():
@@ -55,11 +55,11 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// endLeftovers ends the processes that a dead supervisor left behind, normally none, and removes its state file. The
-// caller holds the stack's lock.
+// endLeftovers kills the processes that a dead supervisor left (normally there are none), and removes the supervisor's
+// state file. The caller holds the stack's lock.
 func endLeftovers(ctx context.Context, dir string) error {
 	state, err := readState(dir)
-	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order, and removed the file
+	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order and removed the file
 		return nil
 	}
 	if err == nil { // an unreadable state names no processes
@@ -75,7 +75,8 @@ func endLeftovers(ctx context.Context, dir string) error {
 	return nil
 }
 
-// killProcess kills a process if it is still the same one, and waits until it is gone.
+// killProcess kills a process and waits until the process has ended. If another process has the PID now, killProcess
+// does nothing.
 func killProcess(ctx context.Context, p Process) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()

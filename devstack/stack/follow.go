@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// joinRunning waits for a stack that another process has started, and starts the components that have ended.
-func joinRunning(ctx context.Context, o Options) (*Stack, error) {
+// joinRunningStack waits until a stack that another process started is ready, and restarts components that have ended.
+func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
 	s, err := followStart(ctx, o, nil)
 	if err != nil {
 		return nil, err
@@ -38,13 +38,12 @@ func joinRunning(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// followStart reports the progress of a start, one line for each component that becomes ready, and returns when all are
-// ready.
+// followStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
 func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()
 	told := map[string]bool{}
-	deadline := time.Now().Add(o.Timeout + terminationGrace) // the supervisor gives up before that
+	deadline := time.Now().Add(o.Timeout + terminationGrace) // the supervisor's own timeout ends earlier
 	for {
 		state, live, err := liveState(o.Dir)
 		if err != nil {
@@ -56,14 +55,14 @@ func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, er
 		switch {
 		case live && state.Phase == PhaseReady:
 			return &Stack{state}, nil
-		case !live && ended == nil && isAbandoned(o.Dir):
-			return nil, whyEnded(o.Dir, ErrNotRunning)
+		case !live && ended == nil && isLockFree(o.Dir):
+			return nil, supervisorEndError(o.Dir, ErrNotRunning)
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+terminationGrace)
 		}
 		select {
 		case err := <-ended:
-			return nil, whyEnded(o.Dir, err)
+			return nil, supervisorEndError(o.Dir, err)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-ticker.C:
@@ -71,8 +70,8 @@ func followStart(ctx context.Context, o Options, ended <-chan error) (*Stack, er
 	}
 }
 
-// isAbandoned reports whether no process runs the stack in a folder, starts it or stops it.
-func isAbandoned(dir string) bool {
+// isLockFree reports whether no process holds the stack's lock: no process runs, starts or stops the stack.
+func isLockFree(dir string) bool {
 	lock, err := component.TryLock(component.Layout(dir).Lock())
 	if err != nil {
 		return false
@@ -95,8 +94,8 @@ func reportReady(o Options, state State, told map[string]bool) {
 	}
 }
 
-// whyEnded explains a supervisor that ended before the stack was ready.
-func whyEnded(dir string, err error) error {
+// supervisorEndError returns the error of a supervisor that ended before the stack was ready.
+func supervisorEndError(dir string, err error) error {
 	state, readErr := readState(dir)
 	if readErr == nil && state.Phase == PhaseFailed {
 		return errors.New(state.Error)
@@ -104,7 +103,7 @@ func whyEnded(dir string, err error) error {
 	if err == nil {
 		return errors.New("the stack was stopped before it was ready")
 	}
-	log := component.Layout(dir).Log(supervisorLog)
+	log := component.Layout(dir).Log(supervisorLogName)
 	return fmt.Errorf(
 		"the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s",
 		err,

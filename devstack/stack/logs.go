@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// logTail returns, for error messages, the last lines of a component's log since its last start; nothing if the log
-// cannot be read.
+// logTail returns the last lines of a component's log since its last start, for error messages. If the log cannot be
+// read, logTail returns the empty string.
 func logTail(path string) string {
 	const window, lines = 32 << 10, 20
 	file, err := os.Open(path)
@@ -19,7 +19,7 @@ func logTail(path string) string {
 		_, _ = file.Seek(-window, io.SeekEnd)
 	}
 	text, _ := io.ReadAll(file)
-	_, last, found := cutAtLast(string(text), "=== ")
+	_, last, found := cutAtLastLine(string(text), "=== ")
 	if !found {
 		last = string(text)
 	}
@@ -27,8 +27,8 @@ func logTail(path string) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// cutAtLast cuts around the last line that begins with a prefix.
-func cutAtLast(text, prefix string) (before, after string, found bool) {
+// cutAtLastLine cuts a text before the last line that begins with the prefix.
+func cutAtLastLine(text, prefix string) (before, after string, found bool) {
 	i := strings.LastIndex("\n"+text, "\n"+prefix)
 	if i < 0 {
 		return text, "", false

@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// buildBinaries builds, or finds, the binaries of the chosen components. It returns the plan, still without ports, and
-// the supervisor's binary.
+// buildBinaries finds the binaries of the chosen components, and builds missing binaries. The results are the plan,
+// still without ports, and the path of the supervisor's binary.
 func buildBinaries(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir:         o.Dir,
@@ -33,10 +33,10 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 		return plan, "", err
 	}
 	if o.Supervisor == "" {
-		folders[build.Devstack] = append(folders[build.Devstack], supervisorLog)
+		folders[build.Devstack] = append(folders[build.Devstack], supervisorLogName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
-		path, err := build.Heavy(ctx, o.Repo, name, o.Output)
+		path, err := build.HeavyBinary(ctx, o.Repo, name, o.Output)
 		if err != nil {
 			return plan, "", err
 		}
@@ -66,9 +66,9 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 	return plan, ours[build.Devstack], nil
 }
 
-// addClusterAPI adds to a plan the chosen programs of Cluster API with their manifests.
+// addClusterAPI adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
 func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) error {
-	// Only the first call of ClusterAPIPrograms takes time: the later ones find its folder.
+	// Only the first call of ClusterAPIPrograms may build; later calls find the folder.
 	for _, name := range component.ClusterAPI() {
 		if !slices.Contains(plan.Components, name) {
 			continue
@@ -82,16 +82,19 @@ func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) 
 	return nil
 }
 
-// programSources says which components run which program: heavy has their names by heavy binary, folders by the folder
-// of our own programs.
-func programSources(chosen []string, extras []component.Extra) (heavy, folders map[string][]string, err error) {
+// programSources groups the chosen components by program. The keys of heavy are names of heavy binaries. The keys of
+// folders are folders of Millwright's own main packages. The values are component names.
+func programSources(
+	chosen []string,
+	extras []component.ExtraComponent,
+) (heavy, folders map[string][]string, err error) {
 	heavy, folders = map[string][]string{}, map[string][]string{}
 	for _, name := range chosen {
 		c, err := component.Named(name, extras...)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // needs no program
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // bootstrap then has no process
 		case c.Heavy != "":
 			heavy[c.Heavy] = append(heavy[c.Heavy], name)
 		case c.Folder != "":

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// checkSystem returns an error if the stack cannot run on this system.
-func checkSystem() error { return nil }
+// checkPlatform returns an error if the stack cannot run on this system.
+func checkPlatform() error { return nil }
 
-// processOf returns the identity of a running process, or of one that was not waited for yet.
+// processOf returns the identity of a process that runs or is a zombie.
 func processOf(pid int) (Process, error) {
 	stat, err := readStat(pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
-	return Process{PID: pid, Start: bootID() + "/" + stat.start}, nil
+	return Process{PID: pid, Start: bootID() + "/" + stat.startTicks}, nil
 }
 
-// bootID distinguishes boots of the machine: clock ticks start at zero with each.
+// bootID identifies the boot of the machine: clock ticks start at zero with each boot.
 var bootID = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -31,30 +31,30 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(text))
 })
 
-// alive reports whether this same process still runs. A zombie counts as ended.
+// alive reports whether the process still runs; false if another process has its PID. A zombie counts as ended.
 func (p Process) alive() bool {
-	stat, err := p.statistics()
+	stat, err := p.readStatistics()
 	return err == nil && stat.state != "Z" && stat.state != "X"
 }
 
-// paused reports whether the process is stopped by a signal.
+// paused reports whether a signal has stopped the process.
 func (p Process) paused() bool {
-	stat, err := p.statistics()
+	stat, err := p.readStatistics()
 	return err == nil && stat.state == "T"
 }
 
-// usage returns what the process has used so far; zeros if it is gone.
-func (p Process) usage() (cpu time.Duration, memory int64) {
-	stat, err := p.statistics()
+// resourceUsage returns the CPU time and the resident memory of the process; zeros if the process has ended.
+func (p Process) resourceUsage() (cpu time.Duration, memory int64) {
+	stat, err := p.readStatistics()
 	if err != nil {
 		return 0, 0
 	}
-	const ticksPerSecond = 100 // USER_HZ: the same on every Linux
-	return time.Duration(stat.ticks) * (time.Second / ticksPerSecond), stat.pages * int64(os.Getpagesize())
+	const ticksPerSecond = 100 // USER_HZ, which is the same on every Linux
+	return time.Duration(stat.cpuTicks) * (time.Second / ticksPerSecond), stat.residentPages * int64(os.Getpagesize())
 }
 
-// statistics reads the process' statistics. It returns os.ErrProcessDone if another process has the PID now.
-func (p Process) statistics() (procStat, error) {
+// readStatistics reads /proc/PID/stat. If another process has the PID now, readStatistics returns os.ErrProcessDone.
+func (p Process) readStatistics() (procStat, error) {
 	if p.PID == 0 {
 		return procStat{}, os.ErrProcessDone
 	}
@@ -62,18 +62,18 @@ func (p Process) statistics() (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	if p.Start != bootID()+"/"+stat.start {
+	if p.Start != bootID()+"/"+stat.startTicks {
 		return procStat{}, os.ErrProcessDone
 	}
 	return stat, nil
 }
 
-// procStat has the used fields of /proc/PID/stat (proc(5)).
+// procStat has the fields of /proc/PID/stat (proc(5)) that this package uses.
 type procStat struct {
-	state string // state of the process: R, S, T, Z, …
-	ticks int64  // CPU time of user and system
-	start string // time of the start, in clock ticks after the boot
-	pages int64  // resident
+	state         string // state of the process: R, S, T, Z, …
+	cpuTicks      int64  // CPU time in user and kernel mode, in clock ticks
+	startTicks    string // start time, in clock ticks after the boot
+	residentPages int64  // resident memory, in pages
 }
 
 func readStat(pid int) (procStat, error) {
@@ -81,18 +81,19 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	// The second field is the name in brackets, which may contain spaces and brackets: count from the last bracket.
+	// The second field is the program's name in parentheses. The name may contain spaces and parentheses, so the fields
+	// are counted from the last parenthesis.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	const state, user, system, start, resident = 0, 11, 12, 19, 21
 	if len(fields) <= resident {
 		return procStat{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
 	}
 	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // the kernel writes only numbers here
+		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // no error: the kernel writes only numbers here
 		return n
 	}
 	return procStat{
-		state: string(fields[state]), ticks: number(user) + number(system),
-		start: string(fields[start]), pages: number(resident),
+		state: string(fields[state]), cpuTicks: number(user) + number(system),
+		startTicks: string(fields[start]), residentPages: number(resident),
 	}, nil
 }

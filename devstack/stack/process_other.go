@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// errUnsupported says why this system has no local stack. The other parts of Millwright are built and tested
-// everywhere.
+// errUnsupported is the error on systems other than Linux, which have no local stack. All other parts of Millwright are
+// built and tested on every system.
 var errUnsupported = errors.New(
 	"the local stack needs Linux (parent-death signals, /proc): use docker compose up instead",
 )
 
-func checkSystem() error { return errUnsupported }
+func checkPlatform() error { return errUnsupported }
 
 func processOf(int) (Process, error) { return Process{}, errUnsupported }
 
@@ -21,4 +21,4 @@ func (p Process) alive() bool { return false }
 
 func (p Process) paused() bool { return false }
 
-func (p Process) usage() (time.Duration, int64) { return 0, 0 }
+func (p Process) resourceUsage() (time.Duration, int64) { return 0, 0 }

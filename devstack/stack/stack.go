@@ -18,11 +18,11 @@ import (
 	"millwright/devstack/component"
 )
 
-// ErrNotRunning says that no supervisor runs in this folder. Processes of a crashed one may remain.
+// ErrNotRunning means that no supervisor runs in the folder. Processes of a crashed supervisor may remain.
 var ErrNotRunning = errors.New("no stack is running")
 
-// Stack is a handle on a running stack. It has no connection and no process: several may exist, in several processes,
-// and it need not be closed. All its methods are safe for concurrent use.
+// Stack is a handle on a running stack. A Stack has no connection and no process, and need not be closed: several
+// handles may exist, in several processes. All methods are safe for concurrent use.
 type Stack struct{ state State }
 
 // Open returns the stack that runs in a folder, or ErrNotRunning.
@@ -42,10 +42,10 @@ func Open(dir string) (*Stack, error) {
 	return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
 }
 
-// State returns the stack's state file as it is now.
+// State returns the current content of the stack's state file.
 func (s *Stack) State() (State, error) { return readState(s.Dir()) }
 
-// Status returns all components in starting order, with their CPU time and memory.
+// Status returns the status of all components in starting order, with CPU time and memory.
 func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	}
 	status := now.state.Components
 	for i := range status {
-		status[i].CPU, status[i].Memory = status[i].Process.usage()
+		status[i].CPU, status[i].Memory = status[i].Process.resourceUsage()
 		if status[i].State.Alive() && status[i].Process.paused() {
 			status[i].State = StatePaused
 		}
@@ -64,23 +64,25 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	return status, nil
 }
 
-// Start makes a component ready and returns when it is ready. It does nothing for a component that is ready.
+// Start starts a component and returns when the component is ready. If the component is ready already, Start does
+// nothing.
 func (s *Stack) Start(ctx context.Context, name string) error {
 	return s.callComponent(ctx, name, "start")
 }
 
-// Stop sends SIGTERM to a component, then SIGKILL if it does not end, and returns when it is gone. It does nothing for
-// a component that does not run.
+// Stop sends SIGTERM to a component, SIGKILL after a grace period, and returns when the process has ended. If the
+// component does not run, Stop does nothing.
 func (s *Stack) Stop(ctx context.Context, name string) error {
 	return s.callComponent(ctx, name, "stop")
 }
 
-// Kill sends SIGKILL to a component and returns when it is gone. It does nothing for a component that does not run.
+// Kill sends SIGKILL to a component and returns when the process has ended. If the component does not run, Kill does
+// nothing.
 func (s *Stack) Kill(ctx context.Context, name string) error {
 	return s.callComponent(ctx, name, "kill")
 }
 
-// Restart stops a component as Stop does, and starts it as Start does.
+// Restart stops a component as Stop does, and starts the component as Start does.
 func (s *Stack) Restart(ctx context.Context, name string) error {
 	if err := s.Stop(ctx, name); err != nil {
 		return err
@@ -88,8 +90,8 @@ func (s *Stack) Restart(ctx context.Context, name string) error {
 	return s.Start(ctx, name)
 }
 
-// Signal sends a signal to a component: SIGSTOP makes it hang, SIGCONT lets it continue. It returns an error for a
-// component that does not run.
+// Signal sends a signal to a component: SIGSTOP pauses the component, SIGCONT continues it. If the component does not
+// run, Signal returns an error.
 func (s *Stack) Signal(ctx context.Context, name string, signal syscall.Signal) error {
 	return s.callComponent(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
@@ -98,11 +100,11 @@ func (s *Stack) callComponent(ctx context.Context, name, verb string) error {
 	if !slices.Contains(s.state.Plan.Components, name) {
 		return fmt.Errorf("this stack has no component %q: have %s", name, strings.Join(s.state.Plan.Components, ", "))
 	}
-	return s.state.post(ctx, "/components/"+name+"/"+verb)
+	return s.state.postToSupervisor(ctx, "/components/"+name+"/"+verb)
 }
 
-// post calls the supervisor's HTTP API.
-func (s State) post(ctx context.Context, path string) error {
+// postToSupervisor sends a request to the supervisor's HTTP API.
+func (s State) postToSupervisor(ctx context.Context, path string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Control+path, nil)
 	if err != nil {
 		return fmt.Errorf("call the supervisor: %w", err)
@@ -126,11 +128,11 @@ func (s State) post(ctx context.Context, path string) error {
 // Dir returns the stack's folder.
 func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
-// Kubeconfig returns the path of the kubeconfig of an identity: Admin, Test, WorkerIdentity, …. The file exists after
-// the first start of a stack that has an API server.
+// Kubeconfig returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after the
+// first start of a stack that has an API server.
 func (s *Stack) Kubeconfig(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
 
-// IdentityKubeconfig returns the path that Kubeconfig returns, or an error if the stack has no such identity.
+// IdentityKubeconfig returns the same path as Kubeconfig, or an error if the stack has no such identity.
 func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
 	if !slices.Contains(component.Identities(), identity) {
 		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.Identities(), ", "))
@@ -138,7 +140,7 @@ func (s *Stack) IdentityKubeconfig(identity string) (string, error) {
 	return s.Kubeconfig(identity), nil
 }
 
-// TemporalAddress returns host and port of Temporal's frontend; its namespace is TemporalNamespace.
+// TemporalAddress returns host:port of Temporal's frontend. The namespace is component.TemporalNamespace.
 func (s *Stack) TemporalAddress() string {
 	return component.Address(s.state.Plan.Ports[component.Temporal])
 }
@@ -158,18 +160,19 @@ func (s *Stack) CloudAddress() string { return s.state.Plan.Cloud() }
 // APIServer returns the URL of the API server.
 func (s *Stack) APIServer() string { return s.state.Plan.APIServer() }
 
-// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or at which an extra answers.
+// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra.
 func (s *Stack) MetricsAddress(name string) string {
 	return "http://" + component.Address(s.state.Plan.Ports[name])
 }
 
-// LogPath returns the file that a component's output goes to, across restarts.
+// LogPath returns the file with a component's output; restarts append to this file.
 func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().Log(name) }
 
-// AuditLog returns the file in which the API server records the requests of our own identities, one line of JSON each.
+// AuditLog returns the path of the API server's audit log, with one line of JSON for each request of the identities in
+// the audit policy.
 func (s *Stack) AuditLog() string { return s.state.Plan.Layout().AuditLog() }
 
-// Kubectl runs kubectl as the admin and returns its output. The error contains its messages.
+// Kubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.
 func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, s.state.Plan.Layout().Kubectl(), arguments...)
 	var complaint bytes.Buffer
@@ -181,5 +184,5 @@ func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error
 	return out, nil
 }
 
-// KubectlPath returns a script that runs kubectl with the admin's kubeconfig.
+// KubectlPath returns the path of a script that runs kubectl with the admin's kubeconfig.
 func (s *Stack) KubectlPath() string { return s.state.Plan.Layout().Kubectl() }

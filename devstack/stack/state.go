@@ -11,60 +11,60 @@ import (
 	"millwright/devstack/component"
 )
 
-// Phase is the state of the stack as a whole.
+// Phase is the state of the whole stack.
 type Phase string
 
 // The phases of a stack.
 const (
 	PhaseStarting Phase = "starting"
-	PhaseReady    Phase = "ready"  // every component was ready once; one may have ended since
-	PhaseFailed   Phase = "failed" // a component did not become ready, and everything was stopped
+	PhaseReady    Phase = "ready"  // every component was ready once; a component may have ended since then
+	PhaseFailed   Phase = "failed" // a component did not become ready, and the supervisor stopped all components
 	PhaseStopping Phase = "stopping"
 )
 
 // ComponentState is the state of one component.
 type ComponentState string
 
-// The states of a component. Only paused is read from the system; the supervisor knows all others itself.
+// The states of a component. Status reads StatePaused from the kernel; the supervisor records all other states.
 const (
-	StateWaiting  ComponentState = "waiting"  // the component waits for components that it needs
+	StateWaiting  ComponentState = "waiting"  // waits until the needed components are ready
 	StateStarting ComponentState = "starting" // the process runs and is not ready yet
 	StateReady    ComponentState = "ready"
-	StateDone     ComponentState = "done"   // only bootstrap: it is complete
-	StatePaused   ComponentState = "paused" // stopped by SIGSTOP
-	StateExited   ComponentState = "exited" // the process ended by itself, or was killed
-	StateFailed   ComponentState = "failed" // the component did not start, or did not become ready
+	StateDone     ComponentState = "done"   // only for bootstrap: the process has completed its work
+	StatePaused   ComponentState = "paused" // SIGSTOP has paused the process
+	StateExited   ComponentState = "exited" // the process ended by itself or was killed
+	StateFailed   ComponentState = "failed" // the component did not start or did not become ready
 )
 
-// Alive reports whether a component in this state is ready, or complete in the case of bootstrap.
+// Alive reports whether a component in this state is ready, or, in the case of bootstrap, has completed its work.
 func (s ComponentState) Alive() bool { return s == StateReady || s == StateDone }
 
-// Process identifies a process uniquely: a PID alone may belong to another process later.
+// Process identifies a process uniquely: a PID alone may later belong to another process.
 type Process struct {
 	PID   int    `json:"pid,omitempty"`   // process ID; zero: there is no process
-	Start string `json:"start,omitempty"` // boot and clock tick at which it started
+	Start string `json:"start,omitempty"` // boot ID and clock tick at the start of the process
 }
 
-// ComponentStatus is one component at the time of the request.
+// ComponentStatus is the status of one component when the status was read.
 type ComponentStatus struct {
 	Name    string         `json:"name"`
 	State   ComponentState `json:"state"`
 	Process Process        `json:"process"`
 	Port    int            `json:"port,omitempty"`  // main port; zero: the component has none
-	Since   time.Time      `json:"since,omitzero"`  // start of this state; zero while waiting
-	Took    time.Duration  `json:"took,omitempty"`  // time from its start until it was ready
-	Error   string         `json:"error,omitempty"` // why it ended or failed
+	Since   time.Time      `json:"since,omitzero"`  // time of the last change of State; zero: waiting
+	Took    time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
+	Error   string         `json:"error,omitempty"` // why the component ended or failed
 
 	CPU    time.Duration `json:"-"` // processor time used so far; only Stack.Status sets it
 	Memory int64         `json:"-"` // resident memory in bytes; only Stack.Status sets it
 }
 
-// State is the content of stack.json. The supervisor is its only writer, and replaces the file as a whole.
+// State is the content of stack.json. Only the supervisor writes the file, and replaces the whole file.
 type State struct {
 	Plan       component.Plan    `json:"plan"`
 	Supervisor Process           `json:"supervisor"`
 	Control    string            `json:"control"` // address of the supervisor's HTTP API on loopback
-	Token      string            `json:"token"`   // token that a request to that API must have
+	Token      string            `json:"token"`   // token in requests to the supervisor's HTTP API
 	Phase      Phase             `json:"phase"`
 	Error      string            `json:"error,omitempty"`
 	Started    time.Time         `json:"started"`
@@ -73,7 +73,7 @@ type State struct {
 	Components []ComponentStatus `json:"components"`     // in starting order
 }
 
-// readState reads stack.json. It returns fs.ErrNotExist if there was never a stack in the folder.
+// readState reads stack.json. If the folder never had a stack, the error is fs.ErrNotExist.
 func readState(dir string) (State, error) {
 	var state State
 	text, err := os.ReadFile(component.Layout(dir).State())
@@ -86,8 +86,8 @@ func readState(dir string) (State, error) {
 	return state, nil
 }
 
-// write replaces stack.json. A reader gets the old or the new state, never a part of one.
-func (s State) write() error {
+// writeFile replaces stack.json. A reader sees the old or the new content, never a part of the new content.
+func (s State) writeFile() error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
@@ -102,8 +102,8 @@ func (s State) write() error {
 	return nil
 }
 
-// liveState reads stack.json and reports whether its supervisor runs. The state of a dead supervisor is stale. A
-// missing state is not an error.
+// liveState reads stack.json and reports whether the supervisor in this file runs. The state of a dead supervisor is
+// stale. A missing file is not an error.
 func liveState(dir string) (state State, live bool, err error) {
 	state, err = readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func liveState(dir string) (state State, live bool, err error) {
 	return state, state.Supervisor.alive(), nil
 }
 
-// processes returns every process in the state, the supervisor first.
+// processes returns the supervisor's process, followed by the components' processes.
 func (s State) processes() []Process {
 	all := []Process{s.Supervisor}
 	for _, c := range s.Components {

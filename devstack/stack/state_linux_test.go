@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sleeper starts a process that does nothing and is reaped when it ends.
-func sleeper(t *testing.T) (Process, <-chan struct{}) {
+// startSleepProcess starts the command sleep. The test reaps the process when the process ends.
+func startSleepProcess(t *testing.T) (Process, <-chan struct{}) {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
 	require.NoError(t, attached.Start(command))
@@ -32,8 +32,8 @@ func sleeper(t *testing.T) (Process, <-chan struct{}) {
 	return process, ended
 }
 
-func TestProcessIsMoreThanItsNumber(t *testing.T) {
-	process, ended := sleeper(t)
+func TestProcessWithAReusedPIDIsNotAlive(t *testing.T) {
+	process, ended := startSleepProcess(t)
 	assert.True(t, process.alive())
 	assert.False(t, Process{PID: process.PID, Start: "another-boot/1"}.alive(), "the number was given to another process")
 	assert.False(t, Process{}.alive())
@@ -50,9 +50,9 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, live, "no state")
 
-	supervisor, _ := sleeper(t)
+	supervisor, _ := startSleepProcess(t)
 	state := State{Plan: component.Plan{Dir: dir}, Supervisor: supervisor, Phase: PhaseReady}
-	require.NoError(t, state.write())
+	require.NoError(t, state.writeFile())
 	_, live, err = liveState(dir)
 	require.NoError(t, err)
 	assert.True(t, live)
@@ -60,7 +60,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	require.NoError(t, err)
 
 	state.Supervisor.Start = "before/the-reboot"
-	require.NoError(t, state.write())
+	require.NoError(t, state.writeFile())
 	_, live, err = liveState(dir)
 	require.NoError(t, err)
 	assert.False(t, live)
@@ -68,10 +68,10 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNotRunning)
 }
 
-func TestDownEndsLeftoversAndNobodyElse(t *testing.T) {
+func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	dir := t.TempDir()
-	leftover, leftoverEnded := sleeper(t)
-	stranger, _ := sleeper(t) // has the PID that a component had before
+	leftover, leftoverEnded := startSleepProcess(t)
+	stranger, _ := startSleepProcess(t) // has a PID that once belonged to a component
 	state := State{
 		Plan:       component.Plan{Dir: dir},
 		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},
@@ -81,7 +81,7 @@ func TestDownEndsLeftoversAndNobodyElse(t *testing.T) {
 			{Name: component.Worker},
 		},
 	}
-	require.NoError(t, state.write())
+	require.NoError(t, state.writeFile())
 	require.NoError(t, Down(t.Context(), dir))
 	<-leftoverEnded
 	assert.True(t, stranger.alive())

@@ -24,28 +24,28 @@ import (
 // supervisorInput is what Up writes to the supervisor's standard input.
 type supervisorInput struct {
 	Plan  component.Plan `json:"plan"`
-	Files int            `json:"files"` // inherited locks: file descriptors from 3 on
+	Files int            `json:"files"` // number of inherited locks, which are the file descriptors from 3 on
 }
 
-// supervisor is the parent of all components.
+// supervisor is the parent process of all components.
 type supervisor struct {
-	plan component.Plan
-	stop context.CancelCauseFunc // starts the shutdown
+	plan      component.Plan
+	cancelRun context.CancelCauseFunc // starts the shutdown
 
-	launching sync.Mutex // held while a process is being started
-	stopping  bool       // if true, no process is started any more; guarded by launching
+	launchMu sync.Mutex // held during the start of a process
+	stopping bool       // true: no process may start any more; launchMu guards this field
 
-	mu      sync.Mutex
-	state   State
-	running map[string]*childProcess // running processes, by name of the component
+	mu       sync.Mutex
+	state    State
+	children map[string]*childProcess // running processes, by component name
 }
 
-// errStopped is the cause of an orderly end.
-var errStopped = errors.New("told to stop")
+// errStackStopped is the cause of a shutdown by POST /stop, and the error of a component's start during a shutdown.
+var errStackStopped = errors.New("told to stop")
 
-// Supervise runs a stack until it is stopped by a signal or through its HTTP API. It is the hidden command "run": Up
-// starts it and writes the plan to its standard input. It returns an error if a component does not become ready;
-// everything is stopped by then.
+// Supervise runs a stack until a signal or POST /stop ends the stack. Supervise is the hidden command "run": Up starts
+// the command and writes the plan to its standard input. If a component does not become ready, Supervise stops all
+// components and returns an error.
 func Supervise(ctx context.Context, input io.Reader) error {
 	var given supervisorInput
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
@@ -58,7 +58,7 @@ func Supervise(ctx context.Context, input io.Reader) error {
 	defer unregister()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	s := &supervisor{plan: given.Plan, stop: stop, running: map[string]*childProcess{}}
+	s := &supervisor{plan: given.Plan, cancelRun: stop, children: map[string]*childProcess{}}
 	return s.run(ctx)
 }
 
@@ -70,7 +70,7 @@ func (s *supervisor) run(ctx context.Context) error {
 	if err := s.writeFirstState(listener.Addr().String()); err != nil {
 		return err
 	}
-	go s.serve(listener)
+	go s.serveControlAPI(listener)
 
 	err = s.startAll(ctx)
 	if err == nil {
@@ -78,13 +78,13 @@ func (s *supervisor) run(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	if ctx.Err() != nil {
-		err = nil // the supervisor was told to stop, perhaps during the start
+		err = nil // the shutdown may have begun during the start
 	}
-	s.finish(err)
+	s.shutDown(err)
 	return err
 }
 
-// writeFirstState writes the first state, so that other processes find this supervisor.
+// writeFirstState writes the first state, so that other processes find the supervisor.
 func (s *supervisor) writeFirstState(control string) error {
 	self, err := processOf(os.Getpid())
 	if err != nil {
@@ -100,10 +100,11 @@ func (s *supervisor) writeFirstState(control string) error {
 		status := ComponentStatus{Name: name, State: StateWaiting, Port: s.plan.Ports[name]}
 		s.state.Components = append(s.state.Components, status)
 	}
-	return s.state.write()
+	return s.state.writeFile()
 }
 
-// startAll starts all components, each as soon as those that it needs are ready, and returns when all are ready.
+// startAll starts each component as soon as the components that it needs are ready, and returns when all components are
+// ready.
 func (s *supervisor) startAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
@@ -132,7 +133,7 @@ func (s *supervisor) startAll(ctx context.Context) error {
 					return context.Cause(ctx)
 				}
 			}
-			if err := s.start(ctx, name); err != nil {
+			if err := s.startComponent(ctx, name); err != nil {
 				return err
 			}
 			close(ready[name])
@@ -149,12 +150,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	return nil
 }
 
-// finish stops all components in reverse order. After an orderly end it removes the state file; after a failure the
-// file stays and says why.
-func (s *supervisor) finish(failure error) {
-	s.launching.Lock()
+// shutDown stops all components in reverse order. After an orderly end, shutDown removes the state file; after a
+// failure, the state file stays and contains the reason.
+func (s *supervisor) shutDown(failure error) {
+	s.launchMu.Lock()
 	s.stopping = true
-	s.launching.Unlock()
+	s.launchMu.Unlock()
 	s.changeState(func(state *State) { state.Phase = PhaseStopping })
 	s.stopAll()
 	if failure != nil {
@@ -171,17 +172,17 @@ func (s *supervisor) finish(failure error) {
 	_ = os.Remove(s.plan.Layout().State())
 }
 
-// changeState edits the state and writes it to stack.json. A failed write is only logged: the components matter more.
+// changeState edits the state and writes stack.json. A failed write is only logged, because the components must go on.
 func (s *supervisor) changeState(edit func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	edit(&s.state)
-	if err := s.state.write(); err != nil {
+	if err := s.state.writeFile(); err != nil {
 		slog.Error("write state", "error", err)
 	}
 }
 
-// changeComponent edits one component's status and writes the state.
+// changeComponent edits one component's status and writes stack.json.
 func (s *supervisor) changeComponent(name string, edit func(*ComponentStatus)) {
 	s.changeState(func(state *State) {
 		i := slices.IndexFunc(state.Components, func(c ComponentStatus) bool { return c.Name == name })

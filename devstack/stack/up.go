@@ -16,10 +16,10 @@ import (
 	"millwright/devstack/component"
 )
 
-// Up starts a stack and returns when all its components are ready. It builds missing binaries. If the stack runs
-// already, it only starts components that have ended. If ctx ends meanwhile, Up stops what it has started.
+// Up starts a stack and returns when all components are ready. Up builds missing binaries. If the stack runs already,
+// Up only starts components that have ended. If ctx ends during the start, Up stops all components that Up has started.
 func Up(ctx context.Context, o Options) (*Stack, error) {
-	if err := checkSystem(); err != nil {
+	if err := checkPlatform(); err != nil {
 		return nil, err
 	}
 	o, err := o.withDefaults()
@@ -27,7 +27,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 		return nil, err
 	}
 	if _, err := Open(o.Dir); err == nil {
-		return joinRunning(ctx, o)
+		return joinRunningStack(ctx, o)
 	}
 	plan, supervisor, err := buildBinaries(ctx, o)
 	if err != nil {
@@ -37,13 +37,13 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 		return nil, fmt.Errorf("make the stack's folder: %w", err)
 	}
 	lock, err := component.TryLock(component.Layout(o.Dir).Lock())
-	if errors.Is(err, component.ErrLocked) { // another process was faster
-		return joinRunning(ctx, o)
+	if errors.Is(err, component.ErrLocked) { // another process was the first to start the stack
+		return joinRunningStack(ctx, o)
 	}
 	if err != nil {
 		return nil, err
 	}
-	ended, err := launch(ctx, o, plan, supervisor, lock)
+	ended, err := reservePortsAndLaunch(ctx, o, plan, supervisor, lock)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err == nil {
 		return s, nil
 	}
-	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // the stack runs, or ctx ended while it started
+	if _, open := Open(o.Dir); open == nil || ctx.Err() != nil { // the stack runs, or ctx ended during the start
 		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*downTimeout)
 		defer cancel()
 		err = errors.Join(fmt.Errorf("start the stack: %w", err), Down(down, o.Dir))
@@ -59,9 +59,10 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	return nil, err
 }
 
-// launch starts a supervisor if none runs. The supervisor inherits the stack's lock and the lock of its ports. This
-// process closes its copies when launch returns: the locks then end with the supervisor.
-func launch(
+// reservePortsAndLaunch starts a supervisor after killing leftover processes. The supervisor inherits the stack's lock
+// and the lock of its ports. This process closes its copies when reservePortsAndLaunch returns: the locks then end with
+// the supervisor.
+func reservePortsAndLaunch(
 	ctx context.Context,
 	o Options,
 	plan component.Plan,
@@ -101,24 +102,24 @@ func launch(
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this
-// process reaches it. If withParent is true, the supervisor ends with this process. The channel receives the result of
-// its Wait.
+// process reaches the supervisor. If withParent is true, the supervisor ends with this process. The channel receives
+// the result of Wait for the supervisor.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
 	text, err := json.Marshal(supervisorInput{Plan: plan, Files: len(locks)})
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
 	l := plan.Layout()
-	if err := os.MkdirAll(filepath.Dir(l.Log(supervisorLog)), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(l.Log(supervisorLogName)), 0o700); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	log, err := os.OpenFile(l.Log(supervisorLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(l.Log(supervisorLogName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	_, _ = fmt.Fprintf(log, "=== %s supervisor starts\n", time.Now().Format(time.RFC3339))
-	command := exec.Command(binary, "run", "--dir", plan.Dir) // the folder is shown in lists of processes
+	command := exec.Command(binary, "run", "--dir", plan.Dir) // --dir shows the folder in lists of processes
 	command.Dir = plan.Dir
 	command.Stdin = strings.NewReader(string(text))
 	command.Stdout, command.Stderr = log, log
@@ -136,5 +137,5 @@ func launchSupervisor(binary string, plan component.Plan, locks []*os.File, with
 	return ended, nil
 }
 
-// supervisorLog is the name of the supervisor's own log.
-const supervisorLog = "supervisor"
+// supervisorLogName is the name of the supervisor's own log.
+const supervisorLogName = "supervisor"

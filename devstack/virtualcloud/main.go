@@ -1,5 +1,5 @@
 // Command virtualcloud is the cloud of the devstack: a separate process, whose instances outlive every process of
-// Millwright. Package cloud does the work; this file only reads flags, serves and stops.
+// Millwright. Package cloud simulates the cloud; this file only reads flags, serves HTTP and stops the server.
 package main
 
 import (
@@ -18,15 +18,15 @@ import (
 	"millwright/process/commandline"
 )
 
-// shutdownGrace is how long pending answers may take after the process is stopped. Calls that wait for a latency or a
-// hang are refused at once.
+// shutdownGrace is the timeout of pending answers after SIGTERM. Calls that wait for a latency or a hang are refused at
+// once.
 const shutdownGrace = 3 * time.Second
 
 func main() {
-	commandline.Main(command())
+	commandline.Main(newCommand())
 }
 
-func command() *cobra.Command {
+func newCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "virtualcloud",
 		Short: "Be the cloud of the local stack: keep simulated instances",
@@ -44,12 +44,12 @@ func command() *cobra.Command {
 	set.TextVar(&level, "log-level", level, "lowest `level` of the lines: DEBUG, INFO, WARN or ERROR")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-		return run(c.Context(), *address, *data, *kubeconfig, logger)
+		return runCloud(c.Context(), *address, *data, *kubeconfig, logger)
 	}
 	return c
 }
 
-func run(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {
+func runCloud(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {
 	options := cloud.Options{Dir: data, Logger: logger}
 	if kubeconfig != "" {
 		nodes, err := cloud.NewKubeNodes(kubeconfig)

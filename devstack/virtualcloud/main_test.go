@@ -21,22 +21,23 @@ import (
 	"millwright/provider/virtual"
 )
 
-// asCommand makes this test binary run as the command, so that a test can kill a real process.
-const asCommand = "VIRTUALCLOUD_RUN_AS_COMMAND"
+// runAsCommandVariable is the environment variable that makes this test binary run as virtualcloud, so that a test can
+// kill a real process.
+const runAsCommandVariable = "VIRTUALCLOUD_RUN_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
+	if os.Getenv(runAsCommandVariable) != "" {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// start starts virtualcloud as a separate process and returns it with its address.
-func start(t *testing.T, dir string) (*exec.Cmd, string) {
+// startCloudProcess starts virtualcloud as a separate process and returns the process and its address.
+func startCloudProcess(t *testing.T, dir string) (*exec.Cmd, string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], "--address", "127.0.0.1:0", "--data", dir)
-	command.Env = append(os.Environ(), asCommand+"=1")
+	command.Env = append(os.Environ(), runAsCommandVariable+"=1")
 	output, err := command.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, command.Start())
@@ -44,7 +45,7 @@ func start(t *testing.T, dir string) (*exec.Cmd, string) {
 	for lines.Scan() {
 		if found := regexp.MustCompile(`is ready" address=(\S+)`).FindStringSubmatch(lines.Text()); found != nil {
 			go func() {
-				for lines.Scan() { // a full pipe would stop the process
+				for lines.Scan() { // a full pipe would block the process
 				}
 			}()
 			return command, found[1]
@@ -67,13 +68,13 @@ func testClass() provider.Class {
 	}
 }
 
-// giveUp is how long to wait for what must come: no machine is so busy.
-const giveUp = 2 * time.Minute
+// eventuallyTimeout is the timeout of require.Eventually, long enough for the busiest machine.
+const eventuallyTimeout = 2 * time.Minute
 
-// After kill -9, a request that was answered has its instance, and one that was not has one or none.
-func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
+// After kill -9, each answered create request has its instance. An unanswered create request has at most one instance.
+func TestKilledCloudKeepsAnsweredCreates(t *testing.T) {
 	dir := t.TempDir()
-	process, address := start(t, dir)
+	process, address := startCloudProcess(t, dir)
 	p := virtual.New(address)
 	var (
 		mu       sync.Mutex
@@ -105,12 +106,12 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(answered) > 4
-	}, giveUp, time.Millisecond)
+	}, eventuallyTimeout, time.Millisecond)
 	require.NoError(t, process.Process.Kill())
 	work.Wait()
 	_ = process.Wait()
 
-	process, address = start(t, dir)
+	process, address = startCloudProcess(t, dir)
 	listed, err := virtual.New(address).ListInstances(ctx, testClass(), "c")
 	require.NoError(t, err)
 	found := map[string]string{}
@@ -128,8 +129,8 @@ func TestKilledCloudKeepsWhatItAnswered(t *testing.T) {
 	assert.NoError(t, process.Wait(), "SIGTERM is a good end")
 }
 
-func TestHangingCallsDoNotKeepTheProcess(t *testing.T) {
-	process, address := start(t, t.TempDir())
+func TestWaitingCallsDoNotBlockSIGTERM(t *testing.T) {
+	process, address := startCloudProcess(t, t.TempDir())
 	back := admin.NewClient(address)
 	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) {
 		b.CreateLatency = virtual.Duration(time.Hour)
@@ -143,7 +144,7 @@ func TestHangingCallsDoNotKeepTheProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stats, err := back.Stats(t.Context())
 		return err == nil && stats.Creating == 1
-	}, giveUp, time.Millisecond)
+	}, eventuallyTimeout, time.Millisecond)
 	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(<-ended))
 	assert.NoError(t, process.Wait())

@@ -24,8 +24,8 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud { return newCloud(t).Cloud }})
 }
 
-// numbers are the codes that an answer of libvirt can carry.
-var numbers = map[provider.Code]client.ErrorNumber{
+// errorNumbers are libvirt's error numbers by the code to which the driver maps them.
+var errorNumbers = map[provider.Code]client.ErrorNumber{
 	provider.Unknown:           client.ErrHookScriptFailed,
 	provider.InvalidArgument:   client.ErrXMLError,
 	provider.DeadlineExceeded:  client.ErrOperationTimeout,
@@ -39,16 +39,16 @@ var numbers = map[provider.Code]client.ErrorNumber{
 	provider.Unauthenticated:   client.ErrAuthFailed,
 }
 
-// cloud is a libvirtd of one test, with the connection of a person, and what is between it and the provider.
-type cloud struct {
+// testCloud is the libvirtd of one test, with a direct connection for the test and a proxy for the provider.
+type testCloud struct {
 	conformance.Cloud
 	*client.Libvirt
-	between *proxy
+	proxy *proxy
 }
 
-func newCloud(t *testing.T) cloud {
+func newCloud(t *testing.T) testCloud {
 	socket := startDaemon(t, "none")
-	person := connect(t, socket)
+	person := connectToDaemon(t, socket)
 	between := newProxy(t, socket)
 	spec, err := json.Marshal(
 		libvirt.Spec{Type: "test", Definition: "<memory unit='MiB'>64</memory><os><type>hvm</type></os>"},
@@ -59,30 +59,30 @@ func newCloud(t *testing.T) cloud {
 			Namespace: "shop",
 			Name:      "small",
 			Spec:      spec,
-			Secret:    provider.Secret{"socket": []byte(socket), "uri": []byte(uri)},
+			Secret:    provider.Secret{"socket": []byte(socket), "uri": []byte(mockURI)},
 		}
 	}
-	denied := class(startDaemon(t, "sasl")) // the driver has no password
-	return cloud{Libvirt: person, between: between, Cloud: conformance.Cloud{
+	denied := class(startDaemon(t, "sasl")) // this daemon requires a password, which the driver does not have
+	return testCloud{Libvirt: person, proxy: between, Cloud: conformance.Cloud{
 		Provider: libvirt.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
 		Class:    class(between.socket),
 		Denied:   &denied,
 		Fail: func(method provider.Method, err *provider.Error) {
-			between.fail(method, numbers[err.Code], err.Message)
+			between.refuseNextRequest(method, errorNumbers[err.Code], err.Message)
 		},
-		Codes:    slices.Sorted(maps.Keys(numbers)),
+		Codes:    slices.Sorted(maps.Keys(errorNumbers)),
 		Timeless: true,
-		Hang:     between.hang,
+		Hang:     between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			id := uuid.New()
-			_, err := person.DomainCreateXML(planted(m, id), 0)
+			_, err := person.DomainCreateXML(plantedDomain(m, id), 0)
 			require.NoError(t, err)
 		},
 	}}
 }
 
-// planted is a domain as another program would make it.
-func planted(m provider.Machine, id uuid.UUID) string {
+// plantedDomain returns the XML of a domain that another program has created with Millwright's tags.
+func plantedDomain(m provider.Machine, id uuid.UUID) string {
 	tags := fmt.Sprintf("cluster='%s' class='shop/small' name='%s'", m.Cluster, m.Name)
 	if m.UID != "" {
 		tags += fmt.Sprintf(" uid='%s'", m.UID)

@@ -1,8 +1,10 @@
-// Package libvirt is the provider of libvirt: it makes virtual machines at one host, through the socket of the host's
-// libvirtd. It is the example of docs/tutorials/provider.md, and a module of its own; its worker is in worker/.
+// Package libvirt is the provider for libvirt: it creates virtual machines on one host, through the socket of the
+// host's libvirtd. Package libvirt is the example of docs/tutorials/provider.md, and a separate module. The worker is
+// in the folder worker.
 //
-// A domain has a UUID that follows from its Machine, so that libvirt refuses a second one, and tags in its metadata. It
-// is transient: one request makes and starts it, and nothing is left of it when it stops.
+// The UUID of a domain is derived from the domain's Machine, so libvirt refuses a second domain for a Machine. The tags
+// of a domain are in the domain's metadata. A domain is transient: one request creates and starts the domain, and a
+// stopped domain leaves nothing behind.
 package libvirt
 
 import (
@@ -15,30 +17,30 @@ import (
 	"millwright/provider/driver"
 )
 
-// Name is the name of this provider in a MachineClass.
+// Name is the name of the provider libvirt in a MachineClass.
 const Name = "libvirt"
 
-// Driver makes domains. Each call connects with the Secret of its class. The zero value is ready for use.
+// Driver creates domains. Each call connects with the Secret of its class. The zero value of Driver is valid.
 type Driver struct{}
 
 var _ driver.Driver = Driver{}
 
-// New returns the provider.
+// New returns a Provider for libvirt.
 func New(options ...driver.Option) *driver.Provider { return driver.New(Driver{}, options...) }
 
-// Traits implements driver.Driver: the UUID is the client token, and a daemon shows each domain at once.
+// Traits implements driver.Driver. The UUID of a domain is the client token. Reads of a daemon are never stale.
 func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.ByToken}, nil
 }
 
-// Find implements driver.Driver. It reads nothing of class.Spec.
+// Find implements driver.Driver. Find does not read class.Spec.
 func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
 	s, err := open(ctx, class)
 	if err != nil {
 		return driver.Found{}, err
 	}
 	defer s.close()
-	all, err := s.list(machine.Cluster)
+	all, err := s.listDomains(machine.Cluster)
 	if err != nil {
 		return driver.Found{}, err
 	}
@@ -77,11 +79,11 @@ func (Driver) Create(
 		}
 		return provider.Instance{}, s.withCode(err)
 	}
-	instance, err := s.describe(made)
+	instance, err := s.readTaggedInstance(made)
 	return instance.Instance, err
 }
 
-// Delete implements driver.Driver: the domain is gone when it returns.
+// Delete implements driver.Driver. The domain is gone when Delete returns.
 func (Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
@@ -102,10 +104,10 @@ func (Driver) Delete(
 		return err
 	}
 	if err := s.DomainDestroy(d); err != nil && !isError(err, libvirt.ErrOperationInvalid) {
-		// which says that it does not run
+		// ErrOperationInvalid is no failure: the domain does not run.
 		return s.withCode(err)
 	}
-	// It is gone now, unless a person has made it persistent.
+	// The domain still exists only if a person has made the domain persistent.
 	if err := s.DomainUndefine(d); err != nil && !isError(err, libvirt.ErrNoDomain) {
 		return s.withCode(err)
 	}
@@ -119,7 +121,7 @@ func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([
 		return nil, err
 	}
 	defer s.close()
-	all, err := s.list(cluster)
+	all, err := s.listDomains(cluster)
 	var listed []provider.Instance
 	for _, i := range all {
 		if i.class == classTag(class) {

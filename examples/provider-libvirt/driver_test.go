@@ -19,15 +19,15 @@ import (
 	"millwright/provider/driver"
 )
 
-var machine = provider.Machine{
+var testMachine = provider.Machine{
 	Cluster:   "c",
 	Namespace: "shop",
 	Name:      "m-1",
 	UID:       "4c2b6a1e-0000-4000-8000-000000000001",
 }
 
-// ours returns the domains but the one that the mock always has.
-func (c cloud) ours(t *testing.T) []client.Domain {
+// millwrightDomains returns all domains except the domain "test", which libvirt's mock always has.
+func (c testCloud) millwrightDomains(t *testing.T) []client.Domain {
 	t.Helper()
 	all, _, err := c.ConnectListAllDomains(1, 0)
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func (c cloud) ours(t *testing.T) []client.Domain {
 	return ours
 }
 
-// Without the search of package driver: libvirt alone sees to it that there is one domain.
+// Without the search of package driver, libvirt alone ensures that all create requests with one token make one domain.
 func TestOneTokenMakesOneDomain(t *testing.T) {
 	c := newCloud(t)
 	const requests = 8
@@ -49,48 +49,49 @@ func TestOneTokenMakesOneDomain(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range requests {
 		work.Go(func() {
-			made, err := libvirt.Driver{}.Create(t.Context(), c.Class, machine, driver.Request{Token: "c/u"})
+			made, err := libvirt.Driver{}.Create(t.Context(), c.Class, testMachine, driver.Request{Token: "c/u"})
 			assert.NoError(t, err)
 			ids[i] = made.ProviderID
 		})
 	}
 	work.Wait()
-	ours := c.ours(t)
+	ours := c.millwrightDomains(t)
 	require.Len(t, ours, 1)
 	for _, id := range ids {
 		assert.Equal(t, "libvirt:///"+uuid.UUID(ours[0].UUID).String(), id)
 	}
 }
 
-// The connection breaks after the daemon got the request: nobody knows whether there is a domain, until the next call.
-func TestALostAnswerIsUnknownAndTheNextCallAdopts(t *testing.T) {
+// The connection breaks after the daemon has received the create request. The next call adopts the domain.
+func TestCreateAfterALostAnswerAdoptsTheDomain(t *testing.T) {
 	c := newCloud(t)
-	c.between.lose(provider.MethodCreateInstance)
-	_, err := c.Provider.CreateInstance(t.Context(), c.Class, machine)
+	c.proxy.loseNextAnswer(provider.MethodCreateInstance)
+	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err), err)
-	made, err := c.Provider.CreateInstance(t.Context(), c.Class, machine)
+	made, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	require.NoError(t, err)
-	ours := c.ours(t)
+	ours := c.millwrightDomains(t)
 	require.Len(t, ours, 1)
 	assert.Equal(t, "libvirt:///"+uuid.UUID(ours[0].UUID).String(), made.ProviderID)
 }
 
-// People's domains are not ours, and one of ours that a person has made persistent is deleted completely.
-func TestDeletionLeavesNothingOfOursAndEverythingElse(t *testing.T) {
+// DeleteInstance deletes a domain of Millwright completely, even if a person has made the domain persistent, and
+// deletes no other domain.
+func TestDeletionDeletesOnlyTheMachinesDomain(t *testing.T) {
 	c := newCloud(t)
-	c.Class.Spec = []byte("{}") // whatever happened to the class
+	c.Class.Spec = []byte("{}") // a deletion needs no valid spec
 	id := uuid.New()
-	persistent, err := c.DomainDefineXML(planted(machine, id))
+	persistent, err := c.DomainDefineXML(plantedDomain(testMachine, id))
 	require.NoError(t, err)
 	require.NoError(t, c.DomainCreate(persistent))
-	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, machine))
-	assert.Empty(t, c.ours(t))
+	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
+	assert.Empty(t, c.millwrightDomains(t))
 
-	stopped, err := c.DomainDefineXML(planted(machine, id))
+	stopped, err := c.DomainDefineXML(plantedDomain(testMachine, id))
 	require.NoError(t, err)
 	require.Equal(t, id, uuid.UUID(stopped.UUID))
-	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, machine))
-	assert.Empty(t, c.ours(t))
+	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
+	assert.Empty(t, c.millwrightDomains(t))
 }
 
 func TestUserDataReachTheDomain(t *testing.T) {
@@ -99,26 +100,26 @@ func TestUserDataReachTheDomain(t *testing.T) {
 		`{"type": "test", "definition": "<memory>65536</memory><os><type>hvm</type></os>", "userDataEntry": "opt/user-data"}`,
 	)
 	c.Class.Secret["userData"] = []byte("#cloud-config\nname: \"a & b\"\n")
-	_, err := c.Provider.CreateInstance(t.Context(), c.Class, machine)
+	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	require.NoError(t, err)
-	text, err := c.DomainGetXMLDesc(c.ours(t)[0], 0)
+	text, err := c.DomainGetXMLDesc(c.millwrightDomains(t)[0], 0)
 	require.NoError(t, err)
 	assert.Contains(t, html.UnescapeString(text), "#cloud-config\nname: \"a & b\"\n")
 	assert.Contains(t, text, "<title>m-1</title>")
 }
 
-func TestADefinitionThatLibvirtRefuses(t *testing.T) {
+func TestDefinitionThatLibvirtRefuses(t *testing.T) {
 	c := newCloud(t)
 	c.Class.Spec = []byte(`{"type": "test", "definition": "<memory>much</memory>"}`)
-	_, err := c.Provider.CreateInstance(t.Context(), c.Class, machine)
+	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), err)
-	assert.Empty(t, c.ours(t))
+	assert.Empty(t, c.millwrightDomains(t))
 }
 
-func TestADaemonThatIsNotThere(t *testing.T) {
+func TestUnreachableDaemon(t *testing.T) {
 	absent := provider.Class{Secret: provider.Secret{"socket": []byte(filepath.Join(t.TempDir(), "none"))}}
-	_, err := libvirt.New().InstanceStatus(context.Background(), absent, machine)
+	_, err := libvirt.New().InstanceStatus(context.Background(), absent, testMachine)
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err), err)
-	_, err = libvirt.New().InstanceStatus(context.Background(), provider.Class{}, machine)
+	_, err = libvirt.New().InstanceStatus(context.Background(), provider.Class{}, testMachine)
 	assert.Equal(t, provider.Unauthenticated, provider.CodeOf(err), err)
 }

@@ -16,22 +16,22 @@ import (
 	"millwright/provider"
 )
 
-// procedures are the numbers of the requests that decide about a method, in libvirt's protocol.
-var procedures = map[provider.Method]uint32{
+// procedureNumbers are the numbers, in libvirt's protocol, of the requests that determine the result of a method.
+var procedureNumbers = map[provider.Method]uint32{
 	provider.MethodCreateInstance: 10,  // REMOTE_PROC_DOMAIN_CREATE_XML
 	provider.MethodDeleteInstance: 12,  // REMOTE_PROC_DOMAIN_DESTROY
 	provider.MethodInstanceStatus: 273, // REMOTE_PROC_CONNECT_LIST_ALL_DOMAINS
 	provider.MethodListInstances:  273,
 }
 
-// proxy is between the provider and the daemon. It refuses or holds requests, and loses answers.
+// proxy forwards packets between the provider and the daemon. A proxy can refuse or hold requests, and lose answers.
 type proxy struct {
 	socket string
 
-	mu       sync.Mutex
-	refusals map[uint32][]refusal
-	held     map[uint32]bool
-	lost     map[uint32]bool
+	mu             sync.Mutex
+	refusals       map[uint32][]refusal
+	heldProcedures map[uint32]bool
+	lostAnswers    map[uint32]bool
 }
 
 type refusal struct {
@@ -42,10 +42,10 @@ type refusal struct {
 func newProxy(t *testing.T, daemon string) *proxy {
 	t.Helper()
 	p := &proxy{
-		socket:   filepath.Join(filepath.Dir(daemon), "proxy"),
-		refusals: map[uint32][]refusal{},
-		held:     map[uint32]bool{},
-		lost:     map[uint32]bool{},
+		socket:         filepath.Join(filepath.Dir(daemon), "proxy"),
+		refusals:       map[uint32][]refusal{},
+		heldProcedures: map[uint32]bool{},
+		lostAnswers:    map[uint32]bool{},
 	}
 	listener, err := net.Listen("unix", p.socket)
 	require.NoError(t, err)
@@ -79,15 +79,15 @@ func (p *proxy) serve(from net.Conn, daemon string) {
 		if err != nil {
 			return
 		}
-		refused, held := p.admit(packet)
+		refused, held := p.refusalOfRequest(packet)
 		switch {
 		case held:
 		case refused.number != 0:
-			_, err = from.Write(refused.answer(packet))
-		case p.loses(packet):
+			_, err = from.Write(refused.packet(packet))
+		case p.mustLoseAnswer(packet):
 			_ = from.Close()
 			_, _ = to.Write(packet)
-			<-answered // and nobody took it
+			<-answered // the daemon has answered, and the answer is lost
 			return
 		default:
 			_, err = to.Write(packet)
@@ -98,8 +98,8 @@ func (p *proxy) serve(from net.Conn, daemon string) {
 	}
 }
 
-// A packet is its length, then program, version, procedure, type, serial and status, and then the payload; all numbers
-// have four bytes.
+// readPacket reads a packet of libvirt's protocol. A packet consists of its length, program, version, procedure, type,
+// serial, status, and payload. Each number has four bytes.
 func readPacket(from io.Reader) ([]byte, error) {
 	packet := make([]byte, 4)
 	if _, err := io.ReadFull(from, packet); err != nil {
@@ -110,21 +110,21 @@ func readPacket(from io.Reader) ([]byte, error) {
 	return packet, err
 }
 
-// admit says what happens to a request.
-func (p *proxy) admit(packet []byte) (refusal, bool) {
+// refusalOfRequest returns the refusal for a request, if one is queued, and whether the proxy holds the request.
+func (p *proxy) refusalOfRequest(packet []byte) (refusal, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	procedure := binary.BigEndian.Uint32(packet[12:])
 	queue := p.refusals[procedure]
 	if len(queue) == 0 {
-		return refusal{}, p.held[procedure]
+		return refusal{}, p.heldProcedures[procedure]
 	}
 	p.refusals[procedure] = queue[1:]
 	return queue[0], false
 }
 
-// answer is the answer of a daemon that refuses the request.
-func (r refusal) answer(request []byte) []byte {
+// packet returns the packet with which a daemon refuses the request.
+func (r refusal) packet(request []byte) []byte {
 	const reply, failed = 1, 1
 	packet := append([]byte{0, 0, 0, 0}, request[4:16]...)
 	for _, number := range []uint32{reply, binary.BigEndian.Uint32(request[20:]), failed, uint32(r.number), 0, 1, uint32(len(r.message))} {
@@ -132,35 +132,35 @@ func (r refusal) answer(request []byte) []byte {
 	}
 	packet = append(packet, r.message...)
 	packet = append(packet, make([]byte, (4-len(r.message)%4)%4)...)
-	packet = append(packet, make([]byte, 4*8)...) // level, and what the error is about: nothing
+	packet = append(packet, make([]byte, 4*8)...) // error level and optional fields: all zero
 	binary.BigEndian.PutUint32(packet, uint32(len(packet)))
 	return packet
 }
 
-func (p *proxy) fail(method provider.Method, number client.ErrorNumber, message string) {
+func (p *proxy) refuseNextRequest(method provider.Method, number client.ErrorNumber, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	procedure := procedures[method]
+	procedure := procedureNumbers[method]
 	p.refusals[procedure] = append(p.refusals[procedure], refusal{number, message})
 }
 
-// lose makes the next answer to a method's request vanish, with the connection.
-func (p *proxy) lose(method provider.Method) {
+// loseNextAnswer makes the proxy close the connection before the next answer to a method's request.
+func (p *proxy) loseNextAnswer(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lost[procedures[method]] = true
+	p.lostAnswers[procedureNumbers[method]] = true
 }
 
-func (p *proxy) loses(packet []byte) bool {
+func (p *proxy) mustLoseAnswer(packet []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	procedure := binary.BigEndian.Uint32(packet[12:])
-	defer delete(p.lost, procedure)
-	return p.lost[procedure]
+	defer delete(p.lostAnswers, procedure)
+	return p.lostAnswers[procedure]
 }
 
-func (p *proxy) hang(method provider.Method) {
+func (p *proxy) holdRequests(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held[procedures[method]] = true
+	p.heldProcedures[procedureNumbers[method]] = true
 }

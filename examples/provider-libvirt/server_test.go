@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	uri      = "test:///default" // libvirt's own mock, which is a part of its library
-	libvirtd = "/usr/sbin/libvirtd"
-	nobody   = 65534
+	mockURI      = "test:///default" // mock driver in libvirt's library
+	libvirtdPath = "/usr/sbin/libvirtd"
+	nobodyUserID = 65534
 )
 
-// needDaemon installs libvirtd if it is missing and we are root. Where it cannot be had the test is skipped, and fails
-// in CI.
+// needDaemon installs libvirtd if libvirtd is missing and the test runs as root. If libvirtd is not available,
+// needDaemon skips the test, or fails the test in CI.
 func needDaemon(t *testing.T) {
 	t.Helper()
-	if err := install(); err != nil {
+	if err := installDaemon(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("CI must run this test: %v", err)
 		}
@@ -38,11 +38,11 @@ func needDaemon(t *testing.T) {
 	}
 }
 
-var install = sync.OnceValue(func() error {
+var installDaemon = sync.OnceValue(func() error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("it needs Linux")
 	}
-	_, err := os.Stat(libvirtd)
+	_, err := os.Stat(libvirtdPath)
 	if err == nil {
 		return nil
 	}
@@ -63,12 +63,12 @@ var install = sync.OnceValue(func() error {
 	return nil
 })
 
-// startDaemon starts a libvirtd for this test, and returns the path of its socket. Its files are all in one folder. It
-// does not run as root: then it would use /run/libvirt and /var/lib/libvirt.
+// startDaemon starts a libvirtd for this test, and returns the path of the daemon's socket. All files of the daemon are
+// in one folder. The daemon does not run as root, because as root it would use /run/libvirt and /var/lib/libvirt.
 func startDaemon(t *testing.T, auth string) string {
 	t.Helper()
 	needDaemon(t)
-	dir, err := os.MkdirTemp("", "millwright-libvirt-") // paths of sockets have at most 107 bytes, and t.TempDir is longer
+	dir, err := os.MkdirTemp("", "millwright-libvirt-") // t.TempDir exceeds the 107 bytes of a socket path
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	config, socket := filepath.Join(dir, "libvirtd.conf"), filepath.Join(dir, "libvirt-sock")
@@ -82,7 +82,7 @@ func startDaemon(t *testing.T, auth string) string {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
 	defer func() { _ = log.Close() }()
-	daemon := exec.Command(libvirtd, "--config", config, "--pid-file", filepath.Join(dir, "pid"))
+	daemon := exec.Command(libvirtdPath, "--config", config, "--pid-file", filepath.Join(dir, "pid"))
 	daemon.Stdout, daemon.Stderr = log, log
 	daemon.Env = []string{
 		"PATH=" + os.Getenv("PATH"),
@@ -94,8 +94,8 @@ func startDaemon(t *testing.T, auth string) string {
 	}
 	daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
-		daemon.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-		require.NoError(t, os.Chown(dir, nobody, nobody))
+		daemon.SysProcAttr.Credential = &syscall.Credential{Uid: nobodyUserID, Gid: nobodyUserID}
+		require.NoError(t, os.Chown(dir, nobodyUserID, nobodyUserID))
 	}
 	require.NoError(t, daemon.Start())
 	t.Cleanup(func() {
@@ -107,7 +107,7 @@ func startDaemon(t *testing.T, auth string) string {
 		}
 	})
 	require.Eventually(t, func() bool {
-		conn, err := net.Dial("unix", socket) // the file exists a moment before the daemon listens
+		conn, err := net.Dial("unix", socket) // the socket file exists before the daemon listens
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -116,11 +116,12 @@ func startDaemon(t *testing.T, auth string) string {
 	return socket
 }
 
-// connect connects to a daemon until the test ends. The mock forgets its domains when nobody is connected.
-func connect(t *testing.T, socket string) *libvirt.Libvirt {
+// connectToDaemon connects to a daemon until the end of the test. Without a connection, libvirt's mock loses its
+// domains.
+func connectToDaemon(t *testing.T, socket string) *libvirt.Libvirt {
 	t.Helper()
 	client := libvirt.NewWithDialer(dialers.NewLocal(dialers.WithSocket(socket)))
-	require.NoError(t, client.ConnectToURI(uri))
+	require.NoError(t, client.ConnectToURI(mockURI))
 	t.Cleanup(func() { assert.NoError(t, client.Disconnect()) })
 	return client
 }

@@ -18,19 +18,19 @@ import (
 // Keys of a class's Secret.
 const (
 	keyOfSocket   = "socket"   // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
-	keyOfURI      = "uri"      // which of the daemon's drivers; empty: qemu:///system
+	keyOfURI      = "uri"      // connection URI of a driver of the daemon; empty: qemu:///system
 	keyOfUserData = "userData" // user data of the instance
 )
 
-// session is a connection to a daemon, for one call.
+// session is a connection to a daemon for one call of the Driver.
 type session struct {
 	*libvirt.Libvirt
 	class provider.Class
 	close func()
 }
 
-// open connects to the daemon of the class. The client of libvirt knows no context: the end of the context closes the
-// connection, and that ends whatever waits for an answer.
+// open connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end of the
+// context closes the connection, which ends every wait for an answer.
 func open(ctx context.Context, class provider.Class) (session, error) {
 	path, uri := string(class.Secret[keyOfSocket]), string(class.Secret[keyOfURI])
 	if path == "" {
@@ -54,7 +54,7 @@ func open(ctx context.Context, class provider.Class) (session, error) {
 	if err := s.ConnectToURI(libvirt.ConnectURI(uri)); err != nil {
 		s.close()
 		said := s.withCode(err)
-		if isError(err, libvirt.ErrRPC) { // what a daemon answers to a client that has not authenticated itself
+		if isError(err, libvirt.ErrRPC) { // the daemon requires authentication
 			said.Code = provider.Unauthenticated
 		}
 		return session{}, said
@@ -62,23 +62,23 @@ func open(ctx context.Context, class provider.Class) (session, error) {
 	return s, nil
 }
 
-// tagged is an instance with the tag of its class.
-type tagged struct {
+// taggedInstance is a provider.Instance with the tags of its cluster and class.
+type taggedInstance struct {
 	provider.Instance
 	cluster, class string
 }
 
-// list returns the domains of a cluster. Domains without tags are not ours.
-func (s session) list(cluster string) ([]tagged, error) {
-	domains, _, err := s.ConnectListAllDomains(1, 0) // running or not, in one answer without pages
+// listDomains returns the domains of a cluster. Domains without tags do not belong to Millwright.
+func (s session) listDomains(cluster string) ([]taggedInstance, error) {
+	domains, _, err := s.ConnectListAllDomains(1, 0) // all domains, running or not, in one answer
 	if err != nil {
 		return nil, s.withCode(err)
 	}
-	var ours []tagged
+	var ours []taggedInstance
 	for _, d := range domains {
-		instance, err := s.describe(d)
+		instance, err := s.readTaggedInstance(d)
 		switch {
-		case provider.CodeOf(err) == provider.NotFound: // it has no tags, or has ended meanwhile
+		case provider.CodeOf(err) == provider.NotFound: // the domain has no tags or has just ended
 		case err != nil:
 			return nil, err
 		case instance.cluster == cluster:
@@ -88,8 +88,8 @@ func (s session) list(cluster string) ([]tagged, error) {
 	return ours, nil
 }
 
-// describe reads the tags of a domain: NotFound if it has none.
-func (s session) describe(d libvirt.Domain) (tagged, error) {
+// readTaggedInstance reads the tags of a domain. readTaggedInstance returns NotFound if the domain has no tags.
+func (s session) readTaggedInstance(d libvirt.Domain) (taggedInstance, error) {
 	text, err := s.DomainGetMetadata(
 		d,
 		int32(libvirt.DomainMetadataElement),
@@ -97,44 +97,44 @@ func (s session) describe(d libvirt.Domain) (tagged, error) {
 		libvirt.DomainAffectCurrent,
 	)
 	if err != nil {
-		return tagged{}, s.withCode(err)
+		return taggedInstance{}, s.withCode(err)
 	}
 	var of tags
 	if err := xml.Unmarshal([]byte(text), &of); err != nil {
-		return tagged{}, provider.Errorf(provider.Internal, "read the tags of domain %s: %v", uuid.UUID(d.UUID), err)
+		return taggedInstance{}, provider.Errorf(provider.Internal, "read the tags of domain %s: %v", uuid.UUID(d.UUID), err)
 	}
-	return tagged{cluster: of.Cluster, class: of.Class, Instance: provider.Instance{
+	return taggedInstance{cluster: of.Cluster, class: of.Class, Instance: provider.Instance{
 		ProviderID: providerID(uuid.UUID(d.UUID)), NodeName: of.Name, MachineName: of.Name, MachineUID: of.UID,
 	}}, nil
 }
 
-// lookup returns the domain with that UUID, if it is one of the cluster: NotFound if not.
-func (s session) lookup(id uuid.UUID, cluster string) (libvirt.Domain, tagged, error) {
+// lookup returns the domain with the UUID. lookup returns NotFound if no domain of the cluster has the UUID.
+func (s session) lookup(id uuid.UUID, cluster string) (libvirt.Domain, taggedInstance, error) {
 	d, err := s.DomainLookupByUUID(libvirt.UUID(id))
 	if err != nil {
-		return libvirt.Domain{}, tagged{}, s.withCode(err)
+		return libvirt.Domain{}, taggedInstance{}, s.withCode(err)
 	}
-	instance, err := s.describe(d)
+	instance, err := s.readTaggedInstance(d)
 	if err == nil && instance.cluster != cluster {
 		err = provider.Errorf(provider.NotFound, "domain %s is of another cluster", id)
 	}
 	return d, instance, err
 }
 
-const scheme = "libvirt:///"
+const providerIDPrefix = "libvirt:///"
 
-func providerID(id uuid.UUID) string { return scheme + id.String() }
+func providerID(id uuid.UUID) string { return providerIDPrefix + id.String() }
 
 func parseProviderID(text string) (uuid.UUID, error) {
-	id, err := uuid.Parse(strings.TrimPrefix(text, scheme))
+	id, err := uuid.Parse(strings.TrimPrefix(text, providerIDPrefix))
 	if err != nil || providerID(id) != text {
-		return uuid.UUID{}, provider.Errorf(provider.InvalidArgument, "provider ID %q: is not %sUUID", text, scheme)
+		return uuid.UUID{}, provider.Errorf(provider.InvalidArgument, "provider ID %q: is not %sUUID", text, providerIDPrefix)
 	}
 	return id, nil
 }
 
-// withCode returns an error of the client with its code. The message is libvirt's, which may quote the XML that we sent,
-// over several lines. They become one line, after the values of the Secret were removed as they stand.
+// withCode maps an error of the client to a provider.Error. libvirt's message may quote the XML of the request on
+// several lines. withCode first redacts the values of the Secret, and then joins the lines.
 func (s session) withCode(err error) *provider.Error {
 	text := s.class.Secret.Redact(err.Error())
 	return provider.Errorf(codeOf(err), "%s", strings.Join(strings.Fields(text), " "))
@@ -145,9 +145,9 @@ func isError(err error, number libvirt.ErrorNumber) bool {
 	return ok && libvirt.ErrorNumber(said.Code) == number
 }
 
-// codes are what libvirt's numbers mean. Its drivers use InternalError and OperationFailed for everything that has no
-// number.
-var codes = map[libvirt.ErrorNumber]provider.Code{
+// codesByErrorNumber maps libvirt's error numbers to codes. libvirt's drivers use InternalError and OperationFailed for
+// all errors without a specific number.
+var codesByErrorNumber = map[libvirt.ErrorNumber]provider.Code{
 	libvirt.ErrNoDomain:             provider.NotFound,
 	libvirt.ErrNoDomainMetadata:     provider.NotFound,
 	libvirt.ErrAuthFailed:           provider.Unauthenticated,
@@ -182,9 +182,9 @@ func codeOf(err error) provider.Code {
 	case errors.Is(err, libvirt.ErrUnsupported):
 		return provider.Unimplemented
 	case !ok:
-		return provider.Unavailable // the connection broke: whether the request took effect is not known
+		return provider.Unavailable // the connection broke: the request may have taken effect
 	}
-	if code, known := codes[libvirt.ErrorNumber(said.Code)]; known {
+	if code, known := codesByErrorNumber[libvirt.ErrorNumber(said.Code)]; known {
 		return code
 	}
 	return provider.Unknown

@@ -15,22 +15,22 @@ import (
 
 // Spec is the providerSpec of a MachineClass.
 type Spec struct {
-	// Type is the kind of the domain: "kvm", "qemu" or "test". Required.
+	// Type is the type of the domain: "kvm", "qemu" or "test". Type is required.
 	Type string `json:"type"`
 
-	// Definition is the content of the element <domain>: memory, vcpu, os, devices and so on. It must not have the
-	// elements that the driver writes: name, uuid, title, metadata. Required.
+	// Definition is the content of the element <domain>: memory, vcpu, os, devices and so on. Definition is required,
+	// and must not contain the elements that the driver writes: name, uuid, title, metadata.
 	//
-	// The driver makes no disks. A disk with <transient shareBacking='yes'/> is an overlay over the file of the class,
-	// which libvirt makes when the domain starts and removes when it stops.
+	// The driver creates no disks. For a disk with <transient shareBacking='yes'/>, libvirt creates an overlay over the
+	// class's file at the start of the domain, and removes the overlay when the domain stops.
 	Definition string `json:"definition"`
 
-	// UserDataEntry is the fw_cfg entry that gets the user data, such as opt/com.coreos/config for Ignition. Empty: the
-	// domain gets none. Whoever may read the XML of the domain reads them.
+	// UserDataEntry is the fw_cfg entry for the user data, such as opt/com.coreos/config for Ignition. If UserDataEntry
+	// is empty, the domain receives no user data. Every reader of the domain's XML can read the user data.
 	UserDataEntry string `json:"userDataEntry,omitempty"`
 }
 
-// ParseSpec parses and checks a providerSpec. Errors have code InvalidArgument and name the field.
+// ParseSpec parses and validates a providerSpec. Errors have code InvalidArgument and contain the name of the field.
 func ParseSpec(raw json.RawMessage) (Spec, error) {
 	var spec Spec
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -51,7 +51,7 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 	return spec, checkDefinition(spec.Definition)
 }
 
-// checkDefinition refuses a text that is not XML, and elements that the driver writes.
+// checkDefinition returns an error if definition is not XML or contains an element that the driver writes.
 func checkDefinition(definition string) error {
 	decoder := xml.NewDecoder(strings.NewReader(definition))
 	for depth := 0; ; {
@@ -78,20 +78,20 @@ func checkDefinition(definition string) error {
 	}
 }
 
-// domain is the XML of a domain, as it is sent to create one.
-type domain struct {
-	XMLName  xml.Name `xml:"domain"`
-	Type     string   `xml:"type,attr"`
-	Name     string   `xml:"name"`
-	UUID     string   `xml:"uuid"`
-	Title    string   `xml:"title"`
-	Tags     tags     `xml:"metadata>machine"`
-	UserData *fwcfg   `xml:"sysinfo"`
-	Rest     string   `xml:",innerxml"`
+// domainXML is the XML document of a create request.
+type domainXML struct {
+	XMLName  xml.Name    `xml:"domain"`
+	Type     string      `xml:"type,attr"`
+	Name     string      `xml:"name"`
+	UUID     string      `xml:"uuid"`
+	Title    string      `xml:"title"`
+	Tags     tags        `xml:"metadata>machine"`
+	UserData *fwcfgEntry `xml:"sysinfo"`
+	Rest     string      `xml:",innerxml"`
 }
 
-// tags are what a domain says of its machine: the element <machine> in its metadata. It is written in the namespace of
-// tagsURI, which libvirt asks for, and read without one, since libvirt takes it off.
+// tags is the element <machine> in the metadata of a domain. The driver writes the element in the XML namespace
+// tagsURI, because libvirt requires a namespace. libvirt removes the namespace from its answers.
 type tags struct {
 	XMLName xml.Name
 	Cluster string `xml:"cluster,attr"`
@@ -100,9 +100,11 @@ type tags struct {
 	UID     string `xml:"uid,attr,omitempty"`
 }
 
+// tagsURI is the XML namespace of the element <machine>.
 const tagsURI = "urn:millwright:machine"
 
-type fwcfg struct {
+// fwcfgEntry is the element <sysinfo> of a domain, with the fw_cfg entry for the user data.
+type fwcfgEntry struct {
 	Type  string `xml:"type,attr"`
 	Entry struct {
 		Name  string `xml:"name,attr"`
@@ -112,14 +114,15 @@ type fwcfg struct {
 
 func classTag(class provider.Class) string { return class.Namespace + "/" + class.Name }
 
-// definitionOf returns the XML of the domain with that UUID.
+// definitionOf returns the XML of the machine's domain with the given UUID.
 func definitionOf(class provider.Class, machine provider.Machine, uuid string) (string, error) {
 	spec, err := ParseSpec(class.Spec)
 	if err != nil {
 		return "", err
 	}
-	// The name is the UUID too: names are unique at a host, and those of machines only in their namespace.
-	wanted := domain{Type: spec.Type, Name: uuid, UUID: uuid, Title: machine.Name, Rest: spec.Definition}
+	// The domain's name is also the UUID: libvirt requires names that are unique on the host, but Machine names are
+	// unique only in a namespace.
+	wanted := domainXML{Type: spec.Type, Name: uuid, UUID: uuid, Title: machine.Name, Rest: spec.Definition}
 	wanted.Tags = tags{
 		XMLName: xml.Name{Space: tagsURI, Local: "machine"},
 		Cluster: machine.Cluster, Class: classTag(class), Name: machine.Name, UID: machine.UID,
@@ -132,7 +135,7 @@ func definitionOf(class provider.Class, machine provider.Machine, uuid string) (
 				keyOfUserData,
 			)
 		}
-		wanted.UserData = &fwcfg{Type: "fwcfg"}
+		wanted.UserData = &fwcfgEntry{Type: "fwcfg"}
 		wanted.UserData.Entry.Name, wanted.UserData.Entry.Value = spec.UserDataEntry, string(data)
 	}
 	text, err := xml.Marshal(wanted)

@@ -45,7 +45,7 @@ func TestDefinition(t *testing.T) {
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
 }
 
-func TestSpecsThatAreRefused(t *testing.T) {
+func TestInvalidSpecs(t *testing.T) {
 	for spec, message := range map[string]string{
 		``:                                     "providerSpec: EOF",
 		`{"definition": "<a/>"}`:               "providerSpec.type: is required",
@@ -77,7 +77,7 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// A message of libvirt may have lines of the XML that it was sent, and so user data as XML writes them.
+// A message of libvirt may quote lines of the request's XML, which contain the XML-escaped user data.
 func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	s := session{class: provider.Class{Secret: provider.Secret{keyOfUserData: []byte(`password="top & secret"`)}}}
 	err := s.withCode(

@@ -16,26 +16,26 @@ import (
 )
 
 type (
-	upstreamSet        = *clusterv1.MachineSet
-	upstreamDeployment = *clusterv1.MachineDeployment
+	clusterAPISet        = *clusterv1.MachineSet
+	clusterAPIDeployment = *clusterv1.MachineDeployment
 )
 
-// upstreamSum returns a gauge with one series for each Cluster: the sum of value over the objects of one kind of
-// Cluster API that Millwright reconciles. A label with the name of the object would make one series for each object.
-// These gauges do not have machine-controller-manager's names, because those have no label for the API group.
-func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
+// sumByCluster returns a gauge with one series per Cluster: the sum of value over the Cluster API objects of one kind
+// that Millwright reconciles. A label with the object's name would create one series per object.
+// machine-controller-manager's metric names have no label for the API group, so these gauges have their own names.
+func sumByCluster[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
 	return gauge[T]{
-		desc(
+		newDesc(
 			"millwright_cluster_api_"+name,
 			help+" of Cluster API that Millwright reconciles, by Cluster.",
 			"namespace",
 			"cluster",
 		),
-		func(objects []T, send emit) {
+		func(objects []T, send emitSample) {
 			sums := map[[2]string]float64{}
 			for _, o := range objects {
 				of := [2]string{o.GetNamespace(), clusterOf(o)}
-				sums[of] += 0 // a series also for a Cluster none of whose objects has a value
+				sums[of] += 0 // creates a series also for a Cluster whose objects have no value
 				if n := value(o); n != nil {
 					sums[of] += float64(*n)
 				}
@@ -47,63 +47,68 @@ func upstreamSum[T metav1.Object](name, help string, clusterOf func(T) string, v
 	}
 }
 
-// one returns 1 for an object that counts, else nil.
-func one(counts bool) *int32 {
+// countIf returns 1 if counts is true, else nil.
+func countIf(counts bool) *int32 {
 	if counts {
 		return new(int32(1))
 	}
 	return nil
 }
 
-func upstreamSetGauges() []gauge[upstreamSet] {
-	sum := func(name, help string, value func(upstreamSet) *int32) gauge[upstreamSet] {
-		return upstreamSum("set_"+name, help, func(s upstreamSet) string { return s.Spec.ClusterName }, value)
+func clusterAPISetGauges() []gauge[clusterAPISet] {
+	sum := func(name, help string, value func(clusterAPISet) *int32) gauge[clusterAPISet] {
+		return sumByCluster("set_"+name, help, func(s clusterAPISet) string { return s.Spec.ClusterName }, value)
 	}
-	return []gauge[upstreamSet]{
-		sum("items", "MachineSets", func(upstreamSet) *int32 { return one(true) }),
+	return []gauge[clusterAPISet]{
+		sum("items", "MachineSets", func(clusterAPISet) *int32 { return countIf(true) }),
 		sum(
 			"spec_replicas",
 			"Machines that are wanted by the MachineSets",
-			func(s upstreamSet) *int32 { return s.Spec.Replicas },
+			func(s clusterAPISet) *int32 { return s.Spec.Replicas },
 		),
 		sum(
 			"status_replicas",
 			"Machines (including those that are being deleted) of the MachineSets",
-			func(s upstreamSet) *int32 { return s.Status.Replicas },
+			func(s clusterAPISet) *int32 { return s.Status.Replicas },
 		),
 		sum(
 			"status_ready_replicas",
 			"Ready machines of the MachineSets",
-			func(s upstreamSet) *int32 { return s.Status.ReadyReplicas },
+			func(s clusterAPISet) *int32 { return s.Status.ReadyReplicas },
 		),
 		sum(
 			"status_available_replicas",
 			"Machines that have been ready for minReadySeconds, of the MachineSets",
-			func(s upstreamSet) *int32 { return s.Status.AvailableReplicas },
+			func(s clusterAPISet) *int32 { return s.Status.AvailableReplicas },
 		),
 		sum(
 			"status_up_to_date_replicas",
 			"Machines that match the template, of the MachineSets",
-			func(s upstreamSet) *int32 { return s.Status.UpToDateReplicas },
+			func(s clusterAPISet) *int32 { return s.Status.UpToDateReplicas },
 		),
 	}
 }
 
-func upstreamDeploymentGauges() []gauge[upstreamDeployment] {
-	sum := func(name, help string, value func(upstreamDeployment) *int32) gauge[upstreamDeployment] {
-		return upstreamSum("deployment_"+name, help, func(d upstreamDeployment) string { return d.Spec.ClusterName }, value)
+func clusterAPIDeploymentGauges() []gauge[clusterAPIDeployment] {
+	sum := func(name, help string, value func(clusterAPIDeployment) *int32) gauge[clusterAPIDeployment] {
+		return sumByCluster(
+			"deployment_"+name,
+			help,
+			func(d clusterAPIDeployment) string { return d.Spec.ClusterName },
+			value,
+		)
 	}
-	without := func(condition string) func(upstreamDeployment) *int32 {
-		return func(d upstreamDeployment) *int32 {
-			return one(capi.ConditionOf(d.Status.Conditions, condition).Status == metav1.ConditionFalse)
+	without := func(condition string) func(clusterAPIDeployment) *int32 {
+		return func(d clusterAPIDeployment) *int32 {
+			return countIf(capi.ConditionOf(d.Status.Conditions, condition).Status == metav1.ConditionFalse)
 		}
 	}
-	return []gauge[upstreamDeployment]{
-		sum("items", "MachineDeployments", func(upstreamDeployment) *int32 { return one(true) }),
+	return []gauge[clusterAPIDeployment]{
+		sum("items", "MachineDeployments", func(clusterAPIDeployment) *int32 { return countIf(true) }),
 		sum(
 			"paused_items",
 			"Paused MachineDeployments",
-			func(d upstreamDeployment) *int32 { return one(capi.Value(d.Spec.Paused)) },
+			func(d clusterAPIDeployment) *int32 { return countIf(capi.Value(d.Spec.Paused)) },
 		),
 		sum(
 			"unavailable_items",
@@ -115,74 +120,75 @@ func upstreamDeploymentGauges() []gauge[upstreamDeployment] {
 		sum(
 			"spec_replicas",
 			"Machines that are wanted by the MachineDeployments",
-			func(d upstreamDeployment) *int32 { return d.Spec.Replicas },
+			func(d clusterAPIDeployment) *int32 { return d.Spec.Replicas },
 		),
 		sum(
 			"status_replicas",
 			"Machines (including those that are being deleted) of the MachineDeployments",
-			func(d upstreamDeployment) *int32 { return d.Status.Replicas },
+			func(d clusterAPIDeployment) *int32 { return d.Status.Replicas },
 		),
 		sum(
 			"status_ready_replicas",
 			"Ready machines of the MachineDeployments",
-			func(d upstreamDeployment) *int32 { return d.Status.ReadyReplicas },
+			func(d clusterAPIDeployment) *int32 { return d.Status.ReadyReplicas },
 		),
 		sum(
 			"status_available_replicas",
 			"Machines that have been ready for minReadySeconds, of the MachineDeployments",
-			func(d upstreamDeployment) *int32 { return d.Status.AvailableReplicas },
+			func(d clusterAPIDeployment) *int32 { return d.Status.AvailableReplicas },
 		),
 		sum(
 			"status_up_to_date_replicas",
 			"Machines of the newest template of the MachineDeployments",
-			func(d upstreamDeployment) *int32 { return d.Status.UpToDateReplicas },
+			func(d clusterAPIDeployment) *int32 { return d.Status.UpToDateReplicas },
 		),
 	}
 }
 
-func upstreamMachineGauges() []gauge[*clusterv1.Machine] {
+func clusterAPIMachineGauges() []gauge[*clusterv1.Machine] {
 	help := "Machines of the MachineSets of Cluster API that Millwright reconciles, by phase. Phase None: not processed yet."
 	return []gauge[*clusterv1.Machine]{
-		{desc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send emit) {
+		{newDesc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send emitSample) {
 			phases := map[string]int{}
 			for _, m := range machines {
 				phases[m.Status.Phase]++
 			}
 			for phase, n := range phases {
-				send(float64(n), orNone(phase))
+				send(float64(n), orNoneLabel(phase))
 			}
 		}},
 	}
 }
 
-// kindOfMachine names machines of Cluster API in the label kind. Millwright has no workflow for them.
+// kindOfMachine is the value of the label kind for machines of Cluster API, which have no workflow of Millwright.
 const kindOfMachine = "ClusterAPIMachine"
 
-// collectClusterAPI sends the gauges of the objects of Cluster API, and returns what these objects do.
-func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []moving) {
+// collectClusterAPI sends the gauges of the Cluster API objects, and returns the operations and blockers of these
+// objects.
+func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []objectWork) {
 	now, sets, machines := time.Now(), g.api.Sets(), []*clusterv1.Machine{}
 	for _, s := range sets {
 		machines = append(machines, g.api.MachinesOf(s)...)
-		all = append(all, movingAs(string(run.KindClusterAPISet), capiset.Operation(s)))
+		all = append(all, clusterAPIWork(string(run.KindClusterAPISet), capiset.Operation(s)))
 	}
 	deployments := g.api.Deployments()
 	for _, d := range deployments {
-		all = append(all, movingAs(string(run.KindClusterAPIDeployment), observedeployment.Moves(d)))
+		all = append(all, clusterAPIWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)))
 	}
 	for _, m := range machines {
-		all = append(all, movingAs(kindOfMachine, capiset.MachineOperation(m, now)))
+		all = append(all, clusterAPIWork(kindOfMachine, capiset.MachineOperation(m, now)))
 	}
-	collect(samples, g.upstreamDeployments, deployments)
-	collect(samples, g.upstreamSets, sets)
-	collect(samples, g.upstreamMachines, machines)
+	collectGauges(samples, g.clusterAPIDeployments, deployments)
+	collectGauges(samples, g.clusterAPISets, sets)
+	collectGauges(samples, g.clusterAPIMachines, machines)
 	return all
 }
 
-// movingAs returns what an object of Cluster API does: its operation, which also names what blocks it.
-func movingAs(kind string, o *v1alpha1.Operation) moving {
-	m := moving{kind: kind, operation: o, reason: capiset.Reason(o)}
-	if m.reason != "" {
-		m.since = o.Since.Time
+// clusterAPIWork returns the operation of a Cluster API object and the blocker that the operation names.
+func clusterAPIWork(kind string, o *v1alpha1.Operation) objectWork {
+	m := objectWork{kind: kind, operation: o, blockedReason: capiset.Reason(o)}
+	if m.blockedReason != "" {
+		m.blockedSince = o.Since.Time
 	}
 	return m
 }

@@ -19,8 +19,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// Deployments and sets of Cluster API that Millwright reconciles are counted with their machines; those of others are
-// not. A set of the other API group with the same name does not spoil the scrape.
+// The gauges count the Cluster API deployments and sets that Millwright reconciles, and their machines, but no
+// others. A set of the other API group with the same name must not fail the scrape.
 func TestMetricsOfClusterAPI(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason string, since metav1.Time) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
@@ -33,8 +33,8 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 	s := capitest.Set(
 		"s",
 		5,
-		says("ScalingDown", "True", "ScalingDown", at(5)),
-		says("Blocked", "True", "NodeDrain", at(10)),
+		says("ScalingDown", "True", "ScalingDown", timeAt(5)),
+		says("Blocked", "True", "NodeDrain", timeAt(10)),
 	)
 	s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = new(int32(4)), new(int32(3)), new(int32(2))
 	calm := capitest.Set("calm", 0)
@@ -42,7 +42,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 	theirs := capitest.Set(
 		"theirs",
 		3,
-		says("Blocked", "True", "Theirs", at(1)),
+		says("Blocked", "True", "Theirs", timeAt(1)),
 		func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "upstream" },
 	)
 	drained := capitest.Machine(
@@ -50,7 +50,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 		s,
 		capitest.SaysWhy(clusterv1.MachineDeletingCondition, "True", clusterv1.MachineDeletingDrainingNodeReason, ""),
 	)
-	drained.DeletionTimestamp, drained.Status.Phase = new(at(20)), "Deleting"
+	drained.DeletionTimestamp, drained.Status.Phase = new(timeAt(20)), "Deleting"
 	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.OnDeployment) *clusterv1.MachineDeployment {
 		d := capitest.Pool(replicas, change...)
 		d.Name, d.UID = name, types.UID(name)
@@ -127,7 +127,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 		"deployment_status_available_replicas{cluster=c,namespace=shop}":  3,
 		"deployment_status_up_to_date_replicas{cluster=c,namespace=shop}": 2,
 	}, of("millwright_cluster_api_"))
-	start := float64(at(0).Unix())
+	start := float64(timeAt(0).Unix())
 	assert.Equal(t, map[string]float64{
 		"objects{kind=ClusterAPISet,reason=NodeDrain}":                            1,
 		"objects{kind=ClusterAPIMachine,reason=NodeDrain}":                        1,

@@ -14,89 +14,96 @@ func deploymentGauges() []gauge[deployment] {
 	const prefix = "mcm_machine_deployment_"
 	return append(
 		specGauges(prefix+"info_spec_"),
-		total[deployment](prefix+"items_total", "MachineDeployments."),
-		several(
+		totalGauge[deployment](prefix+"items_total", "MachineDeployments."),
+		samplesGauge(
 			prefix+"info",
 			"1 for each MachineDeployment, with its strategy.",
 			[]string{"createdAt", "spec_strategy_type"},
-			func(d deployment, send emit) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) },
+			func(d deployment, send emitSample) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) },
 		),
-		number(
+		numberGauge(
 			prefix+"status_replicas",
 			"Machines, including those that are being deleted.",
 			func(d deployment) float64 { return float64(d.Status.Replicas) },
 		),
-		number(
+		numberGauge(
 			prefix+"status_updated_replicas",
 			"Machines of the newest template.",
 			func(d deployment) float64 { return float64(d.Status.UpdatedReplicas) },
 		),
-		number(
+		numberGauge(
 			prefix+"status_ready_replicas",
 			"Machines whose node is ready.",
 			func(d deployment) float64 { return float64(d.Status.ReadyReplicas) },
 		),
-		number(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
+		numberGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
 			func(d deployment) float64 { return float64(d.Status.AvailableReplicas) }),
-		number(prefix+"status_unavailable_replicas", "Machines that are wanted but not available.",
+		numberGauge(prefix+"status_unavailable_replicas", "Machines that are wanted but not available.",
 			func(d deployment) float64 { return float64(d.Status.UnavailableReplicas) }),
-		several(prefix+"status_collision_count", "How often the name of a new MachineSet was in use. Absent: never.", nil,
-			func(d deployment, send emit) { optional(send, d.Status.CollisionCount) }),
-		several(
+		samplesGauge(
+			prefix+"status_collision_count",
+			"How often the name of a new MachineSet was in use. Absent: never.",
+			nil,
+			func(d deployment, send emitSample) { sendOptional(send, d.Status.CollisionCount) },
+		),
+		samplesGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(d deployment, send emit) {
-				conditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
+			func(d deployment, send emitSample) {
+				sendConditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
 					return string(c.Type), string(c.Status)
 				})
 			},
 		),
-		failedMachines(prefix+"failed_machines", "1 for each failed machine in the status of a deployment.",
+		failedMachinesGauge(prefix+"failed_machines", "1 for each failed machine in the status of a deployment.",
 			func(d deployment) []v1alpha1.MachineSummary { return d.Status.FailedMachines }),
 	)
 }
 
 func specGauges(prefix string) []gauge[deployment] {
 	return []gauge[deployment]{
-		number(
+		numberGauge(
 			prefix+"replicas",
 			"Machines that are wanted.",
 			func(d deployment) float64 { return float64(d.Spec.Replicas) },
 		),
-		number(prefix+"paused", "1 while the deployment is paused, else 0.", func(d deployment) float64 {
+		numberGauge(prefix+"paused", "1 while the deployment is paused, else 0.", func(d deployment) float64 {
 			if d.Spec.Paused {
 				return 1
 			}
 			return 0
 		}),
-		number(prefix+"min_ready_seconds", "Seconds for which a machine must have been ready before it counts as available.",
-			func(d deployment) float64 { return float64(d.Spec.MinReadySeconds) }),
-		several(
+		numberGauge(
+			prefix+"min_ready_seconds",
+			"Seconds for which a machine must have been ready before it counts as available.",
+			func(d deployment) float64 { return float64(d.Spec.MinReadySeconds) },
+		),
+		samplesGauge(
 			prefix+"rolling_update_max_surge",
 			"Machines that a rolling update may add. Absent for other strategies.",
 			nil,
-			func(d deployment, send emit) { rollingUpdate(d, send, true) },
+			func(d deployment, send emitSample) { sendRollingUpdate(d, send, true) },
 		),
-		several(
+		samplesGauge(
 			prefix+"rolling_update_max_unavailable",
 			"Machines that may be missing during a rolling update. Absent for other strategies.",
 			nil,
-			func(d deployment, send emit) { rollingUpdate(d, send, false) },
+			func(d deployment, send emitSample) { sendRollingUpdate(d, send, false) },
 		),
-		several(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
-			func(d deployment, send emit) { optional(send, d.Spec.RevisionHistoryLimit) }),
-		several(
+		samplesGauge(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
+			func(d deployment, send emitSample) { sendOptional(send, d.Spec.RevisionHistoryLimit) }),
+		samplesGauge(
 			prefix+"progress_deadline_seconds",
 			"Seconds for which a rollout may make no progress. Absent: without limit.",
 			nil,
-			func(d deployment, send emit) { optional(send, d.Spec.ProgressDeadlineSeconds) },
+			func(d deployment, send emitSample) { sendOptional(send, d.Spec.ProgressDeadlineSeconds) },
 		),
-		several(
+		samplesGauge(
 			prefix+"rollback_to_revision",
 			"Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.",
 			nil,
-			func(d deployment, send emit) {
+			func(d deployment, send emitSample) {
 				if r := d.Spec.RollbackTo; r != nil {
 					send(float64(r.Revision))
 				}
@@ -105,8 +112,9 @@ func specGauges(prefix string) []gauge[deployment] {
 	}
 }
 
-// rollingUpdate sends a bound of a rolling update as a number of machines. A string without % is a percentage, too.
-func rollingUpdate(d deployment, send emit, surge bool) {
+// sendRollingUpdate sends maxSurge or maxUnavailable as a number of machines. A string without % also counts as a
+// percentage.
+func sendRollingUpdate(d deployment, send emitSample, surge bool) {
 	if d.Spec.Strategy.EffectiveType() != v1alpha1.RollingUpdateMachineDeploymentStrategyType {
 		return
 	}
@@ -118,7 +126,7 @@ func rollingUpdate(d deployment, send emit, surge bool) {
 		bound.StrVal = strings.TrimSuffix(bound.StrVal, "%") + "%"
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(&bound, int(d.Spec.Replicas), surge)
-	if err == nil { // admission rejects other texts
+	if err == nil { // admission rejects any other text of a bound
 		send(float64(n))
 	}
 }

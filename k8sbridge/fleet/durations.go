@@ -13,74 +13,74 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-// Durations measure how long machines take to be created, to join, to be drained and to be deleted. Make them with
+// Durations measures how long machines take to be created, to join, to be drained and to be deleted. Create it with
 // NewDurations.
 type Durations struct {
-	last    map[string]*prometheus.GaugeVec // machine-controller-manager's names
-	took    map[string]*prometheus.HistogramVec
-	drained *prometheus.GaugeVec
-	failed  *prometheus.CounterVec
+	lastDurations map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
+	histograms    map[string]*prometheus.HistogramVec
+	lastDrain     *prometheus.GaugeVec
+	failedJoins   *prometheus.CounterVec
 }
 
-// What is measured.
+// The measured durations.
 const (
-	create = "create"
-	join   = "join"
-	remove = "delete"
+	durationCreate = "create"
+	durationJoin   = "join"
+	durationDelete = "delete"
 )
 
-// NewDurations registers the metrics. Call it once for each registry.
+// NewDurations registers the metrics. Call it once per registry.
 func NewDurations(registry prometheus.Registerer) Durations {
-	d := Durations{last: map[string]*prometheus.GaugeVec{}, took: map[string]*prometheus.HistogramVec{}}
+	d := Durations{lastDurations: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{}}
 	of := []string{"namespace", "machine_deployment", "instance_type", "zone"}
 	for what, help := range map[string]string{
-		create: "from the creation of the Machine until the provider has created its instance",
-		join:   "from the creation of the Machine until its node was ready for the first time",
-		remove: "from the request to delete the Machine until it was gone",
+		durationCreate: "from the creation of the Machine until the provider has created its instance",
+		durationJoin:   "from the creation of the Machine until its node was ready for the first time",
+		durationDelete: "from the request to delete the Machine until it was gone",
 	} {
-		d.last[what] = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		d.lastDurations[what] = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "mcm_machine_" + what + "_duration_seconds", Help: "Time " + help + ". The last one that was seen.",
 		}, of)
-		d.took[what] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		d.histograms[what] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_machine_" + what + "_duration_seconds", Help: "Time " + help + ".",
-			// past the defaults of creationTimeout and drainTimeout
+			// beyond the defaults of creationTimeout and drainTimeout
 			Buckets: []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400},
 		}, []string{"instance_type", "zone"})
-		registry.MustRegister(d.last[what], d.took[what])
+		registry.MustRegister(d.lastDurations[what], d.histograms[what])
 	}
-	d.drained = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	d.lastDrain = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "mcm_machine_drain_duration_seconds",
 		Help: "Time from the first eviction until the drain of a deleted Machine ended. The last one that was seen.",
 	}, of[:2])
-	d.failed = prometheus.NewCounterVec(prometheus.CounterOpts{
+	d.failedJoins = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "mcm_machine_num_failed_join", Help: "Machines that did not join within their creation timeout.",
 	}, of)
-	registry.MustRegister(d.drained, d.failed)
+	registry.MustRegister(d.lastDrain, d.failedJoins)
 	return d
 }
 
-// Watch measures what the events of a cluster's caches show until stop is called. What happened before the call, and
-// what happens while no bridge is the leader, is not measured.
+// Watch measures durations from cache events until stop is called. Watch does not measure changes before the call, or
+// while no bridge is the leader.
 func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
-	w := watcher{Durations: d, cluster: cluster}
+	w := machineWatcher{Durations: d, cluster: cluster}
 	onMachines, err := machines.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
-			if m := after.(machine); cluster.Ours(m.Namespace) {
-				w.changed(before.(machine), m)
+			if m := after.(machine); cluster.ActsOnMachines(m.Namespace) {
+				w.handleUpdate(before.(machine), m)
 			}
 		},
 		DeleteFunc: func(object any) {
-			// A tombstone has another type: the machine was deleted while the watch was broken, and nobody knows when.
-			if m, is := object.(machine); is && cluster.Ours(m.Namespace) {
-				w.gone(m, time.Now())
+			// A tombstone has another type: the deletion happened while the watch was broken, so its time is unknown.
+			if m, is := object.(machine); is && cluster.ActsOnMachines(m.Namespace) {
+				w.handleDeletion(m, time.Now())
 			}
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	onDeployments, err := deployments.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: d.forget})
+	onDeployments, err := deployments.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: d.deleteSeries})
 	stop = func() {
 		_ = machines.RemoveEventHandler(onMachines) // fails only for a handler of another informer
 		if onDeployments != nil {
@@ -94,8 +94,8 @@ func (d Durations) Watch(cluster *cache.Cluster) (stop func(), err error) {
 	return stop, nil
 }
 
-// forget removes the series of a deployment that is gone: otherwise the number of series would grow without bound.
-func (d Durations) forget(object any) {
+// deleteSeries deletes the series of a deleted deployment; otherwise the number of series would grow without limit.
+func (d Durations) deleteSeries(object any) {
 	key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
 		return
@@ -105,52 +105,52 @@ func (d Durations) forget(object any) {
 		return
 	}
 	labels := prometheus.Labels{"namespace": namespace, "machine_deployment": name}
-	for _, last := range d.last {
+	for _, last := range d.lastDurations {
 		last.DeletePartialMatch(labels)
 	}
-	d.drained.DeletePartialMatch(labels)
-	d.failed.DeletePartialMatch(labels)
+	d.lastDrain.DeletePartialMatch(labels)
+	d.failedJoins.DeletePartialMatch(labels)
 }
 
-// watcher compares versions of machines.
-type watcher struct {
+// machineWatcher compares two versions of a machine.
+type machineWatcher struct {
 	Durations
 
 	cluster *cache.Cluster
 }
 
-func (w watcher) changed(before, after machine) {
-	if at, is := turnedTrue(before, after, v1alpha1.MachineInstanceReady); is {
-		w.measure(create, after, at.Sub(after.CreationTimestamp.Time))
+func (w machineWatcher) handleUpdate(before, after machine) {
+	if at, is := becameTrue(before, after, v1alpha1.MachineInstanceReady); is {
+		w.observeDuration(durationCreate, after, at.Sub(after.CreationTimestamp.Time))
 	}
-	if joined(before, after) {
-		w.measure(join, after, after.Status.CurrentStatus.LastUpdateTime.Sub(after.CreationTimestamp.Time))
+	if hasJoined(before, after) {
+		w.observeDuration(durationJoin, after, after.Status.CurrentStatus.LastUpdateTime.Sub(after.CreationTimestamp.Time))
 	}
 	due := cache.Condition(after.Status.Conditions, v1alpha1.MachineReplacementDue)
-	if _, is := turnedTrue(before, after, v1alpha1.MachineReplacementDue); is &&
+	if _, is := becameTrue(before, after, v1alpha1.MachineReplacementDue); is &&
 		due.Reason == v1alpha1.ReasonCreationTimeout {
-		w.failed.WithLabelValues(w.labels(after)...).Inc()
+		w.failedJoins.WithLabelValues(w.labelValues(after)...).Inc()
 	}
-	if d := after.Status.Deletion; d != nil && d.Drain != nil && stage(before) == v1alpha1.MachineDeletionDrain &&
+	if d := after.Status.Deletion; d != nil && d.Drain != nil && deletionStage(before) == v1alpha1.MachineDeletionDrain &&
 		d.Stage != v1alpha1.MachineDeletionDrain {
-		w.drained.WithLabelValues(w.labels(after)[:2]...).Set(seconds(d.Since.Sub(d.Drain.StartedAt.Time)))
+		w.lastDrain.WithLabelValues(w.labelValues(after)[:2]...).Set(nonNegativeSeconds(d.Since.Sub(d.Drain.StartedAt.Time)))
 	}
 }
 
-func (w watcher) gone(m machine, now time.Time) {
+func (w machineWatcher) handleDeletion(m machine, now time.Time) {
 	if m.DeletionTimestamp != nil {
-		w.measure(remove, m, now.Sub(m.DeletionTimestamp.Time))
+		w.observeDuration(durationDelete, m, now.Sub(m.DeletionTimestamp.Time))
 	}
 }
 
-func (w watcher) measure(what string, m machine, took time.Duration) {
-	labels := w.labels(m)
-	w.last[what].WithLabelValues(labels...).Set(seconds(took))
-	w.took[what].WithLabelValues(labels[2:]...).Observe(seconds(took))
+func (w machineWatcher) observeDuration(what string, m machine, took time.Duration) {
+	labels := w.labelValues(m)
+	w.lastDurations[what].WithLabelValues(labels...).Set(nonNegativeSeconds(took))
+	w.histograms[what].WithLabelValues(labels[2:]...).Observe(nonNegativeSeconds(took))
 }
 
-// labels returns namespace, deployment, instance type and zone of a machine; an unknown one is empty.
-func (w watcher) labels(m machine) []string {
+// labelValues returns namespace, deployment, instance type and zone of a machine. Unknown values are empty.
+func (w machineWatcher) labelValues(m machine) []string {
 	var owner, instanceType string
 	if o := metav1.GetControllerOf(m); o != nil {
 		if s, found := w.cluster.Set(m.Namespace + "/" + o.Name); found && s.UID == o.UID {
@@ -166,8 +166,8 @@ func (w watcher) labels(m machine) []string {
 	return []string{m.Namespace, owner, instanceType, observemachine.FailureDomain(m, class)}
 }
 
-// joined reports whether a machine's node became ready for the first time.
-func joined(before, after machine) bool {
+// hasJoined reports whether a machine's node became ready for the first time between the two versions.
+func hasJoined(before, after machine) bool {
 	switch before.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff:
 		return after.Status.CurrentStatus.Phase == v1alpha1.MachineRunning
@@ -176,15 +176,15 @@ func joined(before, after machine) bool {
 	}
 }
 
-func stage(m machine) v1alpha1.MachineDeletionStage {
+func deletionStage(m machine) v1alpha1.MachineDeletionStage {
 	if m.Status.Deletion == nil {
 		return ""
 	}
 	return m.Status.Deletion.Stage
 }
 
-// turnedTrue reports whether a condition became True between two versions of a machine, and when.
-func turnedTrue(before, after machine, of corev1.NodeConditionType) (time.Time, bool) {
+// becameTrue reports whether a condition became True between two versions of a machine, and returns the time.
+func becameTrue(before, after machine, of corev1.NodeConditionType) (time.Time, bool) {
 	c := cache.Condition(after.Status.Conditions, of)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return time.Time{}, false
@@ -192,5 +192,6 @@ func turnedTrue(before, after machine, of corev1.NodeConditionType) (time.Time, 
 	return c.LastTransitionTime.Time, !cache.IsTrue(before.Status.Conditions, of)
 }
 
-// seconds returns 0 for a negative duration: the times of the API have whole seconds, and the clocks of hosts differ.
-func seconds(d time.Duration) float64 { return max(d, 0).Seconds() }
+// nonNegativeSeconds returns 0 for a negative duration: API timestamps have whole seconds, and the clocks of hosts
+// differ.
+func nonNegativeSeconds(d time.Duration) float64 { return max(d, 0).Seconds() }

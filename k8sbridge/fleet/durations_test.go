@@ -16,22 +16,22 @@ import (
 	"millwright/k8sbridge/fleet"
 )
 
-// controlled sets the controller of an object.
-func controlled(o metav1.Object, kind, name string, uid types.UID) {
+// setController sets the controller of an object.
+func setController(o metav1.Object, kind, name string, uid types.UID) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: new(true)}})
 }
 
-// A machine is created, joins, is drained and deleted. The class has no node template: nothing panics, and the labels
-// are empty.
+// A machine is created, joins, is drained and deleted. If the class has no node template, the code does not panic,
+// and the labels are empty.
 func TestDurationsOfAMachine(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}
-	controlled(s, "MachineDeployment", "web", "d")
+	setController(s, "MachineDeployment", "web", "d")
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}}
-	m := newMachine("m", "", "", at(0), "")
+	m := machineInPhase("m", "", "", timeAt(0), "")
 	m.Spec.Class.Name = "small"
-	controlled(m, "MachineSet", "web-1", "s")
-	cluster, client := filled(t, d, s, class, m)
+	setController(m, "MachineSet", "web-1", "s")
+	cluster, client := filledCaches(t, d, s, class, m)
 	registry := prometheus.NewRegistry()
 	stop, err := fleet.NewDurations(registry).Watch(cluster)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestDurationsOfAMachine(t *testing.T) {
 	}
 	measured := func(name string, want float64) {
 		t.Helper()
-		within(t, func(c *assert.CollectT) {
+		eventually(t, func(c *assert.CollectT) {
 			got := scrape(t, registry)
 			for key, v := range got {
 				if strings.HasPrefix(key, name+"{") {
@@ -56,13 +56,13 @@ func TestDurationsOfAMachine(t *testing.T) {
 	}
 
 	m.Status.Conditions = []corev1.NodeCondition{
-		{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at(20)},
+		{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: timeAt(20)},
 	}
 	m.Status.CurrentStatus.Phase = v1alpha1.MachinePending
 	update()
 	measured("mcm_machine_create_duration_seconds", 20)
 
-	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: at(90)}
+	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: timeAt(90)}
 	update()
 	measured("mcm_machine_join_duration_seconds", 90)
 	assert.Contains(
@@ -73,22 +73,22 @@ func TestDurationsOfAMachine(t *testing.T) {
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
 	update()
-	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: at(900)}
+	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: timeAt(900)}
 	update()
 	deleted := metav1.NewTime(time.Now().Add(-time.Hour))
 	m.DeletionTimestamp = &deleted
 	m.Status.Deletion = &v1alpha1.MachineDeletion{
 		Stage: v1alpha1.MachineDeletionDrain,
-		Since: at(1000),
-		Drain: &v1alpha1.MachineDrain{StartedAt: at(1000)},
+		Since: timeAt(1000),
+		Drain: &v1alpha1.MachineDrain{StartedAt: timeAt(1000)},
 	}
 	update()
 	m.Status.Deletion = m.Status.Deletion.DeepCopy()
-	m.Status.Deletion.Stage, m.Status.Deletion.Since = v1alpha1.MachineDeletionDetach, at(1007)
+	m.Status.Deletion.Stage, m.Status.Deletion.Since = v1alpha1.MachineDeletionDetach, timeAt(1007)
 	update()
 	measured("mcm_machine_drain_duration_seconds", 7)
 	measured("mcm_machine_join_duration_seconds", 90)
-	measured("millwright_machine_join_duration_seconds", 1) // recovery is no joining
+	measured("millwright_machine_join_duration_seconds", 1) // a recovery is not a join
 
 	require.NoError(t, of.Delete(t.Context(), "m", metav1.DeleteOptions{}))
 	measured("millwright_machine_delete_duration_seconds", 1)
@@ -102,7 +102,7 @@ func TestDurationsOfAMachine(t *testing.T) {
 		t,
 		client.MachineV1alpha1().MachineDeployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}),
 	)
-	within(t, func(c *assert.CollectT) {
+	eventually(t, func(c *assert.CollectT) {
 		for key := range scrape(t, registry) {
 			assert.NotContains(c, key, "machine_deployment=web", "nobody asks for it any more")
 		}
@@ -118,9 +118,9 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 		},
 		NodeTemplate: &v1alpha1.NodeTemplate{InstanceType: "m5", Zone: "eu-1a"},
 	}
-	m := newMachine("m", v1alpha1.MachinePending, "", at(0), "")
+	m := machineInPhase("m", v1alpha1.MachinePending, "", timeAt(0), "")
 	m.Spec.Class.Name = "small"
-	cluster, client := filled(t, class, m)
+	cluster, client := filledCaches(t, class, m)
 	registry := prometheus.NewRegistry()
 	stop, err := fleet.NewDurations(registry).Watch(cluster)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 	const key = "mcm_machine_num_failed_join{instance_type=m5,machine_deployment=,namespace=shop,zone=eu-1a}"
 	counts := func(want float64) {
 		t.Helper()
-		within(t, func(c *assert.CollectT) { assert.InDelta(c, want, scrape(t, registry)[key], 0) })
+		eventually(t, func(c *assert.CollectT) { assert.InDelta(c, want, scrape(t, registry)[key], 0) })
 	}
 	fail(v1alpha1.ReasonHealthTimeout, corev1.ConditionTrue)
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
@@ -149,6 +149,6 @@ func TestMachineThatDoesNotJoin(t *testing.T) {
 	require.NoError(t, err)
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
 	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
-	within(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrape(t, other)[key], 0) })
-	counts(2) // what is stopped counts nothing
+	eventually(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrape(t, other)[key], 0) })
+	counts(2) // after stop nothing is counted
 }

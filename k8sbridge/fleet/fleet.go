@@ -1,8 +1,8 @@
-// Package fleet answers what a monitoring system asks about machines, sets and deployments: how many there are, in
-// which state, which of them stand still, and since when. The bridge's main calls it while the bridge is the leader. It
-// reads the bridge's caches at each scrape, and sends nothing.
+// Package fleet exports metrics about machines, sets and deployments: their number by state, the blocked objects, and
+// the start times of waits. The bridge's main uses package fleet while the bridge is the leader. Package fleet reads
+// the bridge's caches at each scrape, and sends no requests.
 //
-// Metrics that begin with mcm_ have the names and labels of machine-controller-manager (ADR 0077).
+// Metrics with the prefix mcm_ have the names and labels of machine-controller-manager (ADR 0077).
 package fleet
 
 import (
@@ -18,92 +18,92 @@ import (
 	"millwright/observe/capi"
 )
 
-// Gauges is a collector of gauges that are computed from the caches at each scrape. Make it with NewGauges.
+// Gauges is a collector of gauges that are computed from the caches at each scrape. Create it with NewGauges.
 type Gauges struct {
 	cluster     *cache.Cluster
 	machines    []gauge[*v1alpha1.Machine]
 	sets        []gauge[*v1alpha1.MachineSet]
 	deployments []gauge[*v1alpha1.MachineDeployment]
-	waits       waits
+	waits       waitGauges
 
-	api                 *capi.Cache // nil: Cluster API is not watched
-	upstreamDeployments []gauge[*clusterv1.MachineDeployment]
-	upstreamSets        []gauge[*clusterv1.MachineSet]
-	upstreamMachines    []gauge[*clusterv1.Machine]
+	api                   *capi.Cache // nil: Cluster API is not watched
+	clusterAPIDeployments []gauge[*clusterv1.MachineDeployment]
+	clusterAPISets        []gauge[*clusterv1.MachineSet]
+	clusterAPIMachines    []gauge[*clusterv1.Machine]
 }
 
-// NewGauges returns the gauges of the objects in a cluster's caches, and of the objects of Cluster API that Millwright
-// reconciles (nil: none). The caches are only read at a scrape.
+// NewGauges returns the gauges of the objects in a cluster's caches and of the Cluster API objects that Millwright
+// reconciles (api == nil: none). The caches are read only at a scrape.
 func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
-		cluster:             cluster,
-		machines:            machineGauges(),
-		sets:                setGauges(),
-		deployments:         deploymentGauges(),
-		waits:               newWaits(),
-		api:                 api,
-		upstreamDeployments: upstreamDeploymentGauges(),
-		upstreamSets:        upstreamSetGauges(),
-		upstreamMachines:    upstreamMachineGauges(),
+		cluster:               cluster,
+		machines:              machineGauges(),
+		sets:                  setGauges(),
+		deployments:           deploymentGauges(),
+		waits:                 newWaitGauges(),
+		api:                   api,
+		clusterAPIDeployments: clusterAPIDeploymentGauges(),
+		clusterAPISets:        clusterAPISetGauges(),
+		clusterAPIMachines:    clusterAPIMachineGauges(),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
-	describe(descs, g.machines)
-	describe(descs, g.sets)
-	describe(descs, g.deployments)
-	describe(descs, g.upstreamDeployments)
-	describe(descs, g.upstreamSets)
-	describe(descs, g.upstreamMachines)
+	describeGauges(descs, g.machines)
+	describeGauges(descs, g.sets)
+	describeGauges(descs, g.deployments)
+	describeGauges(descs, g.clusterAPIDeployments)
+	describeGauges(descs, g.clusterAPISets)
+	describeGauges(descs, g.clusterAPIMachines)
 	g.waits.describe(descs)
 }
 
 // Collect implements prometheus.Collector.
 func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
-	machines := ours[*v1alpha1.Machine](g.cluster, cache.Machines)
-	sets := ours[*v1alpha1.MachineSet](g.cluster, cache.Sets)
-	deployments := ours[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
-	collect(samples, g.machines, machines)
-	collect(samples, g.sets, sets)
-	collect(samples, g.deployments, deployments)
-	moving := inMotion(machines, sets, deployments)
+	machines := millwrightObjects[*v1alpha1.Machine](g.cluster, cache.Machines)
+	sets := millwrightObjects[*v1alpha1.MachineSet](g.cluster, cache.Sets)
+	deployments := millwrightObjects[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
+	collectGauges(samples, g.machines, machines)
+	collectGauges(samples, g.sets, sets)
+	collectGauges(samples, g.deployments, deployments)
+	moving := millwrightWork(machines, sets, deployments)
 	if g.api != nil {
 		moving = append(moving, g.collectClusterAPI(samples)...)
 	}
 	g.waits.collect(samples, moving)
 }
 
-// ours returns the objects of a resource in the namespaces that are Millwright's, in any order.
-func ours[T metav1.Object](cluster *cache.Cluster, resource cache.Resource) []T {
+// millwrightObjects returns the objects of a resource in Millwright's namespaces, in any order.
+func millwrightObjects[T metav1.Object](cluster *cache.Cluster, resource cache.Resource) []T {
 	known := map[string]bool{}
 	return slices.DeleteFunc(cache.All[T](cluster.Informer(resource)), func(o T) bool {
 		namespace := o.GetNamespace()
 		is, asked := known[namespace]
 		if !asked {
-			is = cluster.Ours(namespace)
+			is = cluster.ActsOnMachines(namespace)
 			known[namespace] = is
 		}
 		return !is
 	})
 }
 
-// emit sends one sample; labels are in the order of the gauge.
-type emit func(value float64, labels ...string)
+// emitSample sends one sample. The labels are in the order of the gauge.
+type emitSample func(value float64, labels ...string)
 
-// gauge is a metric of the objects of one kind.
+// gauge is a metric about the objects of one kind.
 type gauge[T any] struct {
 	desc    *prometheus.Desc
-	samples func(objects []T, send emit)
+	samples func(objects []T, send emitSample)
 }
 
-func describe[T any](descs chan<- *prometheus.Desc, gauges []gauge[T]) {
+func describeGauges[T any](descs chan<- *prometheus.Desc, gauges []gauge[T]) {
 	for _, g := range gauges {
 		descs <- g.desc
 	}
 }
 
-func collect[T any](samples chan<- prometheus.Metric, gauges []gauge[T], objects []T) {
+func collectGauges[T any](samples chan<- prometheus.Metric, gauges []gauge[T], objects []T) {
 	for _, g := range gauges {
 		g.samples(objects, func(value float64, labels ...string) {
 			samples <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
@@ -111,21 +111,24 @@ func collect[T any](samples chan<- prometheus.Metric, gauges []gauge[T], objects
 	}
 }
 
-// total is a gauge of how many objects there are.
-func total[T any](name, help string) gauge[T] {
-	return gauge[T]{prometheus.NewDesc(name, help, nil, nil), func(objects []T, send emit) { send(float64(len(objects))) }}
+// totalGauge returns a gauge of the number of objects.
+func totalGauge[T any](name, help string) gauge[T] {
+	return gauge[T]{
+		prometheus.NewDesc(name, help, nil, nil),
+		func(objects []T, send emitSample) { send(float64(len(objects))) },
+	}
 }
 
-// number is a gauge with one sample for each object, with the labels name and namespace.
-func number[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
-	return several(name, help, nil, func(object T, send emit) { send(value(object)) })
+// numberGauge returns a gauge with one sample per object, with the labels name and namespace.
+func numberGauge[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
+	return samplesGauge(name, help, nil, func(object T, send emitSample) { send(value(object)) })
 }
 
-// several is a gauge with any number of samples for each object, with the labels name, namespace and more.
-func several[T metav1.Object](name, help string, more []string, samples func(T, emit)) gauge[T] {
+// samplesGauge returns a gauge with any number of samples per object, with the labels name, namespace and more.
+func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, emitSample)) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil),
-		func(objects []T, send emit) {
+		func(objects []T, send emitSample) {
 			for _, object := range objects {
 				samples(object, func(value float64, labels ...string) {
 					send(value, append([]string{object.GetName(), object.GetNamespace()}, labels...)...)
@@ -135,16 +138,16 @@ func several[T metav1.Object](name, help string, more []string, samples func(T, 
 	}
 }
 
-// optional sends a number that may be absent.
-func optional[N int32 | int64](send emit, value *N) {
+// sendOptional sends a number if it is present.
+func sendOptional[N int32 | int64](send emitSample, value *N) {
 	if value != nil {
 		send(float64(*value))
 	}
 }
 
-// failedMachines is a gauge with one sample of 1 for each failed machine in a status, which names at most 50 of them
-// (ADR 0043).
-func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha1.MachineSummary) gauge[T] {
+// failedMachinesGauge returns a gauge with one sample of 1 for each failed machine in a status. A status names at
+// most 50 failed machines (ADR 0043).
+func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1alpha1.MachineSummary) gauge[T] {
 	labels := []string{
 		"failed_machine_name",
 		"failed_machine_provider_id",
@@ -152,8 +155,8 @@ func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha
 		"failed_machine_last_operation_state",
 		"failed_machine_last_operation_machine_operation_type",
 	}
-	return several(name, help, labels, func(object T, send emit) {
-		sent := map[string]bool{} // a name that is in a status twice would make the whole scrape fail
+	return samplesGauge(name, help, labels, func(object T, send emitSample) {
+		sent := map[string]bool{} // a duplicate name would fail the whole scrape
 		for _, m := range failed(object) {
 			if !sent[m.Name] {
 				sent[m.Name] = true
@@ -163,10 +166,10 @@ func failedMachines[T metav1.Object](name, help string, failed func(T) []v1alpha
 	})
 }
 
-// conditions sends one sample for each condition: 1 for True, 0 for False, 2 for Unknown. Source of the values:
+// sendConditions sends one sample per condition: 1 for True, 0 for False, 2 for Unknown. Source of the values:
 // machine-controller-manager.
-func conditions[C any](send emit, all []C, read func(C) (kind, status string)) {
-	sent := map[string]bool{} // a type twice would make the whole scrape fail; the API allows it in a Machine
+func sendConditions[C any](send emitSample, all []C, read func(C) (kind, status string)) {
+	sent := map[string]bool{} // the API allows a duplicate type in a Machine, but it would fail the scrape
 	for _, c := range all {
 		kind, status := read(c)
 		if sent[kind] {
@@ -185,7 +188,7 @@ func conditions[C any](send emit, all []C, read func(C) (kind, status string)) {
 	}
 }
 
-// createdAt returns the time of creation as machine-controller-manager writes it: seconds since 1970.
+// createdAt returns the creation time in seconds since 1970, as in machine-controller-manager's metrics.
 func createdAt(object metav1.Object) string {
 	return strconv.FormatInt(object.GetCreationTimestamp().Unix(), 10)
 }

@@ -21,11 +21,11 @@ import (
 	"millwright/observe/cache"
 )
 
-// at returns a time some seconds after the beginning of the tests' world.
-func at(seconds int64) metav1.Time { return metav1.Unix(1_700_000_000+seconds, 0) }
+// timeAt returns a time that is the given number of seconds after a fixed start time.
+func timeAt(seconds int64) metav1.Time { return metav1.Unix(1_700_000_000+seconds, 0) }
 
-// filled returns caches with these objects.
-func filled(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
+// filledCaches returns caches that contain the given objects.
+func filledCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewSimpleClientset(objects...)
 	cluster, err := cache.NewCluster(client, nil, nil)
@@ -34,7 +34,8 @@ func filled(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fake.Clie
 	return cluster, client
 }
 
-// scrape returns the samples of a registry as name{label="value",…}, in the order of labels; a histogram as its count.
+// scrape returns the samples of a registry as name{label="value",…}, in the order of the labels. A histogram's value
+// is its count.
 func scrape(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -46,7 +47,7 @@ func scrape(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetName()+"="+l.GetValue())
 			}
-			value := m.GetGauge().GetValue() + m.GetCounter().GetValue() // a sample has one of the three
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue() // a sample is a gauge, a counter or a histogram
 			value += float64(m.GetHistogram().GetSampleCount())
 			samples[family.GetName()+"{"+strings.Join(labels, ",")+"}"] = value
 		}
@@ -54,11 +55,12 @@ func scrape(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return samples
 }
 
-// gauges returns the samples of the gauges of these objects whose names begin with prefix, without it.
-func gauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]float64 {
+// scrapeGauges returns the samples of the gauges for these objects whose names start with prefix. scrapeGauges removes
+// the prefix.
+func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]float64 {
 	t.Helper()
-	cluster, _ := filled(t, objects...)
-	registry := prometheus.NewPedanticRegistry() // compares samples with what Describe promised
+	cluster, _ := filledCaches(t, objects...)
+	registry := prometheus.NewPedanticRegistry() // compares the samples with the result of Describe
 	registry.MustRegister(fleet.NewGauges(cluster, nil))
 	got := map[string]float64{}
 	for name, v := range scrape(t, registry) {
@@ -70,7 +72,7 @@ func gauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]f
 }
 
 func TestMetricsOfASet(t *testing.T) {
-	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: at(0)}}
+	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: timeAt(0)}}
 	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
 	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}
 	failed := v1alpha1.MachineSummary{
@@ -101,12 +103,12 @@ func TestMetricsOfASet(t *testing.T) {
 		"status_condition{condition=MachinesReady,name=s,namespace=shop}": 0,
 		"status_condition{condition=ScalingUp,name=s,namespace=shop}":     2,
 		"failed_machines{failed_machine_last_operation_machine_operation_type=Create,failed_machine_last_operation_state=Failed,failed_machine_name=m,failed_machine_owner_ref=s,failed_machine_provider_id=cloud:///m,name=s,namespace=shop}": 1,
-	}, gauges(t, "mcm_machine_set_", s))
+	}, scrapeGauges(t, "mcm_machine_set_", s))
 }
 
 func TestMetricsOfADeployment(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: at(0)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: timeAt(0)},
 	}
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25")
 	d.Spec = v1alpha1.MachineDeploymentSpec{
@@ -137,8 +139,8 @@ func TestMetricsOfADeployment(t *testing.T) {
 		"info_spec_replicas" + of:                                       10,
 		"info_spec_paused" + of:                                         1,
 		"info_spec_min_ready_seconds" + of:                              3,
-		"info_spec_rolling_update_max_surge" + of:                       3, // rounded up
-		"info_spec_rolling_update_max_unavailable" + of:                 2, // rounded down; without % it is a percentage, too
+		"info_spec_rolling_update_max_surge" + of:                       3, // maxSurge is rounded up
+		"info_spec_rolling_update_max_unavailable" + of:                 2, // maxUnavailable is rounded down
 		"info_spec_revision_history_limit" + of:                         0,
 		"info_spec_rollback_to_revision" + of:                           2,
 		"status_replicas" + of:                                          9,
@@ -148,22 +150,22 @@ func TestMetricsOfADeployment(t *testing.T) {
 		"status_unavailable_replicas" + of:                              4,
 		"status_condition{condition=Available,name=web,namespace=shop}": 0,
 		"failed_machines{failed_machine_last_operation_machine_operation_type=,failed_machine_last_operation_state=,failed_machine_name=m,failed_machine_owner_ref=,failed_machine_provider_id=,name=web,namespace=shop}": 1,
-	}, gauges(t, "mcm_machine_deployment_", d), "progress_deadline_seconds and status_collision_count are not set")
+	}, scrapeGauges(t, "mcm_machine_deployment_", d), "progress_deadline_seconds and status_collision_count are not set")
 
 	d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
-	assert.Empty(t, gauges(t, "mcm_machine_deployment_info_spec_rolling_update", d))
+	assert.Empty(t, scrapeGauges(t, "mcm_machine_deployment_info_spec_rolling_update", d))
 }
 
-// newMachine returns a machine of a phase that has a current operation since a time. A reason means that it stands
-// still.
-func newMachine(
+// machineInPhase returns a machine in a phase, with a current operation since the given time. A non-empty reason means
+// that the machine is blocked.
+func machineInPhase(
 	name string,
 	phase v1alpha1.MachinePhase,
 	step string,
 	since metav1.Time,
 	reason string,
 ) *v1alpha1.Machine {
-	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: at(0)}}
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: timeAt(0)}}
 	m.Status.CurrentStatus.Phase = phase
 	if step != "" {
 		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: since}
@@ -177,7 +179,7 @@ func newMachine(
 }
 
 func TestMetricsOfAMachine(t *testing.T) {
-	m := newMachine("m", v1alpha1.MachineTerminating, "", at(0), "")
+	m := machineInPhase("m", v1alpha1.MachineTerminating, "", timeAt(0), "")
 	m.Spec = v1alpha1.MachineSpec{ProviderID: "cloud:///m", Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 	m.Status.NodeName = "n"
 	m.Status.Conditions = []corev1.NodeCondition{
@@ -191,7 +193,7 @@ func TestMetricsOfAMachine(t *testing.T) {
 		"status_condition{condition=Ready,name=m,namespace=shop}": 2,
 		"set_items_total{}":        0,
 		"deployment_items_total{}": 0,
-	}, gauges(t, "mcm_machine_", m))
+	}, scrapeGauges(t, "mcm_machine_", m))
 }
 
 func TestPhases(t *testing.T) {
@@ -199,10 +201,10 @@ func TestPhases(t *testing.T) {
 	for _, phase := range []v1alpha1.MachinePhase{
 		"", v1alpha1.MachinePending, v1alpha1.MachineRunning, v1alpha1.MachineUnknown, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineAvailable,
 	} {
-		objects = append(objects, newMachine("m-"+strings.ToLower(string(phase)), phase, "", at(0), ""))
+		objects = append(objects, machineInPhase("m-"+strings.ToLower(string(phase)), phase, "", timeAt(0), ""))
 	}
-	objects = append(objects, newMachine("m-2", v1alpha1.MachineRunning, "", at(0), ""))
-	numbers := gauges(t, "mcm_machine_current_status_phase", objects...)
+	objects = append(objects, machineInPhase("m-2", v1alpha1.MachineRunning, "", timeAt(0), ""))
+	numbers := scrapeGauges(t, "mcm_machine_current_status_phase", objects...)
 	assert.Equal(t, []float64{-3, -2, -1, 0, 0, 0, 1, 1}, slices.Sorted(maps.Values(numbers)))
 	assert.InDelta(t, -2, numbers["{name=m-crashloopbackoff,namespace=shop}"], 0)
 	assert.Equal(t, map[string]float64{
@@ -213,34 +215,39 @@ func TestPhases(t *testing.T) {
 		"{phase=CrashLoopBackOff}": 1,
 		"{phase=Failed}":           1,
 		"{phase=Available}":        1,
-	}, gauges(t, "millwright_machines", objects...))
+	}, scrapeGauges(t, "millwright_machines", objects...))
 }
 
-func TestWhatStandsStill(t *testing.T) {
+func TestMetricsOfBlockedObjects(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}}
-	s.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-machines", Since: at(40)}
+	s.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-machines", Since: timeAt(40)}
 	s.Status.Conditions = []v1alpha1.MachineSetCondition{
 		{
 			Type:               v1alpha1.MachineSetBlocked,
 			Status:             v1alpha1.ConditionTrue,
 			Reason:             "PodDisruptionBudget",
-			LastTransitionTime: at(10),
+			LastTransitionTime: timeAt(10),
 		},
 	}
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}}
-	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
-		Type: v1alpha1.MachineDeploymentBlocked, Status: v1alpha1.ConditionTrue, Reason: "Paused", LastTransitionTime: at(50),
-	}}
+	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{
+		{
+			Type:               v1alpha1.MachineDeploymentBlocked,
+			Status:             v1alpha1.ConditionTrue,
+			Reason:             "Paused",
+			LastTransitionTime: timeAt(50),
+		},
+	}
 	world := []runtime.Object{
-		newMachine("calm", v1alpha1.MachineRunning, "", at(0), ""),
-		newMachine("joins", v1alpha1.MachinePending, "await-node", at(30), ""),
-		newMachine("new", "", "create-instance", metav1.Time{}, ""),
-		newMachine("younger", v1alpha1.MachineTerminating, "evict-pods", at(20), "PodDisruptionBudget"),
-		newMachine("older", v1alpha1.MachineTerminating, "evict-pods", at(10), "PodDisruptionBudget"),
-		newMachine("volume", v1alpha1.MachineTerminating, "await-detach", at(25), "Volume"),
+		machineInPhase("calm", v1alpha1.MachineRunning, "", timeAt(0), ""),
+		machineInPhase("joins", v1alpha1.MachinePending, "await-node", timeAt(30), ""),
+		machineInPhase("new", "", "create-instance", metav1.Time{}, ""),
+		machineInPhase("younger", v1alpha1.MachineTerminating, "evict-pods", timeAt(20), "PodDisruptionBudget"),
+		machineInPhase("older", v1alpha1.MachineTerminating, "evict-pods", timeAt(10), "PodDisruptionBudget"),
+		machineInPhase("volume", v1alpha1.MachineTerminating, "await-detach", timeAt(25), "Volume"),
 		s, d,
 	}
-	start := float64(at(0).Unix())
+	start := float64(timeAt(0).Unix())
 	assert.Equal(t, map[string]float64{
 		"objects{kind=Machine,reason=PodDisruptionBudget}":                           2,
 		"objects{kind=Machine,reason=Volume}":                                        1,
@@ -250,7 +257,7 @@ func TestWhatStandsStill(t *testing.T) {
 		"oldest_start_timestamp_seconds{kind=Machine,reason=Volume}":                 start + 25,
 		"oldest_start_timestamp_seconds{kind=MachineSet,reason=PodDisruptionBudget}": start + 10,
 		"oldest_start_timestamp_seconds{kind=MachineDeployment,reason=Paused}":       start + 50,
-	}, gauges(t, "millwright_blocked_", world...))
+	}, scrapeGauges(t, "millwright_blocked_", world...))
 	assert.Equal(t, map[string]float64{
 		"open{kind=Machine,reason=None,step=await-node}":                                                 1,
 		"open{kind=Machine,reason=None,step=create-instance}":                                            1,
@@ -261,17 +268,17 @@ func TestWhatStandsStill(t *testing.T) {
 		"oldest_start_timestamp_seconds{kind=Machine,reason=PodDisruptionBudget,step=evict-pods}":        start + 10,
 		"oldest_start_timestamp_seconds{kind=Machine,reason=Volume,step=await-detach}":                   start + 25,
 		"oldest_start_timestamp_seconds{kind=MachineSet,reason=PodDisruptionBudget,step=await-machines}": start + 40,
-	}, gauges(t, "millwright_operations_", world...), "an operation whose start is not known has no time")
-	assert.Empty(t, gauges(t, "millwright_blocked_"))
+	}, scrapeGauges(t, "millwright_operations_", world...), "an operation whose start is not known has no time")
+	assert.Empty(t, scrapeGauges(t, "millwright_blocked_"))
 }
 
-// within waits until holds is true: until the caches have received the events.
-func within(t *testing.T, holds func(c *assert.CollectT)) {
+// eventually waits until holds succeeds, that is until the caches have received the events.
+func eventually(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)
 }
 
-// What another controller has is none of Millwright's fleet.
+// Objects of another controller are not counted.
 func TestObjectsOfOtherNamespacesAreNotCounted(t *testing.T) {
 	var objects []runtime.Object
 	for _, namespace := range []string{"shop", "theirs"} {
@@ -279,7 +286,7 @@ func TestObjectsOfOtherNamespacesAreNotCounted(t *testing.T) {
 		objects = append(objects,
 			&v1alpha1.Machine{ObjectMeta: of}, &v1alpha1.MachineSet{ObjectMeta: of}, &v1alpha1.MachineDeployment{ObjectMeta: of})
 	}
-	cluster, _ := filled(t, objects...)
+	cluster, _ := filledCaches(t, objects...)
 	cluster.Scope.Except = []string{"theirs"}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(fleet.NewGauges(cluster, nil))

@@ -12,33 +12,36 @@ type machine = *v1alpha1.Machine
 func machineGauges() []gauge[machine] {
 	const prefix = "mcm_machine_"
 	return []gauge[machine]{
-		total[machine](prefix+"items_total", "Machines."),
+		totalGauge[machine](prefix+"items_total", "Machines."),
 		{
-			desc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
-			func(machines []machine, send emit) {
+			newDesc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
+			func(machines []machine, send emitSample) {
 				phases := map[v1alpha1.MachinePhase]int{}
 				for _, m := range machines {
 					phases[m.Status.CurrentStatus.Phase]++
 				}
 				for phase, n := range phases {
-					send(float64(n), orNone(string(phase)))
+					send(float64(n), orNoneLabel(string(phase)))
 				}
 			},
 		},
-		several(prefix+"info", "1 for each Machine, with its instance, class and node.",
+		samplesGauge(prefix+"info", "1 for each Machine, with its instance, class and node.",
 			[]string{"createdAt", "spec_provider_id", "spec_class_api_group", "spec_class_kind", "spec_class_name", "node_name"},
-			func(m machine, send emit) {
+			func(m machine, send emitSample) {
 				class := m.Spec.Class
 				send(1, createdAt(m), m.Spec.ProviderID, class.APIGroup, class.Kind, class.Name, cache.NodeNameOf(m))
 			}),
-		number(prefix+"current_status_phase",
-			"Phase: -4 Terminating, -3 Failed, -2 CrashLoopBackOff, -1 Unknown, 0 Pending, 1 Running; 0 for all others.", phase),
-		several(
+		numberGauge(
+			prefix+"current_status_phase",
+			"Phase: -4 Terminating, -3 Failed, -2 CrashLoopBackOff, -1 Unknown, 0 Pending, 1 Running; 0 for all others.",
+			phaseNumber,
+		),
+		samplesGauge(
 			prefix+"status_condition",
 			"Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(m machine, send emit) {
-				conditions(
+			func(m machine, send emitSample) {
+				sendConditions(
 					send,
 					m.Status.Conditions,
 					func(c corev1.NodeCondition) (kind, status string) { return string(c.Type), string(c.Status) },
@@ -48,8 +51,8 @@ func machineGauges() []gauge[machine] {
 	}
 }
 
-// phase returns the number of a machine's phase. Source: machine-controller-manager.
-func phase(m machine) float64 {
+// phaseNumber returns the number of a machine's phase. Source: machine-controller-manager.
+func phaseNumber(m machine) float64 {
 	switch m.Status.CurrentStatus.Phase {
 	case v1alpha1.MachineTerminating:
 		return -4

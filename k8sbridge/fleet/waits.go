@@ -10,141 +10,145 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// none is the value of a label without content: Prometheus does not distinguish an empty label from an absent one.
-const none = "None"
+// noneLabel is the value for an empty label, because Prometheus does not distinguish an empty label from an absent
+// label.
+const noneLabel = "None"
 
-func orNone(value string) string {
+func orNoneLabel(value string) string {
 	if value == "" {
-		return none
+		return noneLabel
 	}
 	return value
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// waits are gauges of the objects that are in motion and of those that stand still: their number, and since when the
-// oldest has been.
-type waits struct{ operations, oldest, blocked, longest *prometheus.Desc }
+// waitGauges are the gauges of objects in motion and of blocked objects: their number, and the earliest start time.
+type waitGauges struct{ openOperations, oldestOperation, blockedObjects, oldestBlock *prometheus.Desc }
 
-func newWaits() waits {
-	return waits{
-		operations: desc(
+func newWaitGauges() waitGauges {
+	return waitGauges{
+		openOperations: newDesc(
 			"millwright_operations_open",
 			"Objects with a current operation, by step and by the reason of their condition Blocked. Reason None: not blocked.",
 			"kind",
 			"step",
 			"reason",
 		),
-		oldest: desc("millwright_operations_oldest_start_timestamp_seconds",
+		oldestOperation: newDesc("millwright_operations_oldest_start_timestamp_seconds",
 			"When the oldest of the open operations began its step, in seconds since 1970.", "kind", "step", "reason"),
-		blocked: desc(
+		blockedObjects: newDesc(
 			"millwright_blocked_objects",
 			"Objects that stand still, by the reason of their condition Blocked.",
 			"kind",
 			"reason",
 		),
-		longest: desc("millwright_blocked_oldest_start_timestamp_seconds",
+		oldestBlock: newDesc("millwright_blocked_oldest_start_timestamp_seconds",
 			"Since when the oldest of the blocked objects has stood still, in seconds since 1970.", "kind", "reason"),
 	}
 }
 
-func (w waits) describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.operations, w.oldest, w.blocked, w.longest} {
+func (w waitGauges) describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{w.openOperations, w.oldestOperation, w.blockedObjects, w.oldestBlock} {
 		descs <- d
 	}
 }
 
-// moving is an object that may have work in progress.
-type moving struct {
-	kind      string
-	operation *v1alpha1.Operation // nil: it has none
-	reason    string              // reason of its condition Blocked; empty: it is not blocked
-	since     time.Time           // since when it is blocked
+// objectWork is an object that may have a current operation.
+type objectWork struct {
+	kind          string
+	operation     *v1alpha1.Operation // nil: the object has no current operation
+	blockedReason string              // reason of the object's condition Blocked; empty: not blocked
+	blockedSince  time.Time           // start time of the block
 }
 
-// inMotion returns for each object of Millwright its operation and what blocks it.
-func inMotion(machines []machine, sets []set, deployments []deployment) (all []moving) {
+// millwrightWork returns the operation and the blocker of each object of Millwright.
+func millwrightWork(machines []machine, sets []set, deployments []deployment) (all []objectWork) {
 	for _, m := range machines {
-		reason, since := blockedBy(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
+		reason, since := blockedReasonOf(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		all = append(all, moving{"Machine", m.Status.CurrentOperation, reason, since})
+		all = append(all, objectWork{"Machine", m.Status.CurrentOperation, reason, since})
 	}
 	for _, s := range sets {
-		reason, since := blockedBy(s.Status.Conditions, func(c v1alpha1.MachineSetCondition) (bool, string, metav1.Time) {
-			return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
-		})
-		all = append(all, moving{"MachineSet", s.Status.CurrentOperation, reason, since})
+		reason, since := blockedReasonOf(
+			s.Status.Conditions,
+			func(c v1alpha1.MachineSetCondition) (bool, string, metav1.Time) {
+				return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
+			},
+		)
+		all = append(all, objectWork{"MachineSet", s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
-		reason, since := blockedBy(
+		reason, since := blockedReasonOf(
 			d.Status.Conditions,
 			func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
 				return c.Type == v1alpha1.MachineDeploymentBlocked &&
 					c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 			},
 		)
-		all = append(all, moving{"MachineDeployment", d.Status.CurrentOperation, reason, since})
+		all = append(all, objectWork{"MachineDeployment", d.Status.CurrentOperation, reason, since})
 	}
 	return all
 }
 
-func (w waits) collect(samples chan<- prometheus.Metric, all []moving) {
-	open, blocked := groups{}, groups{}
+func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) {
+	open, blocked := labelGroups{}, labelGroups{}
 	for _, m := range all {
-		if m.reason != "" {
-			blocked.add(m.since, m.kind, m.reason)
+		if m.blockedReason != "" {
+			blocked.add(m.blockedSince, m.kind, m.blockedReason)
 		}
 		if m.operation != nil {
-			open.add(m.operation.Since.Time, m.kind, orNone(m.operation.Step), orNone(m.reason))
+			open.add(m.operation.Since.Time, m.kind, orNoneLabel(m.operation.Step), orNoneLabel(m.blockedReason))
 		}
 	}
-	open.send(samples, w.operations, w.oldest)
-	blocked.send(samples, w.blocked, w.longest)
+	open.send(samples, w.openOperations, w.oldestOperation)
+	blocked.send(samples, w.blockedObjects, w.oldestBlock)
 }
 
-// blockedBy returns the reason of the condition Blocked, and since when it is True; an empty reason if it is not.
-func blockedBy[C any](
+// blockedReasonOf returns the reason of the condition Blocked and its transition time. The reason is empty if Blocked
+// is not True.
+func blockedReasonOf[C any](
 	conditions []C,
 	read func(C) (blocked bool, reason string, since metav1.Time),
 ) (string, time.Time) {
 	for _, c := range conditions {
 		if blocked, reason, since := read(c); blocked {
-			return orNone(reason), since.Time
+			return orNoneLabel(reason), since.Time
 		}
 	}
 	return "", time.Time{}
 }
 
-// groups count objects by two or three labels; the third place of a key is empty if there are two.
-type groups map[[3]string]*group
+// labelGroups counts objects by two or three labels. With two labels, the third element of the key is empty.
+type labelGroups map[[3]string]*labelGroup
 
-type group struct {
-	labels []string
-	n      int
-	oldest time.Time // zero: no time is known
+type labelGroup struct {
+	labels      []string
+	count       int
+	oldestStart time.Time // zero: no time is known
 }
 
-func (g groups) add(since time.Time, labels ...string) {
+func (g labelGroups) add(since time.Time, labels ...string) {
 	var key [3]string
 	copy(key[:], labels)
 	if g[key] == nil {
-		g[key] = &group{labels: labels}
+		g[key] = &labelGroup{labels: labels}
 	}
 	of := g[key]
-	of.n++
-	if !since.IsZero() && (of.oldest.IsZero() || since.Before(of.oldest)) {
-		of.oldest = since
+	of.count++
+	if !since.IsZero() && (of.oldestStart.IsZero() || since.Before(of.oldestStart)) {
+		of.oldestStart = since
 	}
 }
 
-func (g groups) send(samples chan<- prometheus.Metric, count, oldest *prometheus.Desc) {
+func (g labelGroups) send(samples chan<- prometheus.Metric, count, oldest *prometheus.Desc) {
 	for _, of := range g {
-		samples <- prometheus.MustNewConstMetric(count, prometheus.GaugeValue, float64(of.n), of.labels...)
-		if !of.oldest.IsZero() {
-			samples <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, float64(of.oldest.Unix()), of.labels...)
+		samples <- prometheus.MustNewConstMetric(count, prometheus.GaugeValue, float64(of.count), of.labels...)
+		if !of.oldestStart.IsZero() {
+			samples <- prometheus.MustNewConstMetric(oldest, prometheus.GaugeValue, float64(of.oldestStart.Unix()), of.labels...)
 		}
 	}
 }

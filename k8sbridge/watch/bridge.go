@@ -1,6 +1,6 @@
-// Package watch answers which workflow must decide again when an object in a cluster changes. The bridge's main runs it
-// while the process is the leader. It signals and starts workflows and keeps the schedules of sweeps, and changes
-// nothing else: the workflows find out what there is to do.
+// Package watch decides which workflow must decide again when an object in a cluster changes. The bridge's main runs
+// it while the process is the leader. Package watch signals and starts workflows and manages the schedules of orphan
+// sweeps. Package watch changes nothing else: the workflows decide what to do.
 package watch
 
 import (
@@ -20,7 +20,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// Starter is what the bridge needs of a Temporal client.
+// Starter contains the methods of a Temporal client that the bridge uses.
 type Starter interface {
 	SignalWithStartWorkflow(
 		ctx context.Context,
@@ -43,28 +43,28 @@ type Starter interface {
 	) (client.WorkflowRun, error)
 }
 
-// key names an object whose workflow may have to decide again.
-type key struct {
+// objectKey identifies an object whose workflow may have to decide again.
+type objectKey struct {
 	kind      run.Kind
 	namespace string
 	name      string
 }
 
-// wake is what happened to an object since the last signal to its workflow.
+// wake contains the changes of an object since the last signal to its workflow.
 type wake struct {
-	versions  cache.MinVersions
-	deleted   []deleted // objects of this name that are gone
-	notBefore time.Time // earliest signal to the workflows of deleted; ignored if an object has the name again
+	versions       cache.MinVersions
+	deleted        []deletedObject // deleted objects of this name
+	earliestSignal time.Time       // earliest signal to the workflows of deleted; ignored if an object has the name again
 }
 
-// deleted is an object that does not exist any more.
-type deleted struct {
+// deletedObject is an object that no longer exists.
+type deletedObject struct {
 	uid       string
-	workflows []string // workflow IDs: its own, and for a deployment also the rollout that its status named last
+	workflows []string // IDs of its own workflow and, for a deployment, of the rollout in its last status
 }
 
-// merge adds a later wake to this one.
-func (w *wake) merge(other wake) {
+// mergeWake adds a later wake to w.
+func (w *wake) mergeWake(other wake) {
 	if w.versions == nil {
 		w.versions = cache.MinVersions{}
 	}
@@ -72,35 +72,35 @@ func (w *wake) merge(other wake) {
 		w.versions.Raise(resource, version)
 	}
 	w.deleted = append(w.deleted, other.deleted...)
-	if other.notBefore.After(w.notBefore) {
-		w.notBefore = other.notBefore
+	if other.earliestSignal.After(w.earliestSignal) {
+		w.earliestSignal = other.earliestSignal
 	}
 }
 
-// Bridge turns events into signals. Make it with New.
+// Bridge turns events into signals. Create it with New.
 type Bridge struct {
-	installation run.Installation
-	cluster      *cache.Cluster
-	starter      Starter
-	log          *slog.Logger
-	metrics      *Metrics
-	queue        workqueue.TypedDelayingInterface[key]
-	backoff      workqueue.TypedRateLimiter[key]
-	limiter      flowcontrol.RateLimiter
-	orphans      *sweeps
-	// the cache of the objects of Cluster API; nil: none is watched
-	api     *capi.Cache
-	pollers func(ctx context.Context, provider string) (int, error) // nil: never asked
+	installation    run.Installation
+	cluster         *cache.Cluster
+	starter         Starter
+	log             *slog.Logger
+	metrics         *Metrics
+	evaluationQueue workqueue.TypedDelayingInterface[objectKey]
+	backoff         workqueue.TypedRateLimiter[objectKey]
+	signalLimiter   flowcontrol.RateLimiter
+	orphanSchedules *sweepSchedules
+	// the cache of the Cluster API objects; nil: Cluster API is not watched
+	clusterAPI   *capi.Cache
+	countPollers func(ctx context.Context, provider string) (int, error) // nil: the bridge does not ask for pollers
 
-	mu          sync.Mutex
-	seen        map[string]fingerprints // by resource and UID
-	pending     map[key]wake            // content of the next signal
-	notBefore   map[key]time.Time       // earliest time of the object's next signal
-	served      map[string]int          // by provider: how many workers serve it; nil: not known
-	unreachable bool                    // Temporal did not answer the last request
+	mu                  sync.Mutex
+	storedFingerprints  map[string]fingerprints // the key is resource and UID
+	pendingWakes        map[objectKey]wake      // content of the next signal
+	nextSignalTimes     map[objectKey]time.Time // earliest time of the object's next signal
+	workersByProvider   map[string]int          // number of workers by provider; nil: unknown
+	temporalUnreachable bool                    // Temporal did not answer the last request
 }
 
-// New returns a bridge of an installation over caches that are running.
+// New returns a bridge of an installation. The caches of cluster must be running.
 func New(
 	installation run.Installation,
 	cluster *cache.Cluster,
@@ -109,33 +109,33 @@ func New(
 	log *slog.Logger,
 ) *Bridge {
 	return &Bridge{
-		installation: installation,
-		cluster:      cluster,
-		starter:      starter,
-		log:          log,
-		metrics:      metrics,
-		queue:        workqueue.NewTypedDelayingQueue[key](),
-		backoff:      workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryFirst, retryMost),
-		limiter:      flowcontrol.NewTokenBucketRateLimiter(signalRate, signalRate),
-		orphans: &sweeps{
+		installation:    installation,
+		cluster:         cluster,
+		starter:         starter,
+		log:             log,
+		metrics:         metrics,
+		evaluationQueue: workqueue.NewTypedDelayingQueue[objectKey](),
+		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
+		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
+		orphanSchedules: &sweepSchedules{
 			installation:  installation,
 			cluster:       cluster,
 			metrics:       metrics,
 			log:           log,
-			queue:         workqueue.NewTypedDelayingQueue[task](),
+			queue:         workqueue.NewTypedDelayingQueue[sweepTask](),
 			lastTriggered: map[cache.Ref]time.Time{},
 		},
-		seen:      map[string]fingerprints{},
-		pending:   map[key]wake{},
-		notBefore: map[key]time.Time{},
+		storedFingerprints: map[string]fingerprints{},
+		pendingWakes:       map[objectKey]wake{},
+		nextSignalTimes:    map[objectKey]time.Time{},
 	}
 }
 
-// Run watches and signals until ctx ends. At first every object in the caches counts as new, so that a new leader
-// evaluates each of them once. Signals that are not sent when ctx ends are lost; the next leader makes up for them in
-// the same way. Call it once.
+// Run watches and signals until ctx ends. At its start every object in the caches counts as new, so a new leader
+// evaluates each object once. Signals that are not sent before ctx ends are lost; the next leader's first evaluation
+// replaces them. Call Run once.
 func (b *Bridge) Run(ctx context.Context) error {
-	defer b.queue.ShutDown()
+	defer b.evaluationQueue.ShutDown()
 	for _, resource := range []cache.Resource{
 		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets, cache.ControlPlanes,
 		capi.ClustersResource, capi.DeploymentsResource, capi.SetsResource, capi.MachinesResource,
@@ -150,51 +150,52 @@ func (b *Bridge) Run(ctx context.Context) error {
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}
-	if b.api != nil {
-		b.followTemplates(ctx)
+	if b.clusterAPI != nil {
+		b.watchTemplates(ctx)
 	}
 	var group sync.WaitGroup
-	for range senders {
+	for range senderCount {
 		group.Go(func() { b.send(ctx) })
 	}
 	group.Go(func() { b.resync(ctx) })
 	group.Go(func() { b.watchPollers(ctx) })
 	group.Go(func() { b.watchCalls(ctx) })
-	b.orphans.run(ctx, &group)
+	b.orphanSchedules.run(ctx, &group)
 	<-ctx.Done()
-	b.queue.ShutDown()
+	b.evaluationQueue.ShutDown()
 	group.Wait()
 	return nil
 }
 
-// enqueue schedules the evaluation of an object after the delay, or at the earliest time of its next signal if that is
-// later. If an evaluation is due earlier, its signal also carries this wake.
-func (b *Bridge) enqueue(k key, w wake, delay time.Duration) {
+// enqueue schedules the evaluation of an object after the delay, or at the earliest time of the object's next signal
+// if that is later. If an earlier evaluation is already scheduled, its signal also contains this wake.
+func (b *Bridge) enqueue(k objectKey, w wake, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	merged := b.pending[k]
-	merged.merge(w)
-	b.pending[k] = merged
-	b.queue.AddAfter(k, max(delay, time.Until(b.notBefore[k]))) // at once if the delay is not positive
+	merged := b.pendingWakes[k]
+	merged.mergeWake(w)
+	b.pendingWakes[k] = merged
+	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k]))) // at once without a positive delay
 }
 
-// take removes and returns the pending wake of an object; claimed is false if there is none. Before the earliest time
-// of the next signal it returns none and reschedules the evaluation: wakes until then are merged.
-func (b *Bridge) take(k key) (w wake, claimed bool) {
+// takeWake removes and returns the pending wake of an object. claimed is false if there is no pending wake. Before
+// the earliest time of the next signal, takeWake returns no wake and reschedules the evaluation: all wakes until then
+// are merged.
+func (b *Bridge) takeWake(k objectKey) (w wake, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w, claimed = b.pending[k]
-	if wait := time.Until(b.notBefore[k]); claimed && wait > 0 {
-		b.queue.AddAfter(k, wait)
+	w, claimed = b.pendingWakes[k]
+	if wait := time.Until(b.nextSignalTimes[k]); claimed && wait > 0 {
+		b.evaluationQueue.AddAfter(k, wait)
 		return wake{}, false
 	}
-	delete(b.pending, k)
+	delete(b.pendingWakes, k)
 	return w, claimed
 }
 
-// allowAfter sets the earliest time of the object's next signal, counted from now.
-func (b *Bridge) allowAfter(k key, wait time.Duration) {
+// delayNextSignal sets the earliest time of the object's next signal, counted from now.
+func (b *Bridge) delayNextSignal(k objectKey, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.notBefore[k] = time.Now().Add(wait)
+	b.nextSignalTimes[k] = time.Now().Add(wait)
 }

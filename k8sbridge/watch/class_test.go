@@ -22,19 +22,19 @@ import (
 	"millwright/workflows/run"
 )
 
-func goingClass() *v1alpha1.MachineClass {
-	return changed(aClass(), toBeDeleted[*v1alpha1.MachineClass])
+func deletingClass() *v1alpha1.MachineClass {
+	return changedCopy(aClass(), setDeleting[*v1alpha1.MachineClass])
 }
 
-// refersTo makes a class refer to one Secret, with its credentials.
-func refersTo(secret string) func(*v1alpha1.MachineClass) {
+// withSecret makes a class refer to one Secret, with its credentials.
+func withSecret(secret string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.Generation++
 		c.SecretRef, c.CredentialsSecretRef = nil, &corev1.SecretReference{Namespace: "ns", Name: secret}
 	}
 }
 
-func ofClass(name string) func(*v1alpha1.Machine) {
+func withClass(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: name} }
 }
 
@@ -45,16 +45,20 @@ func TestClassFingerprints(t *testing.T) {
 		want   []string
 	}{
 		{"what is in it", func(c *v1alpha1.MachineClass) { c.Generation = 2 }, []string{"spec"}},
-		{"deletion", toBeDeleted[*v1alpha1.MachineClass], []string{"spec"}},
+		{"deletion", setDeleting[*v1alpha1.MachineClass], []string{"spec"}},
 		{"another class of that name", func(c *v1alpha1.MachineClass) { c.UID = "other" }, []string{"spec"}},
-		{"finalizer", bare[*v1alpha1.MachineClass], []string{"spec"}},
+		{"finalizer", removeFinalizers[*v1alpha1.MachineClass], []string{"spec"}},
 		{"a foreign finalizer", func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, "foreign") }, nil},
 		{"a label", func(c *v1alpha1.MachineClass) { c.Labels["color"] = "red" }, nil},
 		{"its status", func(c *v1alpha1.MachineClass) { c.Status.ObservedGeneration = 7 }, nil},
-		{"nobody serves its provider", unserved, []string{"children"}},
+		{"nobody serves its provider", withoutWorker, []string{"children"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(classFingerprints(aClass()), classFingerprints(changed(aClass(), row.change))))
+			assert.Equal(
+				t,
+				row.want,
+				differingFingerprints(classFingerprints(aClass()), classFingerprints(changedCopy(aClass(), row.change))),
+			)
 		})
 	}
 }
@@ -65,92 +69,109 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 		require.True(t, found)
 		return observeclass.Facts(class, observeclass.Read(w.cluster, "ns"))
 	}
-	going := []runtime.Object{goingClass()}
-	other := secretNamed("other")
+	going := []runtime.Object{deletingClass()}
+	other := secretWithName("other")
 	proveFacts(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factRow{
-		{fact: "Deleting", change: replace(goingClass())},
-		{fact: "Finalizer", change: replace(aClass(), bare[*v1alpha1.MachineClass])},
-		{fact: "Machines", before: going, change: func(w *world) { w.remove(aMachine()) }},
-		{fact: "Machines", before: going, change: replace(machineNamed("second"))},
-		{fact: "Machines", before: going, change: replace(aMachine(), ofClass("large"))},
-		{fact: "Machines", before: append(going, changed(aMachine(), ofClass("large"))), change: replace(aMachine())},
-		{fact: "Unguarded", change: replace(aSecret(), bare[aSecretsMetadata])},
-		{fact: "Unguarded", before: []runtime.Object{other}, change: replace(aClass(), func(c *v1alpha1.MachineClass) {
+		{fact: "Deleting", change: putChanged(deletingClass())},
+		{fact: "Finalizer", change: putChanged(aClass(), removeFinalizers[*v1alpha1.MachineClass])},
+		{fact: "Machines", before: going, change: func(w *world) { w.deleteObject(aMachine()) }},
+		{fact: "Machines", before: going, change: putChanged(machineWithName("second"))},
+		{fact: "Machines", before: going, change: putChanged(aMachine(), withClass("large"))},
+		{
+			fact:   "Machines",
+			before: append(going, changedCopy(aMachine(), withClass("large"))),
+			change: putChanged(aMachine()),
+		},
+		{fact: "Unguarded", change: putChanged(aSecret(), removeFinalizers[aSecretsMetadata])},
+		{fact: "Unguarded", before: []runtime.Object{other}, change: putChanged(aClass(), func(c *v1alpha1.MachineClass) {
 			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
 		})},
 		{
-			fact:   "Unguarded",
-			before: []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), changed(aClass(), refersTo("other"))},
-			change: replace(other),
+			fact: "Unguarded",
+			before: []runtime.Object{
+				changedCopy(aSecret(), removeFinalizers[aSecretsMetadata]),
+				changedCopy(aClass(), withSecret("other")),
+			},
+			change: putChanged(other),
 		},
-		{fact: "Unused", change: replace(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
+		{fact: "Unused", change: putChanged(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
 	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 
-// The bridge asks Temporal who serves the providers. A class is woken when its status says something else; its machines
-// that are at work are woken when the status has changed.
+// The bridge asks Temporal for the workers of each provider. A class is woken if its status differs from the answer.
+// The class's machines with a current operation are woken when the status has changed.
 func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, aClass(), aSecret(), changed(aMachine(), uncreated, func(m *v1alpha1.Machine) {
+		w := newWorld(t, aClass(), aSecret(), changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) {
 			m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
 		}))
-		w.prepare = func(b *Bridge) {
+		w.prepareBridge = func(b *Bridge) {
 			b.AskPollers(func(context.Context, string) (int, error) { return int(workers.Load()), nil })
 		}
-		w.lead()
-		w.pass(3 * time.Second)
-		w.took()
-		w.pass(25 * time.Second)
-		assert.Equal(t, []string{awake(aClass())}, w.asked(), "no worker, and the status does not say so")
-		w.put(changed(aClass(), unserved))
-		w.pass(25 * time.Second)
-		assert.Equal(t, []string{awake(aMachine())}, w.asked(), "the machine at work has to say so; the class has said it")
+		w.startLeader()
+		w.advance(3 * time.Second)
+		w.takeCalls()
+		w.advance(25 * time.Second)
+		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "no worker, and the status does not say so")
+		w.putObject(changedCopy(aClass(), withoutWorker))
+		w.advance(25 * time.Second)
+		assert.Equal(
+			t,
+			[]string{startSignalOf(aMachine())},
+			w.takeRequests(),
+			"the machine at work has to say so; the class has said it",
+		)
 		workers.Store(1)
-		w.pass(25 * time.Second)
-		assert.Contains(t, w.asked(), awake(aClass()), "there is a worker, and the status says that there is none")
+		w.advance(25 * time.Second)
+		assert.Contains(
+			t,
+			w.takeRequests(),
+			startSignalOf(aClass()),
+			"there is a worker, and the status says that there is none",
+		)
 	})
 }
 
-// A class that was never without a worker says so, too: the bridge wakes it until it does, and its machines have
-// nothing to do with it.
-func TestAProviderWithAWorkerWakesAClassThatDoesNotSaySo(t *testing.T) {
+// The status of a class must report that the provider has a worker, even if the provider always had one. The bridge
+// wakes the class until the class's status names the worker, and does not wake the class's machines.
+func TestAProviderWithAWorkerWakesAClassWhoseStatusLacksIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, aClass(), aSecret())
-		w.prepare = func(b *Bridge) {
+		w.prepareBridge = func(b *Bridge) {
 			b.AskPollers(func(context.Context, string) (int, error) { return 1, nil })
 		}
-		w.lead()
-		w.pass(3 * time.Second)
-		w.took()
-		w.pass(25 * time.Second)
-		assert.Equal(t, []string{awake(aClass())}, w.asked(), "its status does not say that it is served")
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) {
+		w.startLeader()
+		w.advance(3 * time.Second)
+		w.takeCalls()
+		w.advance(25 * time.Second)
+		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "its status does not say that it is served")
+		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) {
 			c.Status.Conditions = []metav1.Condition{
 				{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"},
 			}
 		}))
-		w.pass(65 * time.Second)
-		assert.Empty(t, w.asked(), "the status says it")
+		w.advance(65 * time.Second)
+		assert.Empty(t, w.takeRequests(), "the status says it")
 	})
 }
 
-func unserved(c *v1alpha1.MachineClass) {
+func withoutWorker(c *v1alpha1.MachineClass) {
 	c.Status.Conditions = []metav1.Condition{
 		{Type: v1alpha1.ClassServed, Status: metav1.ConditionFalse, Reason: "NoWorker", Message: "no worker"},
 	}
 }
 
-// A new class is signaled once. What its workflow then writes to the class and its Secret signals neither the class nor
+// A new class is signaled once. Later writes of its workflow to the class and its Secret signal neither the class nor
 // the machines that are being created.
 func TestANewClassIsOneSignal(t *testing.T) {
-	class := changed(aClass(), bare[*v1alpha1.MachineClass])
-	waiting := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
-	inWorld(t, []runtime.Object{changed(aSecret(), bare[aSecretsMetadata]), waiting}, func(w *world) {
-		w.took()
-		version := w.put(class)
-		w.flush()
-		calls := w.took()
+	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
+	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
+	inWorld(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[aSecretsMetadata]), waiting}, func(w *world) {
+		w.takeCalls()
+		version := w.putObject(class)
+		w.runDueWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 2, "the machine may have waited for its class")
 		c := calls[0]
 		if c.workflow != "MachineClass" {
@@ -160,28 +181,28 @@ func TestANewClassIsOneSignal(t *testing.T) {
 		assert.Equal(t, version, c.changed.Versions[cache.Classes])
 		assert.NotEmpty(t, c.changed.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), c.options.TypedSearchAttributes)
-		w.pass(2 * time.Second)
+		w.advance(2 * time.Second)
 
-		w.put(aClass())
-		w.pass(2 * time.Second)
-		w.put(aSecret())
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "its own writes")
+		w.putObject(aClass())
+		w.advance(2 * time.Second)
+		w.putObject(aSecret())
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "its own writes")
 	})
 }
 
-func TestAMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
-	inWorld(t, append(calmStack(), goingClass()), func(w *world) {
-		w.pass(time.Second)
-		w.took()
-		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown), toBeDeleted[*v1alpha1.Machine]))
-		w.pass(5 * time.Second)
-		assert.NotContains(t, w.asked(), awake(aClass()), "it still refers to the class")
-		version := w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
-		w.remove(aMachine())
-		w.flush()
-		for _, c := range w.took() {
-			if c.id == idOf(aClass()) {
+func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
+	inWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+		w.advance(time.Second)
+		w.takeCalls()
+		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
+		w.advance(5 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(aClass()), "it still refers to the class")
+		version := w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
+		w.deleteObject(aMachine())
+		w.runDueWork()
+		for _, c := range w.takeCalls() {
+			if c.id == workflowIDOf(aClass()) {
 				assert.Equal(t, version, c.changed.Versions[cache.Machines], "a cache that is older still has the machine")
 				return
 			}
@@ -191,24 +212,24 @@ func TestAMachineThatChangesIsNoNewsToItsClass(t *testing.T) {
 }
 
 // While a hundred machines are deleted, the class is signaled four times a second.
-func TestAClassThatWaitsHearsFourTimesASecond(t *testing.T) {
-	objects := append(calmStack(), goingClass())
+func TestAWaitingClassGetsFourSignalsASecond(t *testing.T) {
+	objects := append(calmStack(), deletingClass())
 	var machines []*v1alpha1.Machine
 	for i := range 100 {
-		m := machineNamed("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
+		m := machineWithName("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 		machines, objects = append(machines, m), append(objects, m)
 	}
 	inWorld(t, objects, func(w *world) {
-		w.pass(time.Second)
-		w.took()
+		w.advance(time.Second)
+		w.takeCalls()
 		for _, m := range machines {
-			w.remove(m)
-			w.pass(20 * time.Millisecond)
+			w.deleteObject(m)
+			w.advance(20 * time.Millisecond)
 		}
-		w.pass(2 * time.Second)
+		w.advance(2 * time.Second)
 		signaled := 0
-		for _, c := range w.took() {
-			if c.id == idOf(aClass()) {
+		for _, c := range w.takeCalls() {
+			if c.id == workflowIDOf(aClass()) {
 				signaled++
 			}
 		}
@@ -218,34 +239,45 @@ func TestAClassThatWaitsHearsFourTimesASecond(t *testing.T) {
 
 func TestDeletedClass(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(goingClass())
-		w.flush()
-		assert.Equal(t, []string{awake(aClass())}, w.asked())
-		w.remove(aClass())
-		w.pass(goneAfter)
-		assert.Contains(t, w.asked(), "signal "+idOf(aClass()))
+		w.putObject(deletingClass())
+		w.runDueWork()
+		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests())
+		w.deleteObject(aClass())
+		w.advance(deletionGrace)
+		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(aClass()))
 	})
 }
 
 func TestResyncOfClasses(t *testing.T) {
 	named := func(name string, changes ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
-		class := changed(aClass(), changes...)
+		class := changedCopy(aClass(), changes...)
 		class.Name, class.UID, class.SecretRef = name, types.UID("uid-"+name), nil
 		return class
 	}
-	fresh, waiting := named("fresh", bare[*v1alpha1.MachineClass]), named("waiting", toBeDeleted[*v1alpha1.MachineClass])
-	m := changed(aMachine(), ofClass("waiting"))
+	fresh, waiting := named(
+		"fresh",
+		removeFinalizers[*v1alpha1.MachineClass],
+	), named(
+		"waiting",
+		setDeleting[*v1alpha1.MachineClass],
+	)
+	m := changedCopy(aMachine(), withClass("waiting"))
 	inWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
-		w.took()
-		w.pass(aResync)
+		w.takeCalls()
+		w.advance(maxResyncInterval)
 		assert.Equal(t, []string{
-			awake(fresh),             // prompt: must have been done at once
-			"start " + idOf(waiting), // waits for its machine
-		}, w.asked())
-		w.put(secretNamedGuarded("left-behind")) // by a class whose finalizer was removed by hand
-		w.pass(time.Second)
-		assert.Empty(t, w.asked(), "no class names it")
-		w.pass(aResync)
-		assert.Equal(t, []string{awake(named("calm")), awake(fresh), awake(waiting)}, w.asked(), "each would release it")
+			startSignalOf(fresh),             // a missing finalizer must have been added at once
+			"start " + workflowIDOf(waiting), // the class waits for its machine
+		}, w.takeRequests())
+		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand
+		w.advance(time.Second)
+		assert.Empty(t, w.takeRequests(), "no class names it")
+		w.advance(maxResyncInterval)
+		assert.Equal(
+			t,
+			[]string{startSignalOf(named("calm")), startSignalOf(fresh), startSignalOf(waiting)},
+			w.takeRequests(),
+			"each would release it",
+		)
 	})
 }

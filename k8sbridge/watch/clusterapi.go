@@ -25,17 +25,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// WatchClusterAPI makes the bridge also signal the workflows of MachineDeployments and MachineSets of Cluster API. Call
-// it before Run; nil changes nothing.
-func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.api = api }
+// WatchClusterAPI makes the bridge also signal the workflows of Cluster API's MachineDeployments and MachineSets.
+// Call it before Run. With api == nil WatchClusterAPI changes nothing.
+func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPI = api }
 
-// followTemplates adds handlers to the caches of templates and control planes. Such a cache begins when a set names its
-// kind. When the cache is filled, all sets and deployments of Cluster API are evaluated: no event says that an object
-// does not exist.
-func (b *Bridge) followTemplates(ctx context.Context) {
-	b.api.OnTrack(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
+// watchTemplates adds handlers to the caches of templates and control planes. The cache of a template kind starts
+// when a set refers to an object of that kind. When the cache is filled, all sets and deployments of Cluster API are
+// evaluated, because no event reports that an object is missing.
+func (b *Bridge) watchTemplates(ctx context.Context) {
+	b.clusterAPI.OnTrack(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
-			return // a former term as the leader
+			return // the term of this bridge as the leader has ended
 		}
 		registration, err := informer.AddEventHandler(b.handler(resource, informer))
 		if err != nil {
@@ -53,8 +53,8 @@ func (b *Bridge) followTemplates(ctx context.Context) {
 	})
 }
 
-// handleClusterAPI enqueues the sets and deployments that a change of an object of Cluster API, or of a provider,
-// affects.
+// handleClusterAPI enqueues the sets and deployments affected by a change of a Cluster API object or of a provider's
+// object.
 func (b *Bridge) handleClusterAPI(e event) {
 	switch object := e.object.(type) {
 	case *clusterv1.MachineSet:
@@ -64,69 +64,72 @@ func (b *Bridge) handleClusterAPI(e event) {
 	case *clusterv1.MachineDeployment:
 		b.handleClusterAPIDeployment(e, object)
 	case *clusterv1.Cluster:
-		if b.compare(e, fingerprints{spec: hash(object.UID, object.Generation, deleting(object), foreign(object))}).spec {
-			enqueueAll(b, run.KindClusterAPIDrain, capidrain.Hooks(b.api, func(m *clusterv1.Machine) bool {
-				return deleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
-			}), e.wake(), 0)
+		if b.compareAndStore(
+			e,
+			fingerprints{spec: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
+		).spec {
+			enqueueAll(b, run.KindClusterAPIDrain, capidrain.Hooks(b.clusterAPI, func(m *clusterv1.Machine) bool {
+				return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
+			}), e.toWake(), 0)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 				return s.Namespace == object.Namespace && s.Spec.ClusterName == object.Name
-			}, e.wake())
+			}, e.toWake())
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.Namespace && d.Spec.ClusterName == object.Name
-			}, e.wake())
+			}, e.toWake())
 		}
 	case *unstructured.Unstructured:
-		c := b.compare(
+		c := b.compareAndStore(
 			e,
 			fingerprints{
-				spec: hash(
+				spec: hashOf(
 					object.GetUID(),
 					object.GetGeneration(),
-					foreign(object),
+					foreignMetadata(object),
 					object.GetOwnerReferences(),
 					object.Object["status"],
 				),
 			},
 		)
 		if c.spec {
-			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool { return b.api.Names(s, object) }, e.wake())
+			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersTo(s, object) }, e.toWake())
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.GetNamespace() && capi.NamesTemplate(&d.Spec.Template.Spec, object)
-			}, e.wake())
+			}, e.toWake())
 		}
 	}
 }
 
-// handleClusterAPIMachine enqueues the set of a machine and the set's deployment. For a machine without a set it
-// enqueues the sets that may adopt the machine, and the set that released it. It also enqueues the drain of the
-// machine's node, if Millwright drains it.
+// handleClusterAPIMachine enqueues the set of a machine and the set's deployment. For a machine without a set
+// handleClusterAPIMachine enqueues the sets that may adopt the machine, and the set that released the machine. If
+// Millwright drains the machine's node, handleClusterAPIMachine also enqueues the drain.
 func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
-	c := b.compare(e, machineOfClusterAPI(m))
+	c := b.compareAndStore(e, clusterAPIMachineFingerprints(m))
 	b.enqueueClusterAPIDrain(e, m, c)
 	delay := debounce
 	if c.parentNow {
 		delay = 0
 	}
 	for _, parent := range c.parents {
-		b.enqueue(key{run.KindClusterAPISet, m.Namespace, parent}, e.wake(), delay)
+		b.enqueue(objectKey{run.KindClusterAPISet, m.Namespace, parent}, e.toWake(), delay)
 		if name := b.clusterAPIDeploymentOf(m.Namespace + "/" + parent); name != "" {
 			soon := delay
-			if c.deployment { // it may go on with its rollout
+			if c.deployment { // the deployment may continue its rollout
 				soon = 0
 			}
-			b.enqueue(key{run.KindClusterAPIDeployment, m.Namespace, name}, e.wake(), soon)
+			b.enqueue(objectKey{run.KindClusterAPIDeployment, m.Namespace, name}, e.toWake(), soon)
 		}
 	}
 	if c.orphan {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == m.Namespace && (capi.Selects(s, m) || capi.ReleasedBy(m, s))
-		}, e.wake())
+		}, e.toWake())
 	}
 }
 
-// machineOfClusterAPI returns the fingerprints of a machine of Cluster API. The times of its conditions do not count,
-// except the time of Ready: the set computes from it which machines are available.
-func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
+// clusterAPIMachineFingerprints returns the fingerprints of a Cluster API machine. Of the conditions' times only the
+// time of Ready counts: the set computes from it which machines are available.
+func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, v1alpha1.AnnotationDrainStatus)
 	var said []any
@@ -146,10 +149,10 @@ func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 		}
 	}
 	f := fingerprints{
-		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hash(
+		parentNow: hashOf(m.UID, metav1.GetControllerOf(m)),
+		parentDebounced: hashOf(
 			said,
-			deleting(m),
+			isDeleting(m),
 			m.Labels,
 			annotations,
 			m.Spec,
@@ -161,106 +164,113 @@ func machineOfClusterAPI(m *clusterv1.Machine) fingerprints {
 		),
 		deployment: fmt.Sprint(
 			meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineReadyCondition),
-			deleting(m),
+			isDeleting(m),
 		),
 	}
-	if capidrain.Hooked(m) && deleting(m) {
+	if capidrain.Hooked(m) && isDeleting(m) {
 		v := capidrain.AsMachine(m)
 		f.draining, f.queued = observedrain.InDrain(v), v.Status.Deletion != nil && v.Status.Deletion.Queued
-		f.spec = hash(m.UID, foreign(m), m.Spec.Deletion, m.Spec.InfrastructureRef, m.Status.NodeRef, capidrain.Says(m))
+		f.spec = hashOf(
+			m.UID,
+			foreignMetadata(m),
+			m.Spec.Deletion,
+			m.Spec.InfrastructureRef,
+			m.Status.NodeRef,
+			capidrain.Says(m),
+		)
 	}
 	if ref := metav1.GetControllerOf(m); ref != nil {
-		f.parent = controllerOf(*ref, capi.IsSet)
+		f.parent = controllerNameIf(*ref, capi.IsSet)
 	}
 	return f
 }
 
 // enqueueClusterAPISets enqueues the sets for which affected returns true.
 func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool, w wake) {
-	sets := slices.DeleteFunc(b.api.Sets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
+	sets := slices.DeleteFunc(b.clusterAPI.Sets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
 	enqueueAll(b, run.KindClusterAPISet, sets, w, 0)
 }
 
-// enqueueClusterAPIDrain enqueues the drain of a machine's node. If this drain has ended or its turn has come, it also
-// enqueues the drains whose turn comes next.
-func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c change) {
-	k, w := key{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.wake()
+// enqueueClusterAPIDrain enqueues the drain of a machine's node. If the drain has ended or its turn has come,
+// enqueueClusterAPIDrain also enqueues the next drains in the queue.
+func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerprintChange) {
+	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWake()
 	switch {
 	case e.deleted && capidrain.Hooked(m):
-		w.deleted = []deleted{{uid: string(m.UID), workflows: []string{b.installation.ID(k.kind, refOf(m))}}}
+		w.deleted = []deletedObject{{uid: string(m.UID), workflows: []string{b.installation.ID(k.kind, refOf(m))}}}
 		b.enqueue(k, w, 0)
-	case c.spec && capidrain.Hooked(m) && deleting(m):
+	case c.spec && capidrain.Hooked(m) && isDeleting(m):
 		b.enqueue(k, w, 0)
 	}
 	if c.drained {
-		b.wakeClusterAPIQueue(m.Namespace, m.Spec.ClusterName, e.wake())
+		b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, e.toWake())
 	}
 }
 
-// wakeClusterAPIQueue enqueues the machines of a Cluster whose turn to be drained comes next; see wakeQueue.
-func (b *Bridge) wakeClusterAPIQueue(namespace, cluster string, w wake) {
-	for _, next := range drain.NextTurns(capidrain.Turns(b.api, namespace, cluster), drainsWoken) {
-		b.enqueue(key{run.KindClusterAPIDrain, next.Namespace, next.Name}, w, 0)
+// wakeClusterAPIDrainQueue enqueues the machines of a Cluster that are next to be drained; see wakeDrainQueue.
+func (b *Bridge) wakeClusterAPIDrainQueue(namespace, cluster string, w wake) {
+	for _, next := range drain.NextTurns(capidrain.Turns(b.clusterAPI, namespace, cluster), drainsPerWake) {
+		b.enqueue(objectKey{run.KindClusterAPIDrain, next.Namespace, next.Name}, w, 0)
 	}
 }
 
-// wakeClusterAPIQueues is wakeClusterAPIQueue for all Clusters.
-func (b *Bridge) wakeClusterAPIQueues() {
-	if b.api == nil {
+// wakeClusterAPIDrainQueues calls wakeClusterAPIDrainQueue for all Clusters.
+func (b *Bridge) wakeClusterAPIDrainQueues() {
+	if b.clusterAPI == nil {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range capidrain.Hooks(b.api, deletingMachine) {
+	for _, m := range capidrain.Hooks(b.clusterAPI, isMachineDeleting) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
-			b.wakeClusterAPIQueue(m.Namespace, m.Spec.ClusterName, wake{})
+			b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, wake{})
 		}
 	}
 }
 
-func deletingMachine(m *clusterv1.Machine) bool { return deleting(m) }
+func isMachineDeleting(m *clusterv1.Machine) bool { return isDeleting(m) }
 
-// clusterAPIDrain returns the subject of the drain of a machine's node.
-func (b *Bridge) clusterAPIDrain(m *clusterv1.Machine) subject {
+// clusterAPIDrainSubject returns the subject for the drain of a machine's node.
+func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	var pending attention.Decision
 	switch {
 	case !capidrain.Hooked(m):
 		pending.Why = "the machine has no hook of Millwright"
-	case !deleting(m):
+	case !isDeleting(m):
 		pending.Why = "the machine is not being deleted"
 	default:
 		pending = attention.Decision{Need: attention.Drain, Why: "the machine is being deleted, and has Millwright's hook"}
 	}
-	s := describe(capi.MachinesResource, m, pending)
+	s := newSubject(capi.MachinesResource, m, pending)
 	s.owner = run.Owner{
 		Machine:           m.Name,
-		MachineSet:        controller(m),
+		MachineSet:        controllerName(m),
 		MachineDeployment: m.Labels[clusterv1.MachineDeploymentNameLabel],
 	}
 	return s
 }
 
-// clusterAPISet returns the subject of a set of Cluster API. Its versions include those of the machines and of all
-// other objects that the decision reads. If one of these cannot be read, the set counts as not calm, and its workflow
-// reports why.
-func (b *Bridge) clusterAPISet(ctx context.Context, set *clusterv1.MachineSet) subject {
-	if !b.api.Ours(set) {
-		return describe(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
+// clusterAPISetSubject returns the subject for a set of Cluster API. The subject's versions include those of the
+// machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts
+// as not calm, and the set's workflow reports the reason.
+func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
+	if !b.clusterAPI.Ours(set) {
+		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
-	related, err := b.api.Read(ctx, set)
+	related, err := b.clusterAPI.Read(ctx, set)
 	if err != nil {
-		return describe(
+		return newSubject(
 			capi.SetsResource,
 			set,
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := capiset.Observed(b.api, set, related, time.Now(), 0)
+	observed := capiset.Observed(b.clusterAPI, set, related, time.Now(), 0)
 	plan := capiset.Explain(set, related, observed, scale.Plan(observed))
-	s := describe(capi.SetsResource, set, unlessSaid(plan.Pending, plan.Said))
+	s := newSubject(capi.SetsResource, set, pendingOrStatusWrite(plan.Pending, plan.Said))
 	for resource, version := range related.Versions() {
 		s.versions.Raise(resource, version)
 	}
-	s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controller(set)}
+	s.owner = run.Owner{MachineSet: set.Name, MachineDeployment: controllerName(set)}
 	return s
 }

@@ -27,17 +27,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// longAgo is before the time of every bubble.
-var longAgo = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+// beforeBubbleStart is before the start time of every synctest bubble.
+var beforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// capiSet is a calm set with one machine.
+// capiSet returns a calm set with one machine.
 func capiSet(name string, change ...capitest.OnSet) *clusterv1.MachineSet {
 	s := capitest.Set(name, 1, change...)
-	return capiReporting(s, capitest.Related(capiMachine("m-"+name, s)))
+	return withCAPISetStatus(s, capitest.Related(capiMachine("m-"+name, s)))
 }
 
-// capiReporting gives a set the status for what is around it.
-func capiReporting(s *clusterv1.MachineSet, related capi.Related) *clusterv1.MachineSet {
+// withCAPISetStatus gives a set the status for its related objects.
+func withCAPISetStatus(s *clusterv1.MachineSet, related capi.Related) *clusterv1.MachineSet {
 	plan := scale.Plan(
 		capiset.Observed(capitest.Facts(capitest.Settings, cache.Preflight{}), s, related, capitest.Noon, 0),
 	)
@@ -46,52 +46,52 @@ func capiReporting(s *clusterv1.MachineSet, related capi.Related) *clusterv1.Mac
 		related,
 		plan.Status,
 		capiset.Explained(s, related, plan.Status.Conditions, capitest.Noon).Blocked(capitest.Noon),
-		longAgo,
+		beforeBubbleStart,
 	)
 	return s
 }
 
 func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.OnMachine) *clusterv1.Machine {
 	return capitest.Machine(name, s, append([]capitest.OnMachine{func(m *clusterv1.Machine) {
-		m.CreationTimestamp = longAgo
+		m.CreationTimestamp = beforeBubbleStart
 		for i := range m.Status.Conditions {
-			m.Status.Conditions[i].LastTransitionTime = longAgo
+			m.Status.Conditions[i].LastTransitionTime = beforeBubbleStart
 		}
 	}}, change...)...)
 }
 
-// capiStack is a set with its machine, and what is around it.
+// capiStack returns a set with its machine and their related objects.
 func capiStack(more ...runtime.Object) []runtime.Object {
-	s := capiSet("s", capitest.OfDeployment, note(clusterv1.RevisionAnnotation, "1"))
+	s := capiSet("s", capitest.OfDeployment, annotatedSet(clusterv1.RevisionAnnotation, "1"))
 	return append([]runtime.Object{
 		s, capiMachine("m-s", s), capitest.Cluster(), capitest.Deployment(),
 		capitest.Bootstrap(capitest.Owned), capitest.Infrastructure(capitest.Owned), capitest.ControlPlane(),
 	}, more...)
 }
 
-func note(key, value string) capitest.OnSet {
+func annotatedSet(key, value string) capitest.OnSet {
 	return capitest.Annotated[*clusterv1.MachineSet](key, value)
 }
 
-// theSet returns the set of capiStack, changed.
-func theSet(change ...capitest.OnSet) *clusterv1.MachineSet {
-	return changed(capiStack()[0].(*clusterv1.MachineSet), change...)
+// stackSet returns the changed set of capiStack.
+func stackSet(change ...capitest.OnSet) *clusterv1.MachineSet {
+	return changedCopy(capiStack()[0].(*clusterv1.MachineSet), change...)
 }
 
-// theMachine returns its machine, changed.
-func theMachine(change ...capitest.OnMachine) *clusterv1.Machine {
-	return changed(capiStack()[1].(*clusterv1.Machine), change...)
+// stackMachine returns the changed machine of capiStack.
+func stackMachine(change ...capitest.OnMachine) *clusterv1.Machine {
+	return changedCopy(capiStack()[1].(*clusterv1.Machine), change...)
 }
 
-func awakeCAPI(name string) string {
+func capiSetSignal(name string) string {
 	return "signal-with-start " +
 		garden.ID(run.KindClusterAPISet, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
-// evaluations returns how often sets of Cluster API were evaluated.
-func (w *world) evaluations() float64 { return w.evaluationsOf(run.KindClusterAPISet) }
+// setEvaluations returns the number of evaluations of Cluster API sets.
+func (w *world) setEvaluations() float64 { return w.evaluationsOf(run.KindClusterAPISet) }
 
-// evaluationsOf returns how often objects of a kind were evaluated.
+// evaluationsOf returns the number of evaluations of objects of a kind.
 func (w *world) evaluationsOf(kind run.Kind) (n float64) {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
@@ -113,49 +113,49 @@ func (w *world) evaluationsOf(kind run.Kind) (n float64) {
 func inCAPIWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	inWorld(t, objects, func(w *world) {
-		w.pass(3 * time.Second) // the caches of templates are full
+		w.advance(3 * time.Second) // the caches of templates are filled
 		test(w)
 	})
 }
 
-func TestACalmSetOfClusterAPISleeps(t *testing.T) {
+func TestACalmClusterAPISetIsNotSignaled(t *testing.T) {
 	proveCAPISleeps(t, capiStack(), run.KindClusterAPISet)
 }
 
-// proveCAPISleeps checks that a calm object of a kind is evaluated and not signaled.
+// proveCAPISleeps checks that a calm object of a kind is evaluated but not signaled.
 func proveCAPISleeps(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	t.Helper()
 	inCAPIWorld(t, stack, func(w *world) {
 		assert.Positive(t, w.evaluationsOf(kind))
-		assert.Empty(t, w.asked())
-		w.pass(aResync)
-		assert.Empty(t, w.asked())
+		assert.Empty(t, w.takeRequests())
+		w.advance(maxResyncInterval)
+		assert.Empty(t, w.takeRequests())
 	})
 }
 
-// capiWakesRow is a change of an object, and when this change makes the bridge evaluate the calm object of a kind.
+// capiWakesRow is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
 type capiWakesRow struct {
-	name string
-	o    runtime.Object
-	want string
+	name   string
+	object runtime.Object
+	want   string
 }
 
-// The times of a capiWakesRow.
-const never, atOnce, debounced = "never", "at once", "debounced"
+// The times in a capiWakesRow.
+const neverEvaluated, atOnce, debounced = "never", "at once", "debounced"
 
-// proveCAPIWakes checks when the change of each row makes the bridge evaluate the object of a kind.
+// proveCAPIWakes checks for each row when the bridge evaluates the object of a kind after the change.
 func proveCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiWakesRow) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			inCAPIWorld(t, stack, func(w *world) {
-				require.Empty(t, w.asked())
+				require.Empty(t, w.takeRequests())
 				before := w.evaluationsOf(kind)
-				w.put(row.o)
-				w.flush()
+				w.putObject(row.object)
+				w.runDueWork()
 				assert.Equal(t, row.want == atOnce, w.evaluationsOf(kind) > before, "at once")
 				before = w.evaluationsOf(kind)
-				w.settle()
+				w.runDebouncedWork()
 				if row.want != atOnce {
 					assert.Equal(t, row.want == debounced, w.evaluationsOf(kind) > before, "debounced")
 				}
@@ -164,48 +164,52 @@ func proveCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []
 	}
 }
 
-// newer gives an object another generation.
-func newer(o metav1.Object) { o.SetGeneration(o.GetGeneration() + 1) }
+// incrementGeneration increments the generation of an object.
+func incrementGeneration(o metav1.Object) { o.SetGeneration(o.GetGeneration() + 1) }
 
-// saying sets a condition of a machine without changing its time.
-func saying(kind string, status metav1.ConditionStatus) capitest.OnMachine {
+// withCondition sets a condition of a machine without changing the condition's time.
+func withCondition(kind string, status metav1.ConditionStatus) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
 		meta.SetStatusCondition(
 			&m.Status.Conditions,
-			metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: longAgo},
+			metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: beforeBubbleStart},
 		)
 	}
 }
 
-// ownedInfrastructure is the infrastructure template of the stacks, changed.
-func ownedInfrastructure(change ...capitest.OnForeign) runtime.Object {
+// infrastructureTemplate returns the changed infrastructure template of the stacks.
+func infrastructureTemplate(change ...capitest.OnForeign) runtime.Object {
 	return capitest.Infrastructure(append([]capitest.OnForeign{capitest.Owned}, change...)...)
 }
 
-// Which change of which object makes the bridge evaluate the set, and when.
-func TestWhoWakesASetOfClusterAPI(t *testing.T) {
-	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return theSet(change) }
-	machine := func(change capitest.OnMachine) runtime.Object { return theMachine(change) }
-	says := func(kind string, status metav1.ConditionStatus) runtime.Object { return machine(saying(kind, status)) }
+// The rows say which change of which object makes the bridge evaluate the set, and when.
+func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
+	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return stackSet(change) }
+	machine := func(change capitest.OnMachine) runtime.Object { return stackMachine(change) }
+	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
+		return machine(withCondition(kind, status))
+	}
 	at := func(kind string) runtime.Object {
 		return machine(func(m *clusterv1.Machine) {
-			meta.FindStatusCondition(m.Status.Conditions, kind).LastTransitionTime = metav1.NewTime(longAgo.Add(time.Hour))
+			meta.FindStatusCondition(m.Status.Conditions, kind).LastTransitionTime = metav1.NewTime(
+				beforeBubbleStart.Add(time.Hour),
+			)
 		})
 	}
-	infrastructure := ownedInfrastructure
+	infrastructure := infrastructureTemplate
 	proveCAPIWakes(t, capiStack(), run.KindClusterAPISet, []capiWakesRow{
-		{"nothing but a version: the set", set(func(*clusterv1.MachineSet) {}), never},
-		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), never},
-		{"nothing but a version: its Cluster", capitest.Cluster(), never},
-		{"nothing but a version: its deployment", capitest.Deployment(), never},
-		{"nothing but a version: its template", infrastructure(), never},
-		{"nothing but a version: the control plane", capitest.ControlPlane(), never},
+		{"nothing but a version: the set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
+		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
+		{"nothing but a version: its Cluster", capitest.Cluster(), neverEvaluated},
+		{"nothing but a version: its deployment", capitest.Deployment(), neverEvaluated},
+		{"nothing but a version: its template", infrastructure(), neverEvaluated},
+		{"nothing but a version: the control plane", capitest.ControlPlane(), neverEvaluated},
 
-		{"the spec of the set", set(func(s *clusterv1.MachineSet) { newer(s) }), atOnce},
+		{"the spec of the set", set(func(s *clusterv1.MachineSet) { incrementGeneration(s) }), atOnce},
 		{"its own status", set(func(s *clusterv1.MachineSet) {
 			s.Status.Replicas, s.Status.Conditions[0].Reason = new(int32(9)), "Other"
-		}), never},
-		{"an annotation of the set", set(note(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
+		}), neverEvaluated},
+		{"an annotation of the set", set(annotatedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
 		{
 			"the set gets to move its surplus",
 			set(capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
@@ -223,7 +227,7 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), debounced},
 		{"a machine is ready since another time", at(clusterv1.MachineReadyCondition), debounced},
 		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
-		{"a machine is up to date since another time", at(clusterv1.MachineUpToDateCondition), never},
+		{"a machine is up to date since another time", at(clusterv1.MachineUpToDateCondition), neverEvaluated},
 		{"the health of its node", says(clusterv1.MachineNodeHealthyCondition, "Unknown"), debounced},
 		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
 		{"a request for remediation", says(clusterv1.MachineOwnerRemediatedCondition, "False"), debounced},
@@ -240,13 +244,13 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{"its update in place", says(clusterv1.MachineUpdatingCondition, "True"), debounced},
 		{"why a deleted machine is still there", says(clusterv1.MachineDeletingCondition, "True"), debounced},
 		{"when its drain began", machine(func(m *clusterv1.Machine) {
-			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: longAgo}
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: beforeBubbleStart}
 		}), debounced},
-		{"another condition", says(clusterv1.MachineNodeReadyCondition, "False"), never},
+		{"another condition", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
 		{
 			"another status",
 			machine(func(m *clusterv1.Machine) { m.Status.Addresses = clusterv1.MachineAddresses{{Address: "10.0.0.1"}} }),
-			never,
+			neverEvaluated,
 		},
 		{"the phase", machine(func(m *clusterv1.Machine) { m.Status.Phase = "Deleting" }), debounced},
 		{"the node", machine(func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }), debounced},
@@ -263,13 +267,13 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		},
 		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), debounced},
 		{"the deletion of a machine", machine(capitest.Going[*clusterv1.Machine]), debounced},
-		{"a new machine", capiMachine("new", theSet()), debounced},
+		{"a new machine", capiMachine("new", stackSet()), debounced},
 		{"a machine that the set lost", machine(capitest.Unowned[*clusterv1.Machine]), atOnce},
-		{"a machine of another controller", capiMachine("other", capitest.Set("other", 1)), never},
+		{"a machine of another controller", capiMachine("other", capitest.Set("other", 1)), neverEvaluated},
 
 		{
 			"the Cluster is paused",
-			capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }),
+			capitest.Cluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
 			atOnce,
 		},
 		{
@@ -278,8 +282,16 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 			atOnce,
 		},
 		{"the Cluster is deleted", capitest.Cluster(capitest.Going[*clusterv1.Cluster]), atOnce},
-		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
-		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
+		{
+			"the Cluster's status",
+			capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
+			neverEvaluated,
+		},
+		{
+			"another Cluster",
+			capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
+			neverEvaluated,
+		},
 
 		{
 			"the revision of the deployment",
@@ -300,14 +312,16 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		},
 		{
 			"the template of the deployment reaches the set as its own",
-			capitest.Deployment(func(d *clusterv1.MachineDeployment) { newer(d); d.Spec.Template.Spec.Version = "v1.0.0" }),
-			never,
+			capitest.Deployment(
+				func(d *clusterv1.MachineDeployment) { incrementGeneration(d); d.Spec.Template.Spec.Version = "v1.0.0" },
+			),
+			neverEvaluated,
 		},
 		{"another deployment", capitest.Deployment(func(d *clusterv1.MachineDeployment) {
 			d.Name, d.UID, d.Spec.Replicas = "other", "uid-other", new(int32(5))
-		}), never},
+		}), neverEvaluated},
 
-		{"the template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
+		{"the template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), atOnce},
 		{
 			"an annotation of the template",
 			infrastructure(
@@ -319,12 +333,12 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{
 			"another template",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
-			never,
+			neverEvaluated,
 		},
 		{
 			"a template in another namespace",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
-			never,
+			neverEvaluated,
 		},
 		{
 			"the status of the control plane",
@@ -334,13 +348,14 @@ func TestWhoWakesASetOfClusterAPI(t *testing.T) {
 		{
 			"another control plane",
 			capitest.ControlPlane(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
-			never,
+			neverEvaluated,
 		},
 	})
 }
 
-// A machine with a controller signals that set, an orphan the sets that select it, and no others.
-func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
+// A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
+// signaled.
+func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 	selecting := func(pool string) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels["pool"], s.Spec.Template.Labels["pool"] = pool, pool
@@ -354,12 +369,12 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 		"a": {selecting("a")}, "twin": {selecting("a")}, "b": {selecting("b")}, "everything": {empty}, "far": {selecting("a"), elsewhere}, "theirs": {selecting("a"), foreign},
 	} {
 		s, related := capitest.Set(name, 0, change...), capitest.Related()
-		if s.Namespace != capitest.Shop { // it has neither Cluster nor templates
+		if s.Namespace != capitest.Shop { // this set has neither a Cluster nor templates
 			related = capi.Related{
-				Templates: []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())},
+				Templates: []capi.ProviderObject{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())},
 			}
 		}
-		sets = append(sets, capiReporting(s, related))
+		sets = append(sets, withCAPISetStatus(s, related))
 	}
 	orphan := func(pool string) *clusterv1.Machine {
 		return capiMachine(
@@ -379,41 +394,41 @@ func TestWhoHearsOfAMachineOfClusterAPI(t *testing.T) {
 		o    *clusterv1.Machine
 		want []string
 	}{
-		{"owned: its owner", owned, []string{awakeCAPI("a")}},
-		{"an orphan: the sets that match it", orphan("a"), []string{awakeCAPI("a"), awakeCAPI("twin")}},
-		{"an orphan of others", orphan("b"), []string{awakeCAPI("b")}},
+		{"owned: its owner", owned, []string{capiSetSignal("a")}},
+		{"an orphan: the sets that match it", orphan("a"), []string{capiSetSignal("a"), capiSetSignal("twin")}},
+		{"an orphan of others", orphan("b"), []string{capiSetSignal("b")}},
 		{"an orphan that nobody matches", orphan("c"), []string{}},
 		{"of a controller that is no set of Cluster API", foreigner, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // without the set s
-				require.Empty(t, w.asked())
-				before := w.evaluations()
-				w.put(row.o)
-				w.settle()
-				assert.Equal(t, row.want, w.asked())
-				assert.InDelta(t, len(row.want), w.evaluations()-before, 0, "no other set is evaluated")
+			inCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // the stack without the set s
+				require.Empty(t, w.takeRequests())
+				before := w.setEvaluations()
+				w.putObject(row.o)
+				w.runDebouncedWork()
+				assert.Equal(t, row.want, w.takeRequests())
+				assert.InDelta(t, len(row.want), w.setEvaluations()-before, 0, "no other set is evaluated")
 			})
 		})
 	}
 }
 
-// A set with another label, or without one, is never signaled. One that was handed over is, until Millwright's
-// finalizer is gone. A set that loses its machines one after the other must notice that it does.
-func TestASetHearsOfAMachineThatItLetGoOf(t *testing.T) {
+// A set without Millwright's label is never signaled. A set that was handed over is signaled until Millwright's
+// finalizer is removed. A set that loses its machines one after the other must be signaled for each.
+func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
 	released := capiMachine("o", capitest.Set("s", 0), capitest.Unowned[*clusterv1.Machine], func(m *clusterv1.Machine) {
 		m.Labels["pool"] = "another"
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
 	})
 	inCAPIWorld(t, capiStack(), func(w *world) {
-		before := w.evaluations()
-		w.put(released)
-		w.settle()
-		assert.InDelta(t, 1, w.evaluations()-before, 0)
+		before := w.setEvaluations()
+		w.putObject(released)
+		w.runDebouncedWork()
+		assert.InDelta(t, 1, w.setEvaluations()-before, 0)
 	})
 }
 
-func TestSetsOfOtherFilters(t *testing.T) {
+func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 	label := func(value string) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
@@ -422,62 +437,63 @@ func TestSetsOfOtherFilters(t *testing.T) {
 	none := capitest.Set("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
 	inCAPIWorld(t, capiStack(theirs, none), func(w *world) {
 		for _, s := range []*clusterv1.MachineSet{theirs, none} {
-			w.put(changed(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
-			w.put(capiMachine("x-"+s.Name, s))
+			w.putObject(changedCopy(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
+			w.putObject(capiMachine("x-"+s.Name, s))
 		}
-		w.pass(aResync)
-		assert.Empty(t, w.asked())
+		w.advance(maxResyncInterval)
+		assert.Empty(t, w.takeRequests())
 
-		w.put(theSet(label("theirs")))
-		w.flush()
-		assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
-		w.put(theSet(label("theirs"), bare))
-		w.pass(aResync)
-		w.took()
-		w.put(changed(theMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
-		w.pass(aResync)
-		assert.Empty(t, w.asked(), "it is not Millwright's any more")
+		w.putObject(stackSet(label("theirs")))
+		w.runDueWork()
+		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
+		w.putObject(stackSet(label("theirs"), bare))
+		w.advance(maxResyncInterval)
+		w.takeCalls()
+		w.putObject(changedCopy(stackMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
+		w.advance(maxResyncInterval)
+		assert.Empty(t, w.takeRequests(), "it is not Millwright's any more")
 	})
 }
 
-// A set that waits for its template is signaled when the template is created, and reads no older state.
+// A set that waits for its template is signaled when the template is created. The set's workflow must not read an
+// older state.
 func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.Set("s", 1)
 	related := capitest.Related()
 	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	capiReporting(waiting, related)
+	withCAPISetStatus(waiting, related)
 	inCAPIWorld(
 		t,
 		[]runtime.Object{waiting, capitest.Cluster(), capitest.Bootstrap(capitest.Owned), capitest.ControlPlane()},
 		func(w *world) {
-			w.took()
-			version := w.put(capitest.Infrastructure(capitest.Owned))
-			w.flush()
-			calls := w.took()
+			w.takeCalls()
+			version := w.putObject(capitest.Infrastructure(capitest.Owned))
+			w.runDueWork()
+			calls := w.takeCalls()
 			require.Len(t, calls, 1)
-			assert.Equal(t, awakeCAPI("s"), calls[0].verb+" "+calls[0].id)
+			assert.Equal(t, capiSetSignal("s"), calls[0].verb+" "+calls[0].id)
 			assert.Equal(t, version, calls[0].changed.Versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
 			assert.Equal(t, "ClusterAPISet", calls[0].workflow)
 		},
 	)
 }
 
-// The workflow must see what the bridge saw.
-func TestASetOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
+// The workflow must read at least the versions that the bridge read.
+func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
 		versions := map[cache.Resource]string{
-			"clusters.cluster.x-k8s.io":                          w.put(capitest.Cluster()),
-			"machinedeployments.cluster.x-k8s.io":                w.put(capitest.Deployment()),
-			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.put(capitest.ControlPlane()),
-			"machines.cluster.x-k8s.io":                          w.put(theMachine()),
+			"clusters.cluster.x-k8s.io":                          w.putObject(capitest.Cluster()),
+			"machinedeployments.cluster.x-k8s.io":                w.putObject(capitest.Deployment()),
+			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.putObject(capitest.ControlPlane()),
+			"machines.cluster.x-k8s.io":                          w.putObject(stackMachine()),
 		}
-		w.pass(2 * time.Second)
-		require.Empty(t, w.asked())
-		versions["machinesets.cluster.x-k8s.io"] = w.put(
-			theSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
+		w.advance(2 * time.Second)
+		require.Empty(t, w.takeRequests())
+		versions["machinesets.cluster.x-k8s.io"] = w.putObject(
+			stackSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
 		)
-		w.flush()
-		calls := w.took()
+		w.runDueWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 1)
 		for resource, version := range versions {
 			assert.Equal(t, version, calls[0].changed.Versions[resource], resource)
@@ -486,48 +502,49 @@ func TestASetOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
 	})
 }
 
-// If a kind cannot be looked up, the workflow finds out: a set must not sleep for an API server that did not answer.
+// If the bridge cannot look up a kind, it signals the workflow: a set must not stay idle because an API server did
+// not answer.
 func TestASetWhoseTemplatesCannotBeRead(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
 		fails := true
 		w.provider.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return fails, nil, errors.New("connection refused")
 		})
-		w.pass(11 * time.Minute) // the answers about kinds are old
-		w.took()
-		w.put(theSet(note("x", "y")))
-		w.flush()
-		assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
+		w.advance(11 * time.Minute) // the cached answers about kinds have expired
+		w.takeCalls()
+		w.putObject(stackSet(annotatedSet("x", "y")))
+		w.runDueWork()
+		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 		fails = false
-		w.put(theSet(note("x", "z")))
-		w.pass(2 * time.Second)
-		w.took()
-		w.pass(aResync)
-		assert.Empty(t, w.asked())
+		w.putObject(stackSet(annotatedSet("x", "z")))
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		w.advance(maxResyncInterval)
+		assert.Empty(t, w.takeRequests())
 	})
 }
 
-// The workflow of a set that is gone ends.
-func TestTheWorkflowOfASetOfClusterAPIThatIsGoneHearsOfIt(t *testing.T) {
+// The workflow of a deleted set ends.
+func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
-		w.took()
-		w.remove(theSet())
-		w.pass(goneAfter + time.Second)
-		assert.Equal(t, []string{"signal " + garden.ID(run.KindClusterAPISet, refOf(theSet()))}, w.asked())
-		require.Equal(t, types.UID("uid-s"), theSet().UID)
+		w.takeCalls()
+		w.deleteObject(stackSet())
+		w.advance(deletionGrace + time.Second)
+		assert.Equal(t, []string{"signal " + garden.ID(run.KindClusterAPISet, refOf(stackSet()))}, w.takeRequests())
+		require.Equal(t, types.UID("uid-s"), stackSet().UID)
 	})
 }
 
-// hookedMachine is the machine of capiStack with Millwright's hook.
+// hookedMachine returns the machine of capiStack with Millwright's hook.
 func hookedMachine(change ...capitest.OnMachine) *clusterv1.Machine {
-	return theMachine(append([]capitest.OnMachine{func(m *clusterv1.Machine) {
+	return stackMachine(append([]capitest.OnMachine{func(m *clusterv1.Machine) {
 		m.Annotations[capidrain.AnnotationHook] = "millwright"
 	}}, change...)...)
 }
 
-func goingAtTheHook(m *clusterv1.Machine) {
+func setDeletingAtHook(m *clusterv1.Machine) {
 	capitest.Going(m)
-	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: longAgo}
+	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: beforeBubbleStart}
 	capitest.SaysWhy(
 		clusterv1.MachineDeletingCondition,
 		metav1.ConditionTrue,
@@ -536,13 +553,13 @@ func goingAtTheHook(m *clusterv1.Machine) {
 	)(m)
 }
 
-func drainOf(name string) string {
+func drainID(name string) string {
 	return garden.ID(run.KindClusterAPIDrain, cache.Ref{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
-// drainsAsked are the requests about drains of Cluster API since the last call.
-func (w *world) drainsAsked() (all []string) {
-	for _, request := range w.asked() {
+// drainRequests returns the requests about drains of Cluster API since the last call.
+func (w *world) drainRequests() (all []string) {
+	for _, request := range w.takeRequests() {
 		if strings.Contains(request, "/clusterapidrain/") {
 			all = append(all, request)
 		}
@@ -550,114 +567,114 @@ func (w *world) drainsAsked() (all []string) {
 	return all
 }
 
-func TestWhoWakesADrainForClusterAPI(t *testing.T) {
-	woken := []string{"signal-with-start " + drainOf("m-s")}
+func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
+	woken := []string{"signal-with-start " + drainID("m-s")}
 	for _, row := range []struct {
 		name     string
 		is, gets *clusterv1.Machine
-		other    runtime.Object // what changes instead
+		other    runtime.Object // the object that changes instead of the machine
 		want     []string
 	}{
 		{"it is deleted", hookedMachine(), hookedMachine(capitest.Going), nil, woken},
-		{"without the hook", theMachine(), theMachine(capitest.Going), nil, nil},
+		{"without the hook", stackMachine(), stackMachine(capitest.Going), nil, nil},
 		{"an alive one changes", hookedMachine(), hookedMachine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
-		{"Cluster API has come to the hook", hookedMachine(capitest.Going), hookedMachine(goingAtTheHook), nil, woken},
-		{"a request", hookedMachine(goingAtTheHook), hookedMachine(goingAtTheHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
-		{"its timeout", hookedMachine(goingAtTheHook), hookedMachine(goingAtTheHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
-		{"its node is silent", hookedMachine(goingAtTheHook), hookedMachine(goingAtTheHook, capitest.Says(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
-		{"its own record", hookedMachine(goingAtTheHook), hookedMachine(goingAtTheHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
-		{"its own condition", hookedMachine(goingAtTheHook), hookedMachine(goingAtTheHook, capitest.Says("Drained", metav1.ConditionFalse)), nil, nil},
-		{"its Cluster is deleted", hookedMachine(goingAtTheHook), nil, capitest.Cluster(capitest.Going), woken},
+		{"Cluster API has come to the hook", hookedMachine(capitest.Going), hookedMachine(setDeletingAtHook), nil, woken},
+		{"a request", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
+		{"its timeout", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
+		{"its node is silent", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Says(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
+		{"its own record", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
+		{"its own condition", hookedMachine(setDeletingAtHook), hookedMachine(setDeletingAtHook, capitest.Says("Drained", metav1.ConditionFalse)), nil, nil},
+		{"its Cluster is deleted", hookedMachine(setDeletingAtHook), nil, capitest.Cluster(capitest.Going), woken},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			objects := capiStack()
 			objects[1] = row.is
 			inCAPIWorld(t, objects, func(w *world) {
-				w.took()
+				w.takeCalls()
 				if row.other != nil {
-					w.put(row.other)
+					w.putObject(row.other)
 				} else {
-					w.put(row.gets)
+					w.putObject(row.gets)
 				}
-				w.flush()
-				assert.Equal(t, row.want, w.drainsAsked())
+				w.runDueWork()
+				assert.Equal(t, row.want, w.drainRequests())
 			})
 		})
 	}
 }
 
-// A drain that is pending gets an open run each minute, and the run of a machine that is gone hears of it.
+// A pending drain gets an open run every minute. The drain of a deleted machine is signaled.
 func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 	objects := capiStack()
-	objects[1] = hookedMachine(goingAtTheHook)
+	objects[1] = hookedMachine(setDeletingAtHook)
 	inCAPIWorld(t, objects, func(w *world) {
-		assert.NotEmpty(t, w.drainsAsked(), "a new leader evaluates it")
-		w.took()
-		w.pass(aResync)
-		assert.Equal(t, []string{"start " + drainOf("m-s")}, w.drainsAsked())
-		w.took()
-		w.remove(objects[1].(*clusterv1.Machine))
-		w.pass(goneAfter + time.Second)
-		assert.Equal(t, []string{"signal " + drainOf("m-s")}, w.drainsAsked())
+		assert.NotEmpty(t, w.drainRequests(), "a new leader evaluates it")
+		w.takeCalls()
+		w.advance(maxResyncInterval)
+		assert.Equal(t, []string{"start " + drainID("m-s")}, w.drainRequests())
+		w.takeCalls()
+		w.deleteObject(objects[1].(*clusterv1.Machine))
+		w.advance(deletionGrace + time.Second)
+		assert.Equal(t, []string{"signal " + drainID("m-s")}, w.drainRequests())
 	})
 }
 
-// The end of a drain wakes those of the same Cluster that wait for their turn.
-func TestTheNextDrainForClusterAPIHearsOfItsTurn(t *testing.T) {
+// The end of a drain wakes the queued drains of the same Cluster.
+func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 	queued := `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`
 	objects := capiStack(
 		hookedMachine(
-			goingAtTheHook,
+			setDeletingAtHook,
 			func(m *clusterv1.Machine) { m.Name, m.UID = "next", "uid-next" },
 			capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued),
 		),
 	)
-	objects[1] = hookedMachine(goingAtTheHook)
+	objects[1] = hookedMachine(setDeletingAtHook)
 	inCAPIWorld(t, objects, func(w *world) {
-		w.took()
-		w.put(theMachine(goingAtTheHook)) // without its hook
-		w.flush()
-		assert.Equal(t, []string{"signal-with-start " + drainOf("next")}, w.drainsAsked())
+		w.takeCalls()
+		w.putObject(stackMachine(setDeletingAtHook)) // the machine without its hook
+		w.runDueWork()
+		assert.Equal(t, []string{"signal-with-start " + drainID("next")}, w.drainRequests())
 	})
 }
 
-// When a set, its deployment or its Cluster opts into drains by Millwright or out of them, the set looks at its
-// machines.
-func TestWhoWakesASetThatOptsIntoDrains(t *testing.T) {
+// If a set, its deployment or its Cluster opts into or out of drains by Millwright, the set is evaluated, because the
+// set writes its machines' hooks.
+func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
-		"the set":        theSet(note(v1alpha1.AnnotationClusterAPIDrain, "true")),
-		"the deployment": changed(capitest.Deployment(), capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
-		"the Cluster":    changed(capitest.Cluster(), capitest.Annotated[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the set":        stackSet(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the deployment": changedCopy(capitest.Deployment(), capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the Cluster":    changedCopy(capitest.Cluster(), capitest.Annotated[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCAPIWorld(t, capiStack(), func(w *world) {
-				w.put(o)
-				w.flush()
-				assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
+				w.putObject(o)
+				w.runDueWork()
+				assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 			})
 		})
 	}
 }
 
-// The runs of sets and drains of Cluster API are signaled if their objects vanished while no bridge led.
+// The runs of Cluster API sets and drains are signaled if their objects were deleted while no bridge was the leader.
 func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
 		return garden.ID(kind, cache.Ref{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
 	}
 	inCAPIWorld(t, capiStack(), func(w *world) {
-		w.took()
-		w.runs = []string{
+		w.takeCalls()
+		w.openRuns = []string{
 			gone(run.KindClusterAPISet),
 			gone(run.KindClusterAPIDrain),
-			garden.ID(run.KindClusterAPISet, refOf(theSet())),
-			drainOf("m-s"),
+			garden.ID(run.KindClusterAPISet, refOf(stackSet())),
+			drainID("m-s"),
 		}
-		w.lead()
-		w.pass(time.Second)
+		w.startLeader()
+		w.advance(time.Second)
 		assert.Equal(
 			t,
 			[]string{"signal " + gone(run.KindClusterAPIDrain), "signal " + gone(run.KindClusterAPISet)},
-			w.asked(),
+			w.takeRequests(),
 		)
 	})
 }

@@ -20,73 +20,74 @@ import (
 	"millwright/workflows/run"
 )
 
-// handleClusterAPIDeployment enqueues a deployment of Cluster API, and its sets if a field changed that they read.
+// handleClusterAPIDeployment enqueues a deployment of Cluster API. handleClusterAPIDeployment also enqueues the sets
+// if a field that they read changed.
 func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeployment) {
-	if b.handleOwned(e, run.KindClusterAPIDeployment, "", deploymentOfClusterAPI(d)).children {
+	if b.handleOwned(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d)).children {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == d.Namespace && s.Labels[clusterv1.MachineDeploymentNameLabel] == d.Name
-		}, e.wake())
+		}, e.toWake())
 	}
 }
 
-// handleClusterAPISet enqueues a set of Cluster API, and the deployments that its change affects.
+// handleClusterAPISet enqueues a set of Cluster API, and the deployments affected by the set's change.
 func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
-	c := b.handleOwned(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, setOfClusterAPI(s))
-	if c.orphan && (c.added || c.parentNow) { // deployments that may adopt it, and the deployment that released it
+	c := b.handleOwned(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, clusterAPISetFingerprints(s))
+	if c.orphan && (c.added || c.parentNow) { // possible adopters, and the deployment that released the set
 		b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 			return d.Namespace == s.Namespace &&
 				(deployment.Selects(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
-		}, e.wake())
+		}, e.toWake())
 	}
 }
 
-// deploymentOfClusterAPI returns the fingerprints of a deployment of Cluster API. Its sets read its size, its budget
-// for remediations, its revision, and whether Millwright drains.
-func deploymentOfClusterAPI(d *clusterv1.MachineDeployment) fingerprints {
+// clusterAPIDeploymentFingerprints returns the fingerprints of a Cluster API deployment. The deployment's sets read
+// its size, its remediation budget, its revision, and whether Millwright drains.
+func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprints {
 	return fingerprints{
-		spec: hash(
+		spec: hashOf(
 			d.UID,
 			d.Generation,
-			deleting(d),
+			isDeleting(d),
 			observecache.IsOrphaning(d),
-			notOfDeployment(d),
+			nonDeploymentMetadata(d),
 			metav1.GetControllerOf(d),
-			has(d, clusterv1.MachineDeploymentFinalizer),
+			hasFinalizer(d, clusterv1.MachineDeploymentFinalizer),
 		),
-		children: hash(
+		children: hashOf(
 			d.UID,
 			d.Spec.Remediation,
 			d.Spec.Replicas,
 			d.Annotations[clusterv1.RevisionAnnotation],
 			d.Annotations[v1alpha1.AnnotationClusterAPIDrain],
 		),
-		guarded: has(d, capi.Finalizer),
+		finalizerSet: hasFinalizer(d, capi.Finalizer),
 	}
 }
 
-// setOfClusterAPI returns the fingerprints of a set of Cluster API. A condition that changes nothing but its time does
-// not signal the set's deployment.
-func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
+// clusterAPISetFingerprints returns the fingerprints of a Cluster API set. If only the time of a condition changes,
+// the set's deployment is not signaled.
+func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
-	spec.Replicas = nil // its deployment wrote the size, or sees it in the status that follows
+	spec.Replicas = nil // the deployment wrote the size, or reads it in the status that follows
 	var said []any
 	for _, c := range status.Conditions {
 		said = append(said, c.Type, c.Status, c.Reason, c.Message)
 	}
 	f := fingerprints{
-		spec: hash(
+		spec: hashOf(
 			s.UID,
 			s.Generation,
-			deleting(s),
+			isDeleting(s),
 			observecache.IsOrphaning(s),
-			foreign(s),
+			foreignMetadata(s),
 			metav1.GetControllerOf(s),
-			has(s, clusterv1.MachineSetFinalizer),
+			hasFinalizer(s, clusterv1.MachineSetFinalizer),
 		),
-		guarded: has(s, capi.Finalizer),
+		finalizerSet: hasFinalizer(s, capi.Finalizer),
 
-		parentNow: hash(s.UID, spec, deleting(s), notOfDeployment(s), metav1.GetControllerOf(s), s.Finalizers),
-		parentDebounced: hash(
+		parentNow: hashOf(s.UID, spec, isDeleting(s), nonDeploymentMetadata(s), metav1.GetControllerOf(s), s.Finalizers),
+		parentDebounced: hashOf(
 			said,
 			status.ObservedGeneration,
 			status.Replicas,
@@ -96,27 +97,27 @@ func setOfClusterAPI(s *clusterv1.MachineSet) fingerprints {
 		),
 	}
 	if ref := metav1.GetControllerOf(s); ref != nil {
-		f.parent = controllerOf(*ref, capi.IsDeployment)
+		f.parent = controllerNameIf(*ref, capi.IsDeployment)
 	}
 	return f
 }
 
-// controllerOf returns the controller's name if is(ref) is true. Otherwise it returns a name that no object can have:
-// an empty name would make the object an orphan.
-func controllerOf(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
+// controllerNameIf returns the controller's name if is(ref) is true. If is(ref) is false, controllerNameIf returns an
+// impossible name, because an empty name would make the object an orphan.
+func controllerNameIf(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
 	if is(ref) {
 		return ref.Name
 	}
-	return "another controller" // no name of an object has a space
+	return "another controller" // object names contain no spaces
 }
 
-// has reports whether an object has a finalizer.
-func has(o metav1.Object, finalizer string) bool {
+// hasFinalizer reports whether an object has a finalizer.
+func hasFinalizer(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key; empty: none. The
-// deployment need not be one that Millwright reconciles.
+// clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key, or "" if there is
+// none. Millwright need not reconcile that deployment.
 func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {
@@ -129,41 +130,42 @@ func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	return ref.Name
 }
 
-// notOfDeployment returns the labels and annotations that neither Millwright nor a deployment's controller writes.
-func notOfDeployment(o metav1.Object) [2]map[string]string {
-	all := foreign(o)
+// nonDeploymentMetadata returns the labels and annotations that neither Millwright nor a deployment's controller
+// writes.
+func nonDeploymentMetadata(o metav1.Object) [2]map[string]string {
+	all := foreignMetadata(o)
 	maps.DeleteFunc(all[1], func(key, _ string) bool {
-		return strings.HasPrefix(key, ofDeployment) || strings.HasPrefix(key, ofTransfers)
+		return strings.HasPrefix(key, deploymentPrefix) || strings.HasPrefix(key, transferPrefix)
 	})
 	return all
 }
 
-// Prefixes of the annotations that the controller of a deployment of Cluster API writes on the deployment and its sets.
+// Prefixes of the annotations that Cluster API's deployment controller writes on a deployment and its sets.
 var (
-	ofDeployment = strings.TrimSuffix(clusterv1.RevisionAnnotation, "revision")
-	ofTransfers  = strings.TrimSuffix(clusterv1.AcknowledgedMoveAnnotation, "acknowledged-move")
+	deploymentPrefix = strings.TrimSuffix(clusterv1.RevisionAnnotation, "revision")
+	transferPrefix   = strings.TrimSuffix(clusterv1.AcknowledgedMoveAnnotation, "acknowledged-move")
 )
 
 // enqueueClusterAPIDeployments enqueues the deployments for which affected returns true.
 func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w wake) {
 	deployments := slices.DeleteFunc(
-		b.api.Deployments(),
+		b.clusterAPI.Deployments(),
 		func(d *clusterv1.MachineDeployment) bool { return !affected(d) },
 	)
 	enqueueAll(b, run.KindClusterAPIDeployment, deployments, w, 0)
 }
 
-// clusterAPIDeployment returns the subject of a deployment of Cluster API. Its versions include those of its sets,
-// machines and templates. If a template cannot be read, the deployment counts as not calm, and its workflow reports
-// why.
-func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineDeployment) subject {
-	if !b.api.Ours(d) {
-		return describe(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
+// clusterAPIDeploymentSubject returns the subject for a deployment of Cluster API. The subject's versions include
+// those of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as not
+// calm, and the deployment's workflow reports the reason.
+func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.MachineDeployment) subject {
+	if !b.clusterAPI.Ours(d) {
+		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
 	}
 	now := time.Now()
-	tree, err := deployment.Read(ctx, b.api, d)
+	tree, err := deployment.Read(ctx, b.clusterAPI, d)
 	if err != nil {
-		return describe(
+		return newSubject(
 			capi.DeploymentsResource,
 			d,
 			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
@@ -171,16 +173,16 @@ func (b *Bridge) clusterAPIDeployment(ctx context.Context, d *clusterv1.MachineD
 	}
 	observed := deployment.Observed(tree, now)
 	plan := rollout.Plan(observed)
-	said := deployment.Said(tree, deployment.Explained(tree, plan, now).Blocked(now))
-	pending := unlessSaid(plan.Pending, said)
+	said := deployment.IsExplained(tree, deployment.Explained(tree, plan, now).Blocked(now))
+	pending := pendingOrStatusWrite(plan.Pending, said)
 	if pending.Calm() && deployment.Unprepared(tree, observed) {
 		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
-	s := describe(capi.DeploymentsResource, d, pending)
+	s := newSubject(capi.DeploymentsResource, d, pending)
 	for resource, version := range tree.Versions() {
 		s.versions.Raise(resource, version)
 	}
 	s.owner = run.Owner{MachineDeployment: d.Name}
-	s.rollout = deployment.Named(d)
+	s.openRolloutID = deployment.Named(d)
 	return s
 }

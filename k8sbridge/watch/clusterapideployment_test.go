@@ -21,12 +21,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// capiFleet is a calm deployment of Millwright with its set, the set's machine, and what is around them.
+// capiFleet returns a calm deployment of Millwright with its set, the set's machine and their related objects.
 func capiFleet() []runtime.Object {
 	d := capiDeployment()
 	s := capiSetOf(d)
 	m := capiMachine("m-s", s)
-	capiReported(d, s, m)
+	setCAPIDeploymentStatus(d, s, m)
 	return []runtime.Object{
 		d,
 		s,
@@ -38,7 +38,7 @@ func capiFleet() []runtime.Object {
 	}
 }
 
-// capiDeployment is a deployment of one machine that Millwright has prepared.
+// capiDeployment returns a deployment with one machine that Millwright has prepared.
 func capiDeployment() *clusterv1.MachineDeployment {
 	like := capitest.Set("s", 1)
 	d := capitest.Deployment(
@@ -49,14 +49,14 @@ func capiDeployment() *clusterv1.MachineDeployment {
 	return d
 }
 
-// capiSetOf is the set of the present template of a deployment.
+// capiSetOf returns the set of a deployment's current template.
 func capiSetOf(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
 	s := capiSet(
 		"s",
 		capitest.OfDeployment,
-		note(clusterv1.RevisionAnnotation, "1"),
-		note(clusterv1.DesiredReplicasAnnotation, "1"),
-		note(clusterv1.MaxReplicasAnnotation, "2"),
+		annotatedSet(clusterv1.RevisionAnnotation, "1"),
+		annotatedSet(clusterv1.DesiredReplicasAnnotation, "1"),
+		annotatedSet(clusterv1.MaxReplicasAnnotation, "2"),
 	)
 	s.Status.ObservedGeneration = s.Generation
 	capiFamily(d, s).Follow(s, true)
@@ -81,8 +81,8 @@ func capiFamily(
 	}
 }
 
-// capiReported gives a deployment the status for its set and its machine.
-func capiReported(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
+// setCAPIDeploymentStatus gives a deployment the status for its set and its machine.
+func setCAPIDeploymentStatus(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
 	f := capiFamily(d, s, machines...)
 	plan := rollout.Plan(deployment.Observed(f, capitest.Noon))
 	deployment.ApplyStatus(
@@ -90,35 +90,37 @@ func capiReported(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machi
 		&d.Status,
 		plan.Status,
 		deployment.Explained(f, plan, capitest.Noon).Blocked(capitest.Noon),
-		longAgo,
+		beforeBubbleStart,
 	)
 }
 
 func onDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
-	return changed(capiFleet()[0].(*clusterv1.MachineDeployment), change)
+	return changedCopy(capiFleet()[0].(*clusterv1.MachineDeployment), change)
 }
 
 func onSetOfFleet(change func(*clusterv1.MachineSet)) runtime.Object {
-	return changed(capiFleet()[1].(*clusterv1.MachineSet), change)
+	return changedCopy(capiFleet()[1].(*clusterv1.MachineSet), change)
 }
 
 func onMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
-	return changed(capiFleet()[2].(*clusterv1.Machine), change)
+	return changedCopy(capiFleet()[2].(*clusterv1.Machine), change)
 }
 
-var awakeFleet = "signal-with-start " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))
+var fleetDeploymentSignal = "signal-with-start " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))
 
-func TestACalmDeploymentOfClusterAPISleeps(t *testing.T) {
+func TestACalmClusterAPIDeploymentIsNotSignaled(t *testing.T) {
 	proveCAPISleeps(t, capiFleet(), run.KindClusterAPIDeployment)
 }
 
-// Which change of which object makes the bridge evaluate the deployment, and when.
-func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
+// The rows say which change of which object makes the bridge evaluate the deployment, and when.
+func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 	of, set, machine := onDeploymentOfFleet, onSetOfFleet, onMachineOfFleet
-	says := func(kind string, status metav1.ConditionStatus) runtime.Object { return machine(saying(kind, status)) }
+	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
+		return machine(withCondition(kind, status))
+	}
 	noted := capitest.Annotated[*clusterv1.MachineDeployment]
 	notedSet := capitest.Annotated[*clusterv1.MachineSet]
-	infrastructure := ownedInfrastructure
+	infrastructure := infrastructureTemplate
 	orphan := func(change ...capitest.OnSet) runtime.Object {
 		return capitest.Set(
 			"orphan",
@@ -128,20 +130,20 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 				change...)...)
 	}
 	proveCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakesRow{
-		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), never},
-		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), never},
-		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), never},
-		{"nothing but a version: its Cluster", capitest.Cluster(), never},
-		{"nothing but a version: its template", infrastructure(), never},
+		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), neverEvaluated},
+		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
+		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
+		{"nothing but a version: its Cluster", capitest.Cluster(), neverEvaluated},
+		{"nothing but a version: its template", infrastructure(), neverEvaluated},
 
-		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { newer(d) }), atOnce},
+		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { incrementGeneration(d) }), atOnce},
 		{"its own status", of(func(d *clusterv1.MachineDeployment) {
 			d.Status.Replicas, d.Status.Conditions[0].Reason = new(int32(9)), "Other"
-		}), never},
-		{"the record of its rollout", of(noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`)), never},
-		{"its operation", of(noted(v1alpha1.AnnotationOperation, `{"step":"roll"}`)), never},
-		{"its revision", of(noted(clusterv1.RevisionAnnotation, "7")), never},
-		{"who asked for what", of(noted(v1alpha1.AnnotationLastRequest, "ann requested pause")), never},
+		}), neverEvaluated},
+		{"the record of its rollout", of(noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`)), neverEvaluated},
+		{"its operation", of(noted(v1alpha1.AnnotationOperation, `{"step":"roll"}`)), neverEvaluated},
+		{"its revision", of(noted(clusterv1.RevisionAnnotation, "7")), neverEvaluated},
+		{"who asked for what", of(noted(v1alpha1.AnnotationLastRequest, "ann requested pause")), neverEvaluated},
 		{"a hold", of(noted(v1alpha1.AnnotationRolloutHold, "1 ann: wait")), atOnce},
 		{"an approval", of(noted(v1alpha1.AnnotationRolloutApprove, "1/1 ann: well")), atOnce},
 		{"a request to return", of(noted(v1alpha1.AnnotationRollbackTo, "1")), atOnce},
@@ -162,22 +164,26 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 
 		{
 			"the template of its set",
-			set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Template.Spec.Version = "v1.0.0" }),
+			set(func(s *clusterv1.MachineSet) { incrementGeneration(s); s.Spec.Template.Spec.Version = "v1.0.0" }),
 			atOnce,
 		},
 		{
 			"the size of its set, which it wrote",
-			set(func(s *clusterv1.MachineSet) { newer(s); s.Spec.Replicas = new(int32(3)) }),
-			never,
+			set(func(s *clusterv1.MachineSet) { incrementGeneration(s); s.Spec.Replicas = new(int32(3)) }),
+			neverEvaluated,
 		},
-		{"what it wrote on its set", set(notedSet(clusterv1.DesiredReplicasAnnotation, "3")), never},
+		{"what it wrote on its set", set(notedSet(clusterv1.DesiredReplicasAnnotation, "3")), neverEvaluated},
 		{
 			"which set gets its surplus, which it wrote",
 			set(notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
-			never,
+			neverEvaluated,
 		},
-		{"which machines its set counts, which it wrote", set(notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")), never},
-		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), never},
+		{
+			"which machines its set counts, which it wrote",
+			set(notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")),
+			neverEvaluated,
+		},
+		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), neverEvaluated},
 		{"what others wrote on its set", set(notedSet("x", "y")), atOnce},
 		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
 		{"the deletion of its set", set(capitest.Going[*clusterv1.MachineSet]), atOnce},
@@ -205,7 +211,7 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 		{
 			"a condition of its set at another time",
 			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.Ago(1) }),
-			never,
+			neverEvaluated,
 		},
 		{"a set that it may adopt", orphan(), atOnce},
 		{
@@ -213,7 +219,7 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 			orphan(notedSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }),
 			atOnce,
 		},
-		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), never},
+		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), neverEvaluated},
 		{
 			"a set of another deployment",
 			capitest.Set(
@@ -222,7 +228,7 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 				capitest.OfDeployment,
 				func(s *clusterv1.MachineSet) { s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "e", "uid-e" },
 			),
-			never,
+			neverEvaluated,
 		},
 
 		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), atOnce},
@@ -240,30 +246,38 @@ func TestWhoWakesADeploymentOfClusterAPI(t *testing.T) {
 			machine(capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
 			debounced,
 		},
-		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), never},
-		{"a machine of a set without a deployment", capiMachine("other", capitest.Set("other", 1)), never},
+		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
+		{"a machine of a set without a deployment", capiMachine("other", capitest.Set("other", 1)), neverEvaluated},
 
 		{
 			"the Cluster is paused",
-			capitest.Cluster(func(c *clusterv1.Cluster) { newer(c); c.Spec.Paused = new(true) }),
+			capitest.Cluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
 			atOnce,
 		},
-		{"the Cluster's status", capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }), never},
-		{"another Cluster", capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }), never},
-		{"its template", infrastructure(func(o *unstructured.Unstructured) { newer(o) }), atOnce},
+		{
+			"the Cluster's status",
+			capitest.Cluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
+			neverEvaluated,
+		},
+		{
+			"another Cluster",
+			capitest.Cluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
+			neverEvaluated,
+		},
+		{"its template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), atOnce},
 		{
 			"another template",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
-			never,
+			neverEvaluated,
 		},
 		{
 			"a template in another namespace",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
-			never,
+			neverEvaluated,
 		},
-		{"the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), never},
+		{"the control plane", capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")), neverEvaluated},
 		{"a RolloutPolicy", policyIn(capitest.Shop), atOnce},
-		{"a RolloutPolicy of another namespace", policyIn("garden"), never},
+		{"a RolloutPolicy of another namespace", policyIn("garden"), neverEvaluated},
 	})
 }
 
@@ -274,25 +288,25 @@ func policyIn(namespace string) *v1alpha1.RolloutPolicy {
 	return p
 }
 
-// Each object that a decision reads is in the signal with its version.
-func TestADeploymentOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
+// The signal contains the version of each object that the decision read.
+func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
 	inCAPIWorld(t, capiFleet(), func(w *world) {
 		versions := map[cache.Resource]string{
-			capi.ClustersResource: w.put(capitest.Cluster()),
-			capi.MachinesResource: w.put(capiFleet()[2]),
-			capi.SetsResource:     w.put(capiFleet()[1]),
-			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.put(capitest.Infrastructure(capitest.Owned)),
-			cache.Policies: w.put(policyIn(capitest.Shop)),
+			capi.ClustersResource: w.putObject(capitest.Cluster()),
+			capi.MachinesResource: w.putObject(capiFleet()[2]),
+			capi.SetsResource:     w.putObject(capiFleet()[1]),
+			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(capitest.Infrastructure(capitest.Owned)),
+			cache.Policies: w.putObject(policyIn(capitest.Shop)),
 		}
-		w.pass(2 * time.Second)
-		w.took()
-		versions[capi.DeploymentsResource] = w.put(
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		versions[capi.DeploymentsResource] = w.putObject(
 			onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
 		)
-		w.flush()
-		calls := w.took()
+		w.runDueWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 1)
-		assert.Equal(t, awakeFleet, calls[0].verb+" "+calls[0].id)
+		assert.Equal(t, fleetDeploymentSignal, calls[0].verb+" "+calls[0].id)
 		assert.Equal(t, "ClusterAPIDeployment", calls[0].workflow)
 		for resource, version := range versions {
 			assert.Equal(t, version, calls[0].changed.Versions[resource], resource)
@@ -300,7 +314,8 @@ func TestADeploymentOfClusterAPIReadsWhatTheBridgeRead(t *testing.T) {
 	})
 }
 
-// A deployment that has lost Millwright's label is signaled until Millwright's finalizer is gone, and then never again.
+// A deployment that has lost Millwright's label is signaled until Millwright's finalizer is removed, and never after
+// that.
 func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 	freed := func(d *clusterv1.MachineDeployment) {
@@ -308,20 +323,21 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 		d.Finalizers = nil
 	}
 	inCAPIWorld(t, capiFleet(), func(w *world) {
-		w.put(onDeploymentOfFleet(theirs))
-		w.flush()
-		assert.Equal(t, []string{awakeFleet}, w.asked())
-		w.put(onDeploymentOfFleet(freed))
-		w.pass(aResync)
-		w.took()
-		w.put(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
-		w.put(onSetOfFleet(capitest.Annotated[*clusterv1.MachineSet]("x", "y")))
-		w.pass(aResync)
-		assert.NotContains(t, w.asked(), awakeFleet, "it is not Millwright's any more")
+		w.putObject(onDeploymentOfFleet(theirs))
+		w.runDueWork()
+		assert.Equal(t, []string{fleetDeploymentSignal}, w.takeRequests())
+		w.putObject(onDeploymentOfFleet(freed))
+		w.advance(maxResyncInterval)
+		w.takeCalls()
+		w.putObject(onDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
+		w.putObject(onSetOfFleet(capitest.Annotated[*clusterv1.MachineSet]("x", "y")))
+		w.advance(maxResyncInterval)
+		assert.NotContains(t, w.takeRequests(), fleetDeploymentSignal, "it is not Millwright's any more")
 	})
 }
 
-// While its rollout is open, the rollout is signaled instead. When the deployment is gone, both are.
+// While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of
+// the deployment, both are signaled.
 func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {
@@ -331,19 +347,19 @@ func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 		)(d)
 	}
 	inCAPIWorld(t, append([]runtime.Object{onDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
-		w.took()
-		w.put(
+		w.takeCalls()
+		w.putObject(
 			onDeploymentOfFleet(
 				func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
 			),
 		)
-		w.flush()
-		assert.Equal(t, []string{"signal " + rollout}, w.asked())
-		w.remove(onDeploymentOfFleet(rolling))
-		w.pass(goneAfter + time.Second)
+		w.runDueWork()
+		assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
+		w.deleteObject(onDeploymentOfFleet(rolling))
+		w.advance(deletionGrace + time.Second)
 		assert.Subset(
 			t,
-			w.asked(),
+			w.takeRequests(),
 			[]string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.Deployment()))},
 		)
 	})
@@ -355,15 +371,15 @@ func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
 		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 	)
 	inCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
-		w.pass(3 * time.Second)
-		w.took()
-		w.put(
+		w.advance(3 * time.Second)
+		w.takeCalls()
+		w.putObject(
 			capitest.Infrastructure(
 				capitest.Owned,
 				func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") },
 			),
 		)
-		w.flush()
-		assert.Contains(t, w.asked(), awakeFleet)
+		w.runDueWork()
+		assert.Contains(t, w.takeRequests(), fleetDeploymentSignal)
 	})
 }

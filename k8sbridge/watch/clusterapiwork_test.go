@@ -13,55 +13,57 @@ import (
 	"millwright/workflows/run"
 )
 
-// A calm set has to own its templates as well: one that was created anew has no owner.
+// A calm set must also own its templates: a template that was created again has no owner.
 func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
-		require.Empty(t, w.asked())
-		w.put(capitest.Infrastructure())
-		w.flush()
-		assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
+		require.Empty(t, w.takeRequests())
+		w.putObject(capitest.Infrastructure())
+		w.runDueWork()
+		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
 }
 
-// A set that is not prepared has work, whatever its size.
+// A set that is not prepared has pending work, even if it has all its machines.
 func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
-	s := capiReporting(capitest.Set("s", 0, capitest.Unowned), capitest.Related())
+	s := withCAPISetStatus(capitest.Set("s", 0, capitest.Unowned), capitest.Related())
 	inWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
-		w.pass(3 * time.Second)
-		assert.Contains(t, w.asked(), awakeCAPI("s"))
+		w.advance(3 * time.Second)
+		assert.Contains(t, w.takeRequests(), capiSetSignal("s"))
 	})
 }
 
-// Somebody removes Millwright's finalizer beside another one.
+// A user removes Millwright's finalizer, and another finalizer stays.
 func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
-	guarded := theSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
+	guarded := stackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
 	inCAPIWorld(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *world) {
-		require.Empty(t, w.asked())
-		w.put(changed(guarded, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"example.com/x"} }))
-		w.flush()
-		assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
+		require.Empty(t, w.takeRequests())
+		w.putObject(changedCopy(guarded, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"example.com/x"} }))
+		w.runDueWork()
+		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
 }
 
-// The kinds of Cluster API are looked for, too.
+// The search for runs of deleted objects includes the kinds of Cluster API.
 func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 	strays := []string{
-		garden.ID(run.KindClusterAPISet, goneRef("s")), // a set of that name exists, with another UID
+		garden.ID(run.KindClusterAPISet, goneRef("s")), // a set with this name exists, with another UID
 		garden.ID(run.KindClusterAPIDeployment, goneRef("d")), garden.ID(run.KindClusterAPIRollout, goneRef("d"), 3),
 	}
 	exist := []string{
-		garden.ID(run.KindClusterAPISet, refOf(theSet())),
+		garden.ID(run.KindClusterAPISet, refOf(stackSet())),
 		garden.ID(run.KindClusterAPIRollout, refOf(capitest.Deployment()), 1),
 	}
 	proveStrays(t, capiStack(), strays, exist)
 }
 
-// Another controller adds its finalizer to a set that has all its machines. The status says so: that controller changes
-// machines, too.
-func TestAContestedSetSaysSo(t *testing.T) {
+// Another controller adds its finalizer to a set that has all its machines. The set's status must report that,
+// because the other controller also changes machines.
+func TestASetWithAForeignFinalizerIsReported(t *testing.T) {
 	inCAPIWorld(t, capiStack(), func(w *world) {
-		w.put(theSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }))
-		w.flush()
-		assert.Equal(t, []string{awakeCAPI("s")}, w.asked())
+		w.putObject(
+			stackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
+		)
+		w.runDueWork()
+		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
 }

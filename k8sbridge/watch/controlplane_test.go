@@ -19,7 +19,7 @@ func controlPlanes() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "controlplanes"}
 }
 
-// aControlPlane has three replicas, of which that many are available.
+// aControlPlane returns a control plane with three replicas, of which the given number is available.
 func aControlPlane(available int64) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "ControlPlane",
@@ -29,16 +29,16 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 	}}
 }
 
-// A set that waits for the control plane is calm. It is signaled when the control plane has changed.
+// A set that waits for the control plane is calm. The set is signaled when the control plane has changed.
 func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
-	short := bareSet()
+	short := setWithoutStatus()
 	short.Spec.Replicas = 2
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
-		w.put(short)
-		w.flush()
-		w.put(reportingOf(short, set.Read(w.cluster, short)))
-		w.pass(5 * time.Second)
-		w.took()
+		w.putObject(short)
+		w.runDueWork()
+		w.putObject(withStatusForRelated(short, set.Read(w.cluster, short)))
+		w.advance(5 * time.Second)
+		w.takeCalls()
 		s, found := w.cluster.Set("ns/s")
 		require.True(t, found)
 		plan := scale.Plan(set.Observed(s, set.Read(w.cluster, s), time.Now(), 0))
@@ -47,41 +47,41 @@ func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 
 		noted := aControlPlane(1)
 		noted.SetAnnotations(map[string]string{"note": "x"})
-		w.put(noted)
-		w.pass(2 * time.Second)
-		assert.NotContains(t, w.asked(), awake(aSet()), "nothing that a check looks at")
+		w.putObject(noted)
+		w.advance(2 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "nothing that a check looks at")
 
-		version := w.put(aControlPlane(3))
-		for _, wait := range []time.Duration{time.Millisecond, aResync} { // after the event, and after a resync
-			w.pass(wait)
-			signaled := w.took()
-			i := slices.IndexFunc(signaled, func(c call) bool { return c.id == idOf(aSet()) })
+		version := w.putObject(aControlPlane(3))
+		for _, wait := range []time.Duration{time.Millisecond, maxResyncInterval} { // wait for the event, then for a resync
+			w.advance(wait)
+			signaled := w.takeCalls()
+			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.id == workflowIDOf(aSet()) })
 			require.GreaterOrEqual(t, i, 0, "the set was not signaled")
 			assert.Equal(t, version, signaled[i].changed.Versions[cache.ControlPlanes], "the worker must see no less")
 		}
 	})
 }
 
-func TestAControlPlaneThatGoesWakesTheSets(t *testing.T) {
-	short := bareSet()
+func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
+	short := setWithoutStatus()
 	short.Spec.Replicas = 2
 	inWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
-		w.put(short)
-		w.flush()
-		w.put(reportingOf(short, set.Read(w.cluster, short)))
-		w.pass(5 * time.Second)
-		w.took()
-		w.remove(aControlPlane(1))
-		w.flush()
-		assert.Contains(t, w.asked(), awake(aSet()))
+		w.putObject(short)
+		w.runDueWork()
+		w.putObject(withStatusForRelated(short, set.Read(w.cluster, short)))
+		w.advance(5 * time.Second)
+		w.takeCalls()
+		w.deleteObject(aControlPlane(1))
+		w.runDueWork()
+		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
 	})
 }
 
 func TestAControlPlaneWakesNoSetThatIsCalm(t *testing.T) {
 	inWorld(t, append(calmStack(), aControlPlane(3)), func(w *world) {
-		w.took()
-		w.put(aControlPlane(1))
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "it wants no machine")
+		w.takeCalls()
+		w.putObject(aControlPlane(1))
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "it wants no machine")
 	})
 }

@@ -12,17 +12,17 @@ import (
 	"millwright/observe/deployment"
 )
 
-type onDeployment = func(*v1alpha1.MachineDeployment)
+type deploymentOption = func(*v1alpha1.MachineDeployment)
 
 func deploymentRows() []factRow {
-	with := func(change onDeployment) func(*world) { return replace(aDeployment(), change) }
+	with := func(change deploymentOption) func(*world) { return putChanged(aDeployment(), change) }
 	return []factRow{
-		{fact: "Deleting", change: with(toBeDeleted[*v1alpha1.MachineDeployment])},
+		{fact: "Deleting", change: with(setDeleting[*v1alpha1.MachineDeployment])},
 		{
 			name:   "the garbage collector is done",
 			fact:   "Orphaning",
-			before: objects(changed(aDeployment(), deletedOrphaning[*v1alpha1.MachineDeployment])),
-			change: with(toBeDeleted[*v1alpha1.MachineDeployment]),
+			before: objects(changedCopy(aDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
+			change: with(setDeleting[*v1alpha1.MachineDeployment]),
 		},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
 		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
@@ -31,13 +31,13 @@ func deploymentRows() []factRow {
 			resync: true,
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
 		},
-		{name: "one more that runs", fact: "Machines", change: replace(machineNamed("second"))},
+		{name: "one more that runs", fact: "Machines", change: putChanged(machineWithName("second"))},
 		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
-			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
-			w.flush()
-			w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its set's status shows that
+			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+			w.runDueWork()
+			w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its status follows
 		}},
-		{fact: "Due", change: replace(aMachine(), inPhase(v1alpha1.MachineFailed))},
+		{fact: "Due", change: putChanged(aMachine(), withPhase(v1alpha1.MachineFailed))},
 		{fact: "Replacing", resync: true, change: with(func(d *v1alpha1.MachineDeployment) {
 			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
 		})},
@@ -46,32 +46,40 @@ func deploymentRows() []factRow {
 			fact:   "Rolling",
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
-		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: replace(rollingDeployment(), held)},
-		{name: "resumed", fact: "Rolling", before: rollingStack(held), change: replace(rollingDeployment())},
-		{name: "the progress deadline", fact: "Recheck", before: rollingStack(), change: replace(rollingDeployment(late))},
+		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChanged(rollingDeployment(), withHold)},
+		{name: "resumed", fact: "Rolling", before: rollingStack(withHold), change: putChanged(rollingDeployment())},
+		{
+			name:   "the progress deadline",
+			fact:   "Recheck",
+			before: rollingStack(),
+			change: putChanged(rollingDeployment(withProgressDeadline)),
+		},
 		{
 			name:   "paused, and the deadline stands still",
 			fact:   "Recheck",
-			before: rollingStack(late),
-			change: replace(rollingDeployment(late), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+			before: rollingStack(withProgressDeadline),
+			change: putChanged(
+				rollingDeployment(withProgressDeadline),
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
+			),
 		},
-		{name: "what it waits for", fact: "Says", before: rollingStack(), change: replace(newMachine(), joined)},
+		{name: "what it waits for", fact: "Says", before: rollingStack(), change: putChanged(newMachine(), setJoined)},
 		{
 			name:   "paused",
 			fact:   "Says",
 			before: rollingStack(),
-			change: replace(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+			change: putChanged(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
 		},
 	}
 }
 
-// doRows change what must be done next.
-func doRows() []factRow {
-	named := func(name string, change onDeployment) factRow {
-		return factRow{name: name, fact: "Next", change: replace(aDeployment(), change)}
+// deploymentActionRows change the next action of the deployment.
+func deploymentActionRows() []factRow {
+	named := func(name string, change deploymentOption) factRow {
+		return factRow{name: name, fact: "Next", change: putChanged(aDeployment(), change)}
 	}
 	set := func(name string, change onSet) factRow {
-		return factRow{name: name, fact: "Next", change: replace(aSet(), change)}
+		return factRow{name: name, fact: "Next", change: putChanged(aSet(), change)}
 	}
 	return []factRow{
 		named("the size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }),
@@ -86,7 +94,7 @@ func doRows() []factRow {
 			name:   "its revision",
 			fact:   "Next",
 			resync: true,
-			change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+			change: putChanged(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
 		},
 		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
@@ -97,13 +105,13 @@ func doRows() []factRow {
 			name:   "what is recorded of the rollout",
 			fact:   "Next",
 			resync: true,
-			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
 		},
 		named("what the autoscaler chose", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
 		{
 			name: "what it does not choose any more",
 			fact: "Next",
-			change: replace(
+			change: putChanged(
 				aMachine(),
 				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"),
 				annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"),
@@ -112,25 +120,25 @@ func doRows() []factRow {
 		{
 			name:   "the size of its set",
 			fact:   "Next",
-			before: objects(machineNamed("second")),
-			change: replace(sizedSet(2, nil, aMachine(), machineNamed("second"))),
+			before: objects(machineWithName("second")),
+			change: putChanged(sizedSet(2, nil, aMachine(), machineWithName("second"))),
 		},
-		set("its set is being deleted", toBeDeleted[*v1alpha1.MachineSet]),
+		set("its set is being deleted", setDeleting[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
 		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
-		{name: "its set is gone", fact: "Next", change: func(w *world) { w.remove(aSet()) }},
+		{name: "its set is gone", fact: "Next", change: func(w *world) { w.deleteObject(aSet()) }},
 		{
 			name:   "a new machine runs: an old one may go",
 			fact:   "Next",
 			before: rollingStack(),
-			change: replace(newMachine(), joined),
+			change: putChanged(newMachine(), setJoined),
 		},
 		{
 			name:   "a person passes a step",
 			fact:   "Next",
 			before: gatedStack(),
-			change: replace(
+			change: putChanged(
 				gatedDeployment(),
 				annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
 			),
@@ -138,18 +146,18 @@ func doRows() []factRow {
 	}
 }
 
-// sayRows clear each field of a deployment's status, or make it out of date.
-func sayRows() []factRow {
+// deploymentStatusRows clear each field of a deployment's status, or make the field out of date.
+func deploymentStatusRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factRow {
 		return factRow{
 			name:   "status, " + name,
 			fact:   "Unreported",
 			resync: true,
-			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
+			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
 		}
 	}
 	set := func(name string, change onSet) factRow {
-		return factRow{name: name, fact: "Unreported", change: replace(aSet(), change)}
+		return factRow{name: name, fact: "Unreported", change: putChanged(aSet(), change)}
 	}
 	return []factRow{
 		status("replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas = 0 }),
@@ -165,21 +173,21 @@ func sayRows() []factRow {
 		status("no conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = nil }),
 		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "it runs no more", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
-		{name: "it is being deleted", fact: "Unreported", change: replace(aMachine(), toBeDeleted[*v1alpha1.Machine])},
+		{name: "it runs no more", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineUnknown))},
+		{name: "it is being deleted", fact: "Unreported", change: putChanged(aMachine(), setDeleting[*v1alpha1.Machine])},
 		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		set("machines get no instance", func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
 				Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted",
 			})
 		}),
-		{name: "frozen", fact: "Unreported", change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		{name: "frozen", fact: "Unreported", change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 		})},
 	}
 }
 
-// deploymentFacts is what a deployment's pending work depends on: facts and plan.
+// deploymentFacts contains the facts and the plan that determine a deployment's pending work.
 type deploymentFacts struct {
 	Deleting, Orphaning, Finalizer, Unreported, Recheck bool
 	Rolling                                             bool
@@ -193,7 +201,7 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
 		tree := deployment.Read(w.cluster, d)
-		o := deployment.Observed(tree, born.Time)
+		o := deployment.Observed(tree, creationTime.Time)
 		plan := rollout.Plan(o)
 		facts := deploymentFacts{
 			Deleting:           o.Deleting,
@@ -215,7 +223,7 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		}
 		return facts
 	}
-	rows := append(append(deploymentRows(), doRows()...), sayRows()...)
+	rows := append(append(deploymentRows(), deploymentActionRows()...), deploymentStatusRows()...)
 	proveFacts(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{
 		"RolledBackTo": "our own note: it changes with the template or the revision",
 	})

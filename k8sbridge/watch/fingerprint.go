@@ -20,44 +20,45 @@ import (
 	"millwright/observe/set"
 )
 
-// fingerprints of an object say which of its changes affect which workflows. Fields that only the object's own workflow
-// writes do not signal that workflow, because a run that wrote decides again by itself. They signal the controller's
-// workflow.
+// fingerprints says which changes of an object affect which workflows. A field that only the object's own workflow
+// writes does not signal that workflow, because its run decides again after the write. A field that only the object's
+// own workflow writes signals the controller's workflow.
 type fingerprints struct {
 	spec      uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
-	parentNow uint64 // signals the controller's workflow at once: controller; of a set all but size and progress
-	// signals the controller's workflow debounced: the other fields of a machine; the progress of a set
+	parentNow uint64 // signals the controller's workflow at once: controller; for a set, all but size and progress
+	// signals the controller's workflow debounced: the other fields of a machine, the progress of a set
 	parentDebounced uint64
-	children        uint64 // signals the workflows of the objects that it controls, at once
+	children        uint64 // signals the workflows of the controlled objects at once
 	health          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
 	parent          string // name of the controller
-	class           string // name of the class that a machine refers to
+	class           string // name of the machine's class
 	node            string // name of the node that a machine depends on
-	// the instance and the node that a machine names: signals the other machines that name one of the two
-	claim      cache.Claim
-	deployment string // signals the deployment of a machine's set at once; empty: the deployment reads nothing
-	guarded    bool   // our finalizer is set: its removal signals the object's workflow
-	draining   bool   // a machine's node is drained, or waits for its turn
-	queued     bool   // the drain of a machine waits for its turn
-	// the provider reports OutOfRange for a machine: several instances, or none where there should be one
+	// instance and node in a machine's claim; a change signals the other machines that claim the same instance or
+	// node
+	claim        cache.Claim
+	deployment   string // signals the deployment of the machine's set at once; empty: nothing that the deployment reads
+	finalizerSet bool   // Millwright's finalizer is set; its removal signals the object's workflow
+	draining     bool   // the machine's node is being drained, or is queued for a drain
+	queued       bool   // the machine is queued for its drain
+	// the provider reports OutOfRange for the machine: several instances, or none where one is expected
 	outOfRange bool
 }
 
-// hash returns a number that differs when the parts differ.
-func hash(parts ...any) uint64 {
+// hashOf returns a number that differs if the parts differ.
+func hashOf(parts ...any) uint64 {
 	h := fnv.New64a()
 	if err := json.NewEncoder(h).Encode(parts); err != nil {
-		_, _ = fmt.Fprint(h, parts...) // our types always encode; if not, a hash of something is better than a missed event
+		_, _ = fmt.Fprint(h, parts...) // Millwright's types always encode; on an error, hash the printed parts
 	}
 	return h.Sum64()
 }
 
-// foreign returns the labels and annotations that others write. The machine priority is left out: the default that we
-// write means the same as its absence, and drain.Priority is compared instead.
-func foreign(o metav1.Object) [2]map[string]string {
+// foreignMetadata returns the labels and annotations that others write, without the machine priority. Millwright
+// writes a default priority that means the same as its absence, so drain.Priority is compared instead.
+func foreignMetadata(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
-		result[i] = map[string]string{} // never nil: our first annotation on an object without any is not a change
+		result[i] = map[string]string{} // never nil: Millwright's first annotation on an object is not a change
 		for key, value := range all {
 			if !v1alpha1.IsOwnMetadataKey(key) && key != v1alpha1.AnnotationMachinePriority {
 				result[i][key] = value
@@ -67,12 +68,12 @@ func foreign(o metav1.Object) [2]map[string]string {
 	return result
 }
 
-func deleting(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
+func isDeleting(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
 
 func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	spec := m.Spec.DeepCopy()
-	spec.ProviderID = "" // written by us
-	// A set compares all labels of its machines, including those that we write, except for the label node.
+	spec.ProviderID = "" // Millwright writes the provider ID
+	// A set compares all labels of its machines except the label node, including the labels that Millwright writes.
 	labels := maps.Clone(m.Labels)
 	delete(labels, v1alpha1.LabelNode)
 	phase, operation := m.Status.CurrentStatus.Phase, m.Status.LastOperation
@@ -80,66 +81,66 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	blocked, _ := machine.Blocked(m)
 	check, marked := set.HealthChecked(m)
 	return fingerprints{
-		spec:      hash(m.UID, spec, deleting(m), foreign(m)),
-		parentNow: hash(m.UID, metav1.GetControllerOf(m)),
-		parentDebounced: hash(
+		spec:      hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
+		parentNow: hashOf(m.UID, metav1.GetControllerOf(m)),
+		parentDebounced: hashOf(
 			phase,
 			operation,
 			check,
 			marked,
-			deleting(m),
-			foreign(m),
+			isDeleting(m),
+			foreignMetadata(m),
 			labels,
 			spec,
 			machine.ReadySince(m),
 			drain.Priority(m),
 			blocked,
-			standsStill(m),
+			blockedText(m),
 			machine.IsPreserved(m),
 			m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			machine.HasJoined(m),
 		),
-		parent:     controller(m),
-		class:      m.Spec.Class.Name,
-		node:       cmp.Or(nodeOf(m), cache.UnnamedInstanceOf(m)),
-		claim:      cache.ClaimOf(m),
-		deployment: readByDeployment(m),
-		guarded:    cache.HasFinalizer(m.Finalizers),
-		draining:   drain.InDrain(m),
-		queued:     drain.InDrain(m) && m.Status.Deletion.Queued,
-		outOfRange: operation.ErrorCode == outOfRange,
+		parent:       controllerName(m),
+		class:        m.Spec.Class.Name,
+		node:         cmp.Or(dependentNodeName(m), cache.UnnamedInstanceOf(m)),
+		claim:        cache.ClaimOf(m),
+		deployment:   deploymentFields(m),
+		finalizerSet: cache.HasFinalizer(m.Finalizers),
+		draining:     drain.InDrain(m),
+		queued:       drain.InDrain(m) && m.Status.Deletion.Queued,
+		outOfRange:   operation.ErrorCode == codeOutOfRange,
 	}
 }
 
-// standsStill returns why a machine stands still; its set and deployment repeat this text. Empty: it does not stand
-// still.
-func standsStill(m *v1alpha1.Machine) string {
+// blockedText returns the reason and message of a machine's condition Blocked, or "" if the machine has no such
+// condition. The machine's set and deployment repeat this text.
+func blockedText(m *v1alpha1.Machine) string {
 	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineBlocked); c != nil {
 		return c.Reason + c.Message
 	}
 	return ""
 }
 
-// nodeOf returns the name of the node that a machine depends on: none before its creation is on record, and none after
-// its drain.
-func nodeOf(m *v1alpha1.Machine) string {
+// dependentNodeName returns the name of the node that a machine depends on. dependentNodeName returns "" before the
+// creation is recorded and after the drain.
+func dependentNodeName(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
-	if machine.IsEmptied(m) || !created && !deleting(m) {
+	if machine.IsEmptied(m) || !created && !isDeleting(m) {
 		return ""
 	}
 	return cache.NodeNameOf(m)
 }
 
-// outOfRange is the provider's code that starts a sweep for orphans, as in MCM.
-const outOfRange = "OutOfRange"
+// codeOutOfRange is the provider's code that starts an orphan sweep, as in machine-controller-manager.
+const codeOutOfRange = "OutOfRange"
 
-// readByDeployment is what a deployment reads directly from its machines, without waiting for the set's status: whether
-// a machine is Running and not being deleted, whether it waits for its replacement, the state of its in-place update,
-// and the autoscaler's mark.
-func readByDeployment(m *v1alpha1.Machine) string {
+// deploymentFields returns the machine fields that a deployment reads directly, without waiting for the set's status:
+// whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its in-place
+// update, and the mark of the cluster autoscaler.
+func deploymentFields(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
-	if runs := phase == v1alpha1.MachineRunning && !deleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
+	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
 		phase = ""
 	}
 	if machine.IsWaiting(m) {
@@ -148,11 +149,11 @@ func readByDeployment(m *v1alpha1.Machine) string {
 	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
 }
 
-// setFingerprints returns the fingerprints of a set. The generation covers fields of the spec that this version does
-// not know. The set's controller decides when its failed machines are replaced.
+// setFingerprints returns the fingerprints of a set. The generation covers spec fields that this version of
+// Millwright does not know. The set's controller decides when the set's failed machines are replaced.
 func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
-	spec.Replicas = 0 // its deployment wrote the size, or sees it in the status that follows
+	spec.Replicas = 0 // the deployment wrote the size, or reads it in the status that follows
 	var failed []string
 	for _, m := range status.FailedMachines {
 		failed = append(failed, m.Name)
@@ -165,19 +166,27 @@ func setFingerprints(s *v1alpha1.MachineSet) fingerprints {
 		status.PreservedFailedReplicas,
 	}
 	return fingerprints{
-		spec: hash(
+		spec: hashOf(
 			s.UID,
 			s.Spec,
 			s.Generation,
-			deleting(s),
+			isDeleting(s),
 			cache.IsOrphaning(s),
-			foreign(s),
+			foreignMetadata(s),
 			metav1.GetControllerOf(s),
 		),
-		parentNow:       hash(s.UID, spec, deleting(s), metav1.GetControllerOf(s), failed, set.Blocked(s), foreign(s)),
-		parentDebounced: hash(counts, status.ObservedGeneration, status.ObservedReplicas, set.StandsStill(s)),
-		parent:          controller(s),
-		guarded:         cache.HasFinalizer(s.Finalizers),
+		parentNow: hashOf(
+			s.UID,
+			spec,
+			isDeleting(s),
+			metav1.GetControllerOf(s),
+			failed,
+			set.Blocked(s),
+			foreignMetadata(s),
+		),
+		parentDebounced: hashOf(counts, status.ObservedGeneration, status.ObservedReplicas, set.StandsStill(s)),
+		parent:          controllerName(s),
+		finalizerSet:    cache.HasFinalizer(s.Finalizers),
 	}
 }
 
@@ -185,38 +194,39 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		spec:     hash(d.UID, d.Spec, d.Generation, deleting(d), cache.IsOrphaning(d), foreign(d)),
-		children: hash(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
-		guarded:  cache.HasFinalizer(d.Finalizers),
+		spec:         hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
+		children:     hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
+		finalizerSet: cache.HasFinalizer(d.Finalizers),
 	}
 }
 
-// classFingerprints returns the fingerprints of a class. A change of the generation, which covers all of its content,
-// signals its own workflow and those of its machines that are not calm. A change of what its status says about a
-// missing worker of its provider signals its machines with a current operation.
+// classFingerprints returns the fingerprints of a class. A new generation signals the class's workflow and the
+// workflows of its machines that are not calm. If the status changes about a missing worker of the provider, the
+// machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
-		spec:     hash(c.UID, c.Generation, deleting(c)),
-		children: hash(class.Unserved(c)),
-		guarded:  cache.HasFinalizer(c.Finalizers),
+		spec:         hashOf(c.UID, c.Generation, isDeleting(c)),
+		children:     hashOf(class.Unserved(c)),
+		finalizerSet: cache.HasFinalizer(c.Finalizers),
 	}
 }
 
-// secretFingerprints returns the fingerprints of a Secret. The bridge does not read its data: a new resource version
-// counts as a change of the data, unless our finalizer or the deletion timestamp changed with it. Such a change affects
-// the classes that refer to the Secret; they are its parents here.
+// secretFingerprints returns the fingerprints of a Secret. The bridge does not read the Secret's data: a new resource
+// version counts as a change of the data, unless Millwright's finalizer or the deletion timestamp changed as well. A
+// change of the data affects the classes that refer to the Secret, which count as the Secret's parents.
 func secretFingerprints(s metav1.Object) fingerprints {
 	return fingerprints{
-		spec:            hash(s.GetUID(), s.GetResourceVersion()),
-		parentDebounced: hash(s.GetUID(), class.GuardsSecret(s.GetFinalizers()), deleting(s)),
+		spec:            hashOf(s.GetUID(), s.GetResourceVersion()),
+		parentDebounced: hashOf(s.GetUID(), class.GuardsSecret(s.GetFinalizers()), isDeleting(s)),
 	}
 }
 
-// nodeFingerprints covers the fields that health checks and node syncs read, without heartbeats. The fingerprint health
-// covers only the deletion and the conditions, without the condition that a machine's deletion writes.
+// nodeFingerprints returns the fingerprints of the node fields that health checks and node syncs read, without
+// heartbeats. The fingerprint health covers only the deletion and the conditions, except the condition that a
+// machine's deletion writes.
 func nodeFingerprints(n *corev1.Node) fingerprints {
 	conditions := machine.CopiedConditions(n)
-	spec := hash(
+	spec := hashOf(
 		n.UID,
 		conditions,
 		n.Labels,
@@ -226,14 +236,14 @@ func nodeFingerprints(n *corev1.Node) fingerprints {
 		n.Spec.Unschedulable,
 		n.Spec.ProviderID,
 		n.Status.Capacity,
-		deleting(n),
+		isDeleting(n),
 	)
 	written := func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeTerminating }
-	return fingerprints{spec: spec, health: hash(n.UID, slices.DeleteFunc(conditions, written), deleting(n))}
+	return fingerprints{spec: spec, health: hashOf(n.UID, slices.DeleteFunc(conditions, written), isDeleting(n))}
 }
 
-// controller returns the name of an object's controller; empty if it has none.
-func controller(o metav1.Object) string {
+// controllerName returns the name of an object's controller, or "" if it has none.
+func controllerName(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		return ref.Name
 	}

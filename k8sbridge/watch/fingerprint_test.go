@@ -12,9 +12,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// which names the fingerprints in which two differ.
-func which(before, now fingerprints) (names []string) {
-	c := differ(before, now)
+// differingFingerprints returns the names of the fingerprints in which before and now differ.
+func differingFingerprints(before, now fingerprints) (names []string) {
+	c := diffFingerprints(before, now)
 	differs := map[string]bool{
 		"spec": c.spec, "parentNow": c.parentNow, "parentDebounced": c.parentDebounced, "children": c.children,
 		"deployment": c.deployment, "node": c.node,
@@ -27,7 +27,7 @@ func which(before, now fingerprints) (names []string) {
 	return names
 }
 
-// annotated sets an annotation, the first of an object that has none.
+// annotated sets an annotation, also on an object without annotations.
 func annotated[T metav1.Object](key, value string) func(T) {
 	return func(o T) {
 		annotations := maps.Clone(o.GetAnnotations())
@@ -56,7 +56,7 @@ func TestMachineFingerprints(t *testing.T) {
 			types := "DiskPressure"
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: &types}
 		}, []string{"spec", "parentDebounced"}},
-		{"deletion", toBeDeleted[*v1alpha1.Machine], []string{"spec", "parentDebounced", "deployment"}},
+		{"deletion", setDeleting[*v1alpha1.Machine], []string{"spec", "parentDebounced", "deployment"}},
 		{"another object of that name", func(m *v1alpha1.Machine) { m.UID = "other" }, []string{"spec", "parentNow"}},
 		{"a foreign label", func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }, []string{"spec", "parentDebounced"}},
 		{"a wish: force-deletion", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelForceDeletion] = "true" }, []string{"spec", "parentDebounced"}},
@@ -69,20 +69,20 @@ func TestMachineFingerprints(t *testing.T) {
 		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"parentDebounced"}},
 		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"parentDebounced"}},
 		{"parentNow", func(m *v1alpha1.Machine) { m.OwnerReferences = nil }, []string{"parentNow"}},
-		// Writes of our own workflows.
+		// Writes of Millwright's own workflows.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"spec"}},
 		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
-		{"it stands still", standing("no room"), []string{"parentDebounced"}},
-		{"label node", onNode("n-2"), []string{"node"}},
+		{"it stands still", withBlocker("no room"), []string{"parentDebounced"}},
+		{"label node", withNode("n-2"), []string{"node"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, none},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
-		{"phase", inPhase(v1alpha1.MachineUnknown), []string{"parentDebounced", "deployment"}},
-		{"phase, and it waits to be replaced", inPhase(v1alpha1.MachineFailed), []string{"parentDebounced", "deployment"}},
-		{"phase of an in-place update", inPhase(v1alpha1.MachineInPlaceUpdating), []string{"parentDebounced", "deployment"}},
+		{"phase", withPhase(v1alpha1.MachineUnknown), []string{"parentDebounced", "deployment"}},
+		{"phase, and it waits to be replaced", withPhase(v1alpha1.MachineFailed), []string{"parentDebounced", "deployment"}},
+		{"phase of an in-place update", withPhase(v1alpha1.MachineInPlaceUpdating), []string{"parentDebounced", "deployment"}},
 		{"handed over after an in-place update", func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }, []string{"spec", "parentDebounced", "deployment"}},
 		{"last operation: state", func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }, []string{"parentDebounced"}},
 		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"parentDebounced"}},
-		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = born }, none},
+		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = creationTime }, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
 		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, none},
 		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
@@ -94,11 +94,11 @@ func TestMachineFingerprints(t *testing.T) {
 			}
 		}, none},
 		{"when the autoscaler chose it", annotated[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"), []string{"parentDebounced", "deployment"}},
-		{"when it joined", func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born }, none},
+		{"when it joined", func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }, none},
 		{"a wish: deleted before others", annotated[*v1alpha1.Machine](v1alpha1.AnnotationDeleteMachine, ""), []string{"spec", "parentDebounced"}},
 		{"a wish: replaced", annotated[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, ""), []string{"spec", "parentDebounced"}},
-		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = born }, []string{"parentDebounced"}},
-		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = born }, none},
+		{"since when its node is ready", func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = creationTime }, []string{"parentDebounced"}},
+		{"since when another condition is so", func(m *v1alpha1.Machine) { m.Status.Conditions[1].LastTransitionTime = creationTime }, none},
 		{"versions and managed fields", func(m *v1alpha1.Machine) {
 			m.ResourceVersion, m.Generation, m.ManagedFields = "7", 7, []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 		}, none},
@@ -107,7 +107,7 @@ func TestMachineFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				which(machineFingerprints(aMachine()), machineFingerprints(changed(aMachine(), row.change))),
+				differingFingerprints(machineFingerprints(aMachine()), machineFingerprints(changedCopy(aMachine(), row.change))),
 			)
 		})
 	}
@@ -122,7 +122,7 @@ func TestGroupFingerprints(t *testing.T) {
 		{"size, which its deployment wrote, or hears of by the status", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 }, []string{"spec"}},
 		{"template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["pool"] = "b" }, []string{"spec", "parentNow"}},
 		{"a part of the spec that we do not know", func(s *v1alpha1.MachineSet) { s.Generation = 2 }, []string{"spec"}},
-		{"deletion", toBeDeleted[*v1alpha1.MachineSet], []string{"spec", "parentNow"}},
+		{"deletion", setDeleting[*v1alpha1.MachineSet], []string{"spec", "parentNow"}},
 		{"a wish: freeze", func(s *v1alpha1.MachineSet) { s.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"spec", "parentNow"}},
 		{"owner: its replacement budget goes with it", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }, []string{"spec", "parentNow"}},
 		{"a wish: paused", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""), []string{"spec", "parentNow"}},
@@ -142,14 +142,18 @@ func TestGroupFingerprints(t *testing.T) {
 		{"since when a condition is so", func(s *v1alpha1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = metav1.Time{} }, nil},
 		{"last operation", func(s *v1alpha1.MachineSet) { s.Status.LastOperation.Description = "x" }, nil},
 		{"generations that failed", func(s *v1alpha1.MachineSet) {
-			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: born}
+			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: creationTime}
 		}, nil},
 		{"failed machines", func(s *v1alpha1.MachineSet) { s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }, []string{"parentNow"}},
 		{"current operation", func(s *v1alpha1.MachineSet) { s.Status.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, nil},
 		{"a note of ours", annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
 	} {
 		t.Run("set: "+row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(setFingerprints(aSet()), setFingerprints(changed(aSet(), row.change))))
+			assert.Equal(
+				t,
+				row.want,
+				differingFingerprints(setFingerprints(aSet()), setFingerprints(changedCopy(aSet(), row.change))),
+			)
 		})
 	}
 	for _, row := range []struct {
@@ -165,7 +169,7 @@ func TestGroupFingerprints(t *testing.T) {
 		{"another label, by which a policy may select it", func(d *v1alpha1.MachineDeployment) { d.Labels["color"] = "red" }, []string{"spec", "children"}},
 		{"template", func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }, []string{"spec", "children"}},
 		{"another one of that name", func(d *v1alpha1.MachineDeployment) { d.UID = "other" }, []string{"spec", "children"}},
-		{"deletion", toBeDeleted[*v1alpha1.MachineDeployment], []string{"spec"}},
+		{"deletion", setDeleting[*v1alpha1.MachineDeployment], []string{"spec"}},
 		{"what the autoscaler asks for", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"), []string{"spec"}},
 		{"the record of the last request", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "x"), nil},
 		{"finalizer", func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }, []string{"spec"}},
@@ -186,7 +190,10 @@ func TestGroupFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				which(deploymentFingerprints(aDeployment()), deploymentFingerprints(changed(aDeployment(), row.change))),
+				differingFingerprints(
+					deploymentFingerprints(aDeployment()),
+					deploymentFingerprints(changedCopy(aDeployment(), row.change)),
+				),
 			)
 		})
 	}
@@ -198,7 +205,7 @@ func TestNodeFingerprints(t *testing.T) {
 		change func(*corev1.Node)
 		want   []string
 	}{
-		{"heartbeat", heartbeat, nil},
+		{"heartbeat", updateHeartbeat, nil},
 		{"addresses and what is allocatable", func(n *corev1.Node) {
 			n.Status.Addresses, n.Status.Allocatable = []corev1.NodeAddress{{Address: "10.0.0.1"}}, corev1.ResourceList{}
 		}, nil},
@@ -207,7 +214,7 @@ func TestNodeFingerprints(t *testing.T) {
 		{"annotations", annotated[*corev1.Node]("note", "x"), []string{"spec"}},
 		{"finalizers", func(n *corev1.Node) { n.Finalizers = nil }, []string{"spec"}},
 		{"a condition's message", func(n *corev1.Node) { n.Status.Conditions[0].Message = "later" }, []string{"spec"}},
-		{"a condition's status and reason", unready, []string{"spec"}},
+		{"a condition's status and reason", setNodeUnready, []string{"spec"}},
 		{"a condition's reason", func(n *corev1.Node) { n.Status.Conditions[0].Reason = "Odd" }, []string{"spec"}},
 		{"a new condition", func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
@@ -215,17 +222,21 @@ func TestNodeFingerprints(t *testing.T) {
 		{"a taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }, []string{"spec"}},
 		{"cordon", func(n *corev1.Node) { n.Spec.Unschedulable = true }, []string{"spec"}},
 		{"providerID", func(n *corev1.Node) { n.Spec.ProviderID = "virtual:///j" }, []string{"spec"}},
-		{"deletion", toBeDeleted[*corev1.Node], []string{"spec"}},
+		{"deletion", setDeleting[*corev1.Node], []string{"spec"}},
 		{"another node of that name", func(n *corev1.Node) { n.UID = "other" }, []string{"spec"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, which(nodeFingerprints(aNode()), nodeFingerprints(changed(aNode(), row.change))))
+			assert.Equal(
+				t,
+				row.want,
+				differingFingerprints(nodeFingerprints(aNode()), nodeFingerprints(changedCopy(aNode(), row.change))),
+			)
 		})
 	}
 }
 
-// standing is what a report writes about a machine that stands still.
-func standing(cause string) func(*v1alpha1.Machine) {
+// withBlocker sets the status that a report writes for a blocked machine.
+func withBlocker(cause string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentOperation = &v1alpha1.Operation{
 			Step:      "sync-node",
@@ -246,14 +257,14 @@ func standing(cause string) func(*v1alpha1.Machine) {
 	}
 }
 
-// A calm set and a calm deployment are woken by a machine that stands still: their statuses have to say so, and later
-// that it does not.
-func TestWhatStandsStillWakesThoseAboveIt(t *testing.T) {
+// A blocked machine wakes its calm set and its calm deployment. The statuses of the set and the deployment must
+// report the block, and later the end of the block.
+func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.took()
-		w.put(changed(aMachine(), standing("no room")))
-		w.pass(2 * time.Second)
-		assert.Contains(t, w.asked(), awake(aSet()))
+		w.takeCalls()
+		w.putObject(changedCopy(aMachine(), withBlocker("no room")))
+		w.advance(2 * time.Second)
+		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
 		s := aSet()
 		s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
 			Type:    v1alpha1.MachineSetBlocked,
@@ -261,8 +272,8 @@ func TestWhatStandsStillWakesThoseAboveIt(t *testing.T) {
 			Reason:  "NodeRefused",
 			Message: "1 of 1 machine waits",
 		})
-		w.put(s)
-		w.pass(2 * time.Second)
-		assert.Contains(t, w.asked(), awake(aDeployment()))
+		w.putObject(s)
+		w.advance(2 * time.Second)
+		assert.Contains(t, w.takeRequests(), startSignalOf(aDeployment()))
 	})
 }

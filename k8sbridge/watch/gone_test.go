@@ -18,145 +18,145 @@ import (
 
 func TestDeletedMachine(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
-		w.flush()
-		assert.Contains(t, w.asked(), awake(aMachine()), "when it is being deleted")
-		w.pass(2 * time.Second)
-		w.took()
-		w.reply(serviceerror.NewNotFound("closed"), 0) // its workflow has ended with the object
-		w.remove(aMachine())
-		w.flush()
-		for _, c := range w.took() {
-			assert.NotEqual(t, idOf(aMachine()), c.id, "its workflow may be about to end by itself")
+		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.runDueWork()
+		assert.Contains(t, w.takeRequests(), startSignalOf(aMachine()), "when it is being deleted")
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		w.setAnswer(serviceerror.NewNotFound("closed"), 0) // the workflow has ended with its object
+		w.deleteObject(aMachine())
+		w.runDueWork()
+		for _, c := range w.takeCalls() {
+			assert.NotEqual(t, workflowIDOf(aMachine()), c.id, "its workflow may be about to end by itself")
 		}
-		w.pass(goneAfter)
-		calls := w.took()
+		w.advance(deletionGrace)
+		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
 		c := calls[len(calls)-1]
 		assert.Equal(
 			t,
-			"signal "+idOf(aMachine()),
+			"signal "+workflowIDOf(aMachine()),
 			c.verb+" "+c.id,
 			"a signal does not start a run for an object that is gone",
 		)
 		assert.True(t, c.changed.Deleting)
 		assert.Equal(t, "uid-m", c.changed.UID)
-		w.pass(20 * time.Second)
-		for _, c := range w.took() {
-			assert.NotEqual(t, idOf(aMachine()), c.id, "that there was no run is fine")
+		w.advance(20 * time.Second)
+		for _, c := range w.takeCalls() {
+			assert.NotEqual(t, workflowIDOf(aMachine()), c.id, "that there was no run is fine")
 		}
 	})
 }
 
-// The node is deleted shortly before its machine: the bridge must not signal a run that is about to end by itself.
+// The node is deleted shortly before its machine. The bridge must not signal a run that is about to end by itself.
 func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
-		w.put(going)
-		w.pass(2 * time.Second)
-		w.took()
-		w.remove(aNode())
-		w.pass(50 * time.Millisecond)
-		w.remove(going)
-		w.pass(goneAfter - time.Millisecond)
-		for _, c := range w.took() {
-			assert.NotEqual(t, idOf(going), c.id)
+		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
+		w.putObject(going)
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		w.deleteObject(aNode())
+		w.advance(50 * time.Millisecond)
+		w.deleteObject(going)
+		w.advance(deletionGrace - time.Millisecond)
+		for _, c := range w.takeCalls() {
+			assert.NotEqual(t, workflowIDOf(going), c.id)
 		}
-		w.pass(time.Millisecond)
-		assert.Contains(t, w.asked(), "signal "+idOf(going))
+		w.advance(time.Millisecond)
+		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(going))
 	})
 }
 
-// An event that arrives while a signal is in flight is not lost when that signal fails.
+// An event that arrives while a signal is in flight is not lost if the signal fails.
 func TestDeletedWhileASignalFails(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
-		w.reply(serviceerror.NewInternal("odd"), 2*time.Second)
-		w.put(again("m", "uid-1"))
-		w.flush()
-		w.remove(again("m", "uid-1"))
-		w.pass(2 * time.Second)
-		w.reply(nil, 0)
-		w.took()
-		w.pass(goneAfter)
-		assert.Contains(t, w.asked(), "signal "+idOf(again("m", "uid-1")))
+		w.setAnswer(serviceerror.NewInternal("odd"), 2*time.Second)
+		w.putObject(recreatedMachine("m", "uid-1"))
+		w.runDueWork()
+		w.deleteObject(recreatedMachine("m", "uid-1"))
+		w.advance(2 * time.Second)
+		w.setAnswer(nil, 0)
+		w.takeCalls()
+		w.advance(deletionGrace)
+		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(recreatedMachine("m", "uid-1")))
 	})
 }
 
-func again(name, uid string) *v1alpha1.Machine {
-	return changed(machineNamed(name), uncreated, func(m *v1alpha1.Machine) { m.UID = types.UID(uid) })
+func recreatedMachine(name, uid string) *v1alpha1.Machine {
+	return changedCopy(machineWithName(name), setNotCreated, func(m *v1alpha1.Machine) { m.UID = types.UID(uid) })
 }
 
 func TestRecreatedUnderTheSameName(t *testing.T) {
-	first, second, third := again("m", "uid-1"), again("m", "uid-2"), again("m", "uid-3")
+	first, second, third := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2"), recreatedMachine("m", "uid-3")
 	inWorld(t, []runtime.Object{first}, func(w *world) {
-		w.took()
-		w.remove(first)
-		w.put(second)
-		w.flush()
+		w.takeCalls()
+		w.deleteObject(first)
+		w.putObject(second)
+		w.runDueWork()
 		assert.Subset(
 			t,
-			w.asked(),
-			[]string{"signal " + idOf(first), awake(second)},
+			w.takeRequests(),
+			[]string{"signal " + workflowIDOf(first), startSignalOf(second)},
 			"the new object does not wait for the old one",
 		)
 	})
 	inWorld(t, []runtime.Object{first}, func(w *world) {
-		w.took()
-		w.reply(serviceerror.NewUnavailable("away"), 0)
-		w.remove(first)
-		w.put(second)
-		w.pass(time.Second)
-		w.remove(second)
-		w.put(third)
-		w.pass(time.Second)
-		w.reply(nil, 0)
-		w.took()
-		w.pass(10 * time.Second)
+		w.takeCalls()
+		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+		w.deleteObject(first)
+		w.putObject(second)
+		w.advance(time.Second)
+		w.deleteObject(second)
+		w.putObject(third)
+		w.advance(time.Second)
+		w.setAnswer(nil, 0)
+		w.takeCalls()
+		w.advance(10 * time.Second)
 		assert.Subset(
 			t,
-			w.asked(),
-			[]string{"signal " + idOf(first), "signal " + idOf(second), awake(third)},
+			w.takeRequests(),
+			[]string{"signal " + workflowIDOf(first), "signal " + workflowIDOf(second), startSignalOf(third)},
 			"no workflow waits for a deleted object",
 		)
 	})
 }
 
-// After a broken watch, an object that was deleted and created again meanwhile appears as one that changed.
+// If an object was deleted and created again while the watch was broken, the informer reports an update.
 func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
-	first, second := again("m", "uid-1"), again("m", "uid-2")
+	first, second := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2")
 	inWorld(t, []runtime.Object{first}, func(w *world) {
-		w.took()
-		version := w.put(second)
-		w.pass(goneAfter)
-		calls := map[string]call{}
-		for _, c := range w.took() {
+		w.takeCalls()
+		version := w.putObject(second)
+		w.advance(deletionGrace)
+		calls := map[string]temporalCall{}
+		for _, c := range w.takeCalls() {
 			calls[c.verb+" "+c.id] = c
 		}
-		require.Contains(t, calls, "signal "+idOf(first))
+		require.Contains(t, calls, "signal "+workflowIDOf(first))
 		assert.Equal(
 			t,
 			version,
-			calls["signal "+idOf(first)].changed.Versions[observecache.Machines],
+			calls["signal "+workflowIDOf(first)].changed.Versions[observecache.Machines],
 			"a cache that old still has the first",
 		)
-		assert.Contains(t, calls, awake(second))
-		assert.Equal(t, 1, w.seen(), "the first is forgotten")
+		assert.Contains(t, calls, startSignalOf(second))
+		assert.Equal(t, 1, w.countFingerprints(), "the first is forgotten")
 	})
 }
 
-// A deletion that the watch missed is reported with the object as it was before. A cache with that version does not
-// show the deletion.
+// For a deletion that the watch missed, the informer reports the object's last known state. A cache with that version
+// still contains the object.
 func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		version := w.put(changed(aMachine(), inPhase(v1alpha1.MachineRunning)))
-		w.flush()
+		version := w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineRunning)))
+		w.runDueWork()
 		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
-		old := changed(machineNamed("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
+		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
 		w.bridge.handler(observecache.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
-		w.pass(goneAfter + time.Second)
-		for _, c := range w.took() {
-			if c.id == idOf(old) {
+		w.advance(deletionGrace + time.Second)
+		for _, c := range w.takeCalls() {
+			if c.id == workflowIDOf(old) {
 				assert.Equal(t, version, c.changed.Versions[observecache.Machines])
 				return
 			}
@@ -167,88 +167,92 @@ func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 
 func TestDeletedSetAndDeployment(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.remove(aSet())
-		w.remove(aDeployment())
-		w.pass(goneAfter)
-		assert.Subset(t, w.asked(), []string{"signal " + idOf(aSet()), "signal " + idOf(aDeployment())})
+		w.deleteObject(aSet())
+		w.deleteObject(aDeployment())
+		w.advance(deletionGrace)
+		assert.Subset(
+			t,
+			w.takeRequests(),
+			[]string{"signal " + workflowIDOf(aSet()), "signal " + workflowIDOf(aDeployment())},
+		)
 	})
 }
 
-// A rollout may be open although its deployment's workflow is not: only the bridge can signal it that the deployment is
-// gone.
+// If a rollout is open but its deployment's workflow is not, only the bridge can signal the rollout that the
+// deployment is gone.
 func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 	for name, row := range map[string]struct {
 		closed string
 		wanted []string
 	}{
-		"both are open":                         {"", []string{toRollout, "signal " + idOf(aDeployment())}},
-		"the deployment's workflow is not open": {idOf(aDeployment()), []string{toRollout, "signal " + idOf(aDeployment())}},
-		"the rollout is not open":               {rolloutOfD, []string{toRollout, "signal " + idOf(aDeployment())}},
+		"both are open":                         {"", []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
+		"the deployment's workflow is not open": {workflowIDOf(aDeployment()), []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
+		"the rollout is not open":               {rolloutOfD, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, rollingStack(open), func(w *world) {
-				w.close(row.closed)
-				w.ofDeployment()
-				w.remove(rollingDeployment(open))
-				w.pass(goneAfter)
-				calls := w.ofDeployment()
-				require.Equal(t, row.wanted, lines(calls))
+			inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+				w.closeWorkflow(row.closed)
+				w.takeDeploymentCalls()
+				w.deleteObject(rollingDeployment(withOpenRollout))
+				w.advance(deletionGrace)
+				calls := w.takeDeploymentCalls()
+				require.Equal(t, row.wanted, callLines(calls))
 				for _, c := range calls {
 					assert.Equal(t, []any{"uid-d", true}, []any{c.changed.UID, c.changed.Deleting})
 					assert.NotEmpty(t, c.changed.Versions[observecache.Deployments], "a cache that old still has it")
 				}
-				w.pass(20 * time.Second)
-				assert.Empty(t, w.ofDeployment(), "that one is not open is no failure")
+				w.advance(20 * time.Second)
+				assert.Empty(t, w.takeDeploymentCalls(), "that one is not open is no failure")
 			})
 		})
 	}
 }
 
-func TestDeletedDeploymentIsToldAgainWhenASignalFails(t *testing.T) {
-	inWorld(t, rollingStack(open), func(w *world) {
-		w.ofDeployment()
-		w.remove(rollingDeployment(open))
-		w.flush()
-		w.reply(serviceerror.NewInternal("odd"), 0)
-		w.pass(goneAfter)
-		assert.Equal(t, []string{toRollout}, lines(w.ofDeployment()))
-		w.reply(nil, 0)
-		w.pass(10 * time.Second)
-		assert.Equal(t, []string{toRollout, "signal " + idOf(aDeployment())}, lines(w.ofDeployment()))
+func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
+	inWorld(t, rollingStack(withOpenRollout), func(w *world) {
+		w.takeDeploymentCalls()
+		w.deleteObject(rollingDeployment(withOpenRollout))
+		w.runDueWork()
+		w.setAnswer(serviceerror.NewInternal("odd"), 0)
+		w.advance(deletionGrace)
+		assert.Equal(t, []string{rolloutSignal}, callLines(w.takeDeploymentCalls()))
+		w.setAnswer(nil, 0)
+		w.advance(10 * time.Second)
+		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callLines(w.takeDeploymentCalls()))
 	})
 }
 
-// The bridge's memory is bounded by the number of existing objects.
-func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
+// The number of existing objects limits the bridge's memory.
+func TestNothingIsStoredAboutDeletedObjects(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		for round := range 3 {
 			var made []runtime.Object
 			for i := range 20 {
-				m := again(fmt.Sprintf("m-%d", i), fmt.Sprintf("uid-%d-%d", round, i))
-				n := nodeNamed(fmt.Sprintf("n-%d", i))
+				m := recreatedMachine(fmt.Sprintf("m-%d", i), fmt.Sprintf("uid-%d-%d", round, i))
+				n := nodeWithName(fmt.Sprintf("n-%d", i))
 				n.UID = types.UID(fmt.Sprintf("uid-n-%d-%d", round, i))
 				made = append(made, m, n)
-				w.put(m)
-				w.put(n)
-				w.pass(100 * time.Millisecond)
+				w.putObject(m)
+				w.putObject(n)
+				w.advance(100 * time.Millisecond)
 			}
-			w.put(aSet())
-			w.put(aDeployment())
-			w.pass(5 * time.Second)
+			w.putObject(aSet())
+			w.putObject(aDeployment())
+			w.advance(5 * time.Second)
 			if round == 1 {
-				w.reply(serviceerror.NewUnavailable("away"), 0) // back-offs are stored, too
+				w.setAnswer(serviceerror.NewUnavailable("away"), 0) // back-offs are stored as well
 			}
 			for _, o := range append(made, aSet(), aDeployment()) {
-				w.remove(o)
+				w.deleteObject(o)
 			}
-			w.pass(10 * time.Second)
-			w.reply(nil, 0)
-			w.pass(2 * time.Minute)
-			assert.Zero(t, w.remembered(), "round %d", round)
-			assert.Zero(t, w.seen(), "round %d", round)
+			w.advance(10 * time.Second)
+			w.setAnswer(nil, 0)
+			w.advance(2 * time.Minute)
+			assert.Zero(t, w.countStoredEntries(), "round %d", round)
+			assert.Zero(t, w.countFingerprints(), "round %d", round)
 			for _, o := range made {
 				if m, ok := o.(*v1alpha1.Machine); ok {
-					assert.Zero(t, w.bridge.backoff.NumRequeues(key{"Machine", "ns", m.Name}))
+					assert.Zero(t, w.bridge.backoff.NumRequeues(objectKey{"Machine", "ns", m.Name}))
 				}
 			}
 		}

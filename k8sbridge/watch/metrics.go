@@ -2,7 +2,7 @@ package watch
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics count what the bridge receives and sends. Make them with NewMetrics.
+// Metrics counts received events and sent signals. Create it with NewMetrics.
 type Metrics struct {
 	events   *prometheus.CounterVec
 	signals  *prometheus.CounterVec
@@ -29,7 +29,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-// NewLeading registers the gauge of the leadership of a bridge. Call it once for each registry.
+// NewLeading registers the gauge of a bridge's leadership. Call it once per registry.
 func NewLeading(registry prometheus.Registerer) prometheus.Gauge {
 	leading := prometheus.NewGauge(
 		prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."},

@@ -17,8 +17,8 @@ import (
 	"millwright/observe/set"
 )
 
-// changed returns a changed copy of an object.
-func changed[T runtime.Object](o T, changes ...func(T)) T {
+// changedCopy returns a changed copy of an object.
+func changedCopy[T runtime.Object](o T, changes ...func(T)) T {
 	o = o.DeepCopyObject().(T)
 	for _, change := range changes {
 		change(o)
@@ -26,11 +26,11 @@ func changed[T runtime.Object](o T, changes ...func(T)) T {
 	return o
 }
 
-var born = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+var creationTime = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
 func objectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: born,
+		Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Generation: 1, CreationTimestamp: creationTime,
 		Labels: map[string]string{"pool": "a"}, Finalizers: []string{v1alpha1.FinalizerMachine},
 	}
 }
@@ -39,31 +39,31 @@ func ownedBy(o metav1.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.SchemeGroupVersion.WithKind(kind))}
 }
 
-func template() v1alpha1.MachineTemplateSpec {
+func machineTemplate() v1alpha1.MachineTemplateSpec {
 	return v1alpha1.MachineTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "a", v1alpha1.LabelMachineTemplateHash: "h"}},
 		Spec:       v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}},
 	}
 }
 
-// The calm stack: a deployment with one set, which has one machine, which has a healthy node.
+// aDeployment returns the deployment of the calm stack: it has one set, with one machine, with a healthy node.
 func aDeployment() *v1alpha1.MachineDeployment {
-	return reportingRollout(bareDeployment(), objects(aSet(), aMachine())...)
+	return withDeploymentStatus(deploymentWithoutStatus(), objects(aSet(), aMachine())...)
 }
 
-// bareDeployment is the deployment with an empty status.
-func bareDeployment() *v1alpha1.MachineDeployment {
+// deploymentWithoutStatus returns the deployment with an empty status.
+func deploymentWithoutStatus() *v1alpha1.MachineDeployment {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: objectMeta("d")}
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
-	d.Spec.Replicas, d.Spec.Template = 1, template()
+	d.Spec.Replicas, d.Spec.Template = 1, machineTemplate()
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	d.Status.ObservedGeneration = 1
 	d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 1}
 	return d
 }
 
-// reportingRollout gives a deployment the status for these sets and machines.
-func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
+// withDeploymentStatus gives a deployment the status for these sets and machines.
+func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
 	tree := deployment.Tree{Deployment: d}
 	for _, o := range below {
 		switch o := o.(type) {
@@ -73,66 +73,66 @@ func reportingRollout(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v
 			tree.Members = append(tree.Members, o)
 		}
 	}
-	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(tree, born.Time)), born)
+	deployment.ApplyStatus(&d.Status, rollout.Report(deployment.Observed(tree, creationTime.Time)), creationTime)
 	return d
 }
 
-func aSet() *v1alpha1.MachineSet { return reporting(bareSet(), aMachine()) }
+func aSet() *v1alpha1.MachineSet { return withSetStatus(setWithoutStatus(), aMachine()) }
 
-// bareSet is the set with an empty status.
-func bareSet() *v1alpha1.MachineSet {
+// setWithoutStatus returns the set with an empty status.
+func setWithoutStatus() *v1alpha1.MachineSet {
 	s := &v1alpha1.MachineSet{ObjectMeta: objectMeta("s")}
-	s.OwnerReferences = ownedBy(bareDeployment(), "MachineDeployment")
+	s.OwnerReferences = ownedBy(deploymentWithoutStatus(), "MachineDeployment")
 	s.Annotations = map[string]string{
 		v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationDesiredReplicas: "1", v1alpha1.AnnotationMaxReplicas: "2",
 	}
-	s.Spec.Replicas, s.Spec.Template = 1, template()
-	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: template().Labels}
+	s.Spec.Replicas, s.Spec.Template = 1, machineTemplate()
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: machineTemplate().Labels}
 	s.Status.ObservedGeneration = 1
 	return s
 }
 
-// reporting gives a set the status for these machines.
-func reporting(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	return reportingBelow(bareDeployment(), s, machines...)
+// withSetStatus gives a set the status for these machines.
+func withSetStatus(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+	return setWithStatusFor(deploymentWithoutStatus(), s, machines...)
 }
 
-func reportingBelow(
+func setWithStatusFor(
 	d *v1alpha1.MachineDeployment,
 	s *v1alpha1.MachineSet,
 	machines ...*v1alpha1.Machine,
 ) *v1alpha1.MachineSet {
-	return reportingOf(s, set.Related{Members: machines, Deployment: d})
+	return withStatusForRelated(s, set.Related{Members: machines, Deployment: d})
 }
 
-func reportingOf(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
-	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, related, born.Time, 0)).Status, born)
+func withStatusForRelated(s *v1alpha1.MachineSet, related set.Related) *v1alpha1.MachineSet {
+	set.ApplyStatus(&s.Status, scale.Plan(set.Observed(s, related, creationTime.Time, 0)).Status, creationTime)
 	return s
 }
 
-func aMachine() *v1alpha1.Machine { return machineNamed("m") }
+func aMachine() *v1alpha1.Machine { return machineWithName("m") }
 
-func machineNamed(name string) *v1alpha1.Machine {
+func machineWithName(name string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
-	m.OwnerReferences = ownedBy(bareSet(), "MachineSet")
-	m.Labels = template().Labels
+	m.OwnerReferences = ownedBy(setWithoutStatus(), "MachineSet")
+	m.Labels = machineTemplate().Labels
 	m.Labels[v1alpha1.LabelNode], m.Status.NodeName = "n-"+name, "n-"+name
 	m.Annotations = map[string]string{v1alpha1.AnnotationMachinePriority: "3"}
-	m.Spec = template().Spec
+	m.Spec = machineTemplate().Spec
 	m.Spec.ProviderID = "virtual:///i-" + name
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
 	m.Status.LastOperation = v1alpha1.LastOperation{
 		Type:  v1alpha1.MachineOperationCreate,
 		State: v1alpha1.MachineStateSuccessful,
 	}
-	m.Status.Conditions = machine.CopiedConditions(nodeNamed("n-" + name))
+	m.Status.Conditions = machine.CopiedConditions(nodeWithName("n-" + name))
 	return m
 }
 
-func aNode() *corev1.Node { return nodeNamed("n-m") }
+func aNode() *corev1.Node { return nodeWithName("n-m") }
 
-func nodeNamed(name string) *corev1.Node {
-	of := strings.TrimPrefix(name, "n-") // its machine
+func nodeWithName(name string) *corev1.Node {
+	of := strings.TrimPrefix(name, "n-") // name of the node's machine
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: types.UID("uid-" + name), Finalizers: []string{v1alpha1.FinalizerNode},
@@ -141,7 +141,7 @@ func nodeNamed(name string) *corev1.Node {
 		},
 		Spec: corev1.NodeSpec{ProviderID: "virtual:///i-" + of},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: born},
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: creationTime},
 			{Type: "KernelDeadlock", Status: corev1.ConditionFalse, Reason: "KernelHasNoDeadlock"},
 		}},
 	}
@@ -166,32 +166,32 @@ func calmStack() []runtime.Object {
 	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
 }
 
-// onNode names a machine's node.
-func onNode(name string) func(*v1alpha1.Machine) {
+// withNode sets the node of a machine.
+func withNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode], m.Status.NodeName = name, name }
 }
 
-// Changes of machines and nodes.
-func inPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
+// The functions below change machines and nodes.
+func withPhase(p v1alpha1.MachinePhase) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = p }
 }
 
-func uncreated(m *v1alpha1.Machine) {
+func setNotCreated(m *v1alpha1.Machine) {
 	m.Spec.ProviderID, m.Status = "", v1alpha1.MachineStatus{}
 	delete(m.Labels, v1alpha1.LabelNode)
 }
 
-func unready(n *corev1.Node) {
+func setNodeUnready(n *corev1.Node) {
 	n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionFalse, "KubeletNotReady"
 }
 
-func heartbeat(n *corev1.Node) {
+func updateHeartbeat(n *corev1.Node) {
 	for i := range n.Status.Conditions {
 		n.Status.Conditions[i].LastHeartbeatTime = metav1.NewTime(time.Now())
 	}
 }
 
-func toBeDeleted[T metav1.Object](o T) { o.SetDeletionTimestamp(&born) }
+func setDeleting[T metav1.Object](o T) { o.SetDeletionTimestamp(&creationTime) }
 
-// bare removes all finalizers.
-func bare[T metav1.Object](o T) { o.SetFinalizers(nil) }
+// removeFinalizers removes all finalizers.
+func removeFinalizers[T metav1.Object](o T) { o.SetFinalizers(nil) }

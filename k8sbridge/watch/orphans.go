@@ -18,63 +18,63 @@ import (
 	"millwright/workflows/run"
 )
 
-// Schedules is what the bridge needs of a client of Temporal's schedules.
+// Schedules contains the methods of Temporal's schedule client that the bridge uses.
 type Schedules interface {
 	Create(ctx context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error)
 	List(ctx context.Context, options client.ScheduleListOptions) (client.ScheduleListIterator, error)
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
 }
 
-// sweeps keeps a schedule of Temporal for each class, which starts sweeps for orphans. It has its own queue and one
-// goroutine for it, so that it never delays signals.
-type sweeps struct {
+// sweepSchedules manages one Temporal schedule per class; the schedule starts orphan sweeps. sweepSchedules has its
+// own queue and its own goroutine, so it never delays signals.
+type sweepSchedules struct {
 	installation run.Installation
 	cluster      *cache.Cluster
 	schedules    Schedules // nil: no schedule is changed
-	every        time.Duration
+	interval     time.Duration
 	metrics      *Metrics
 	log          *slog.Logger
-	queue        workqueue.TypedDelayingInterface[task]
+	queue        workqueue.TypedDelayingInterface[sweepTask]
 
 	mu            sync.Mutex
-	lastTriggered map[cache.Ref]time.Time // when a class's sweep was last triggered early
+	lastTriggered map[cache.Ref]time.Time // time of the last early sweep of each class
 }
 
-// task is a piece of work for the schedule of a class.
-type task struct {
-	class cache.Ref
-	start bool // start a sweep now; false: check the schedule
+// sweepTask is a piece of work for the schedule of a class.
+type sweepTask struct {
+	class    cache.Ref
+	startNow bool // true: start a sweep now; false: check the schedule
 }
 
-// list is the task that compares the list of all schedules with the classes.
-var list = task{}
+// listTask is the task that compares all schedules with the classes.
+var listTask = sweepTask{}
 
-// SweepOrphans makes the bridge keep a schedule of sweeps for each class, with this interval. Zero deletes all
-// schedules. Call it before Run; without it the bridge changes no schedule.
+// SweepOrphans makes the bridge maintain one sweep schedule per class, with the interval every. Zero deletes all
+// schedules. Call it before Run. Without this call the bridge changes no schedule.
 func (b *Bridge) SweepOrphans(schedules Schedules, every time.Duration) {
-	b.orphans.schedules, b.orphans.every = schedules, every
+	b.orphanSchedules.schedules, b.orphanSchedules.interval = schedules, every
 }
 
-// run keeps the schedules until ctx ends.
-func (s *sweeps) run(ctx context.Context, group *sync.WaitGroup) {
+// run maintains the schedules until ctx ends.
+func (s *sweepSchedules) run(ctx context.Context, group *sync.WaitGroup) {
 	if s.schedules == nil {
 		s.queue.ShutDown()
 		return
 	}
-	s.queue.Add(list)
+	s.queue.Add(listTask)
 	group.Go(func() {
 		for {
 			t, shutdown := s.queue.Get()
 			if shutdown {
 				return
 			}
-			s.do(ctx, t)
+			s.runTask(ctx, t)
 			s.queue.Done(t)
 		}
 	})
 	group.Go(func() {
 		defer s.queue.ShutDown()
-		checks, lists := time.NewTicker(checkSchedules), time.NewTicker(listSchedules)
+		checks, lists := time.NewTicker(scheduleCheckInterval), time.NewTicker(scheduleListInterval)
 		defer checks.Stop()
 		defer lists.Stop()
 		for {
@@ -82,35 +82,35 @@ func (s *sweeps) run(ctx context.Context, group *sync.WaitGroup) {
 			case <-ctx.Done():
 				return
 			case <-checks.C:
-				s.checkAll()
+				s.enqueueAllChecks()
 			case <-lists.C:
-				s.queue.Add(list)
+				s.queue.Add(listTask)
 			}
 		}
 	})
 }
 
-// checkAll enqueues a check of the schedules of all classes.
-func (s *sweeps) checkAll() {
+// enqueueAllChecks enqueues a check of the schedules of all classes.
+func (s *sweepSchedules) enqueueAllChecks() {
 	if s.schedules == nil {
 		return
 	}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		s.check(refOf(item.(*v1alpha1.MachineClass)))
+		s.enqueueCheck(refOf(item.(*v1alpha1.MachineClass)))
 	}
 }
 
-// check enqueues a check of the schedule of a class, unless the class is in a namespace that is not Millwright's.
-func (s *sweeps) check(class cache.Ref) {
-	if s.cluster.Ours(class.Namespace) {
-		s.queue.Add(task{class: class})
+// enqueueCheck enqueues a check of a class's schedule, unless the class is outside Millwright's namespaces.
+func (s *sweepSchedules) enqueueCheck(class cache.Ref) {
+	if s.cluster.ActsOnMachines(class.Namespace) {
+		s.queue.Add(sweepTask{class: class})
 	}
 }
 
-// trigger starts a sweep over a class early, unless one was started early within triggerInterval: one sweep is enough
-// for a hundred machines with the same problem.
-func (s *sweeps) trigger(namespace, name string) {
-	if s.schedules == nil || s.every == 0 {
+// triggerSweep starts a sweep of a class early, unless an early sweep started within minTriggerInterval: one sweep is
+// enough for a hundred machines with the same problem.
+func (s *sweepSchedules) triggerSweep(namespace, name string) {
+	if s.schedules == nil || s.interval == 0 {
 		return
 	}
 	class, found := s.cluster.Class(namespace + "/" + name)
@@ -120,23 +120,23 @@ func (s *sweeps) trigger(namespace, name string) {
 	ref := refOf(class)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, before := s.lastTriggered[ref]; before && time.Since(last) < triggerInterval {
+	if last, before := s.lastTriggered[ref]; before && time.Since(last) < minTriggerInterval {
 		return
 	}
 	s.lastTriggered[ref] = time.Now()
-	s.queue.Add(task{class: ref, start: true})
+	s.queue.Add(sweepTask{class: ref, startNow: true})
 }
 
-// do does one task. A failed task is retried, except for an early sweep: the next scheduled one follows anyway.
-func (s *sweeps) do(ctx context.Context, t task) {
+// runTask runs one task. A failed task is retried, except for an early sweep: the next scheduled sweep replaces it.
+func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 	var err error
 	switch {
-	case t == list:
-		err = s.compare(ctx)
-	case t.start:
-		err = s.start(ctx, t.class)
+	case t == listTask:
+		err = s.compareWithClasses(ctx)
+	case t.startNow:
+		err = s.startSweep(ctx, t.class)
 	default:
-		err = s.keep(ctx, t.class)
+		err = s.reconcileSchedule(ctx, t.class)
 	}
 	if err == nil || ctx.Err() != nil {
 		return
@@ -149,53 +149,53 @@ func (s *sweeps) do(ctx context.Context, t task) {
 		"class",
 		t.class.Name,
 		"early",
-		t.start,
+		t.startNow,
 		"error",
 		err,
 	)
-	if !t.start {
-		s.queue.AddAfter(t, scheduleRetry)
+	if !t.startNow {
+		s.queue.AddAfter(t, scheduleRetryInterval)
 	}
 }
 
-// keep creates, updates or deletes the schedule of a class. A class that is being deleted is swept as long as it has
-// machines: their instances may become orphans.
-func (s *sweeps) keep(ctx context.Context, ref cache.Ref) error {
+// reconcileSchedule creates, updates or deletes the schedule of a class. A class that is being deleted is swept while
+// it has machines, because their instances may become orphans.
+func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Ref) error {
 	class, found := s.cluster.Class(ref.Key())
-	if !found || refOf(class) != ref || s.every == 0 || class.Provider == "" ||
-		deleting(class) && len(s.cluster.MachinesOfClass(ref.Key())) == 0 {
+	if !found || refOf(class) != ref || s.interval == 0 || class.Provider == "" ||
+		isDeleting(class) && len(s.cluster.MachinesOfClass(ref.Key())) == 0 {
 		s.mu.Lock()
 		delete(s.lastTriggered, ref)
 		s.mu.Unlock()
-		return s.drop(ctx, s.installation.ID(run.KindOrphanCollection, ref))
+		return s.deleteSchedule(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	}
-	return s.ensure(ctx, s.wanted(class))
+	return s.ensureSchedule(ctx, s.desiredSchedule(class))
 }
 
-// start starts a sweep now. Temporal skips it while another one runs, but not while the schedule is paused, which is
-// checked here. A schedule that does not exist yet is about to be created.
-func (s *sweeps) start(ctx context.Context, ref cache.Ref) error {
+// startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal does not check
+// whether the schedule is paused, so startSweep checks that. A missing schedule is about to be created.
+func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.Ref) error {
 	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
-		return unlessAbsent(err)
+		return ignoreNotFound(err)
 	}
-	return unlessAbsent(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skip}))
+	return ignoreNotFound(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skipOverlap}))
 }
 
-// drop deletes a schedule. It succeeds if there is none.
-func (s *sweeps) drop(ctx context.Context, id string) error {
-	return unlessAbsent(s.schedules.GetHandle(ctx, id).Delete(ctx))
+// deleteSchedule deletes a schedule. deleteSchedule succeeds if the schedule does not exist.
+func (s *sweepSchedules) deleteSchedule(ctx context.Context, id string) error {
+	return ignoreNotFound(s.schedules.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compare compares Temporal's list of schedules with the classes. It deletes each schedule without a class: the class
-// was deleted while no bridge ran, or its namespace is not Millwright's any more. It enqueues a check of each class
-// without a schedule: somebody deleted the schedule, Temporal has lost its data, or the schedule is so new that the
-// list does not have it yet.
-func (s *sweeps) compare(ctx context.Context) error {
+// compareWithClasses compares Temporal's list of schedules with the classes. compareWithClasses deletes each schedule
+// without a class: the class was deleted while no bridge ran, or its namespace is no longer Millwright's.
+// compareWithClasses enqueues a check of each class without a schedule: a user deleted the schedule, Temporal has lost
+// its data, or the list does not contain the new schedule yet.
+func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
 	missing := map[string]cache.Ref{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.Ours(ref.Namespace) {
+		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
 			missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
 		}
 	}
@@ -211,22 +211,22 @@ func (s *sweeps) compare(ctx context.Context) error {
 		}
 		delete(missing, entry.ID)
 		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.installation.OrphanIDs()) {
-			if err := s.drop(ctx, entry.ID); err != nil {
+			if err := s.deleteSchedule(ctx, entry.ID); err != nil {
 				return err
 			}
 		}
 	}
-	if s.every == 0 {
+	if s.interval == 0 {
 		return nil
 	}
 	for _, ref := range missing {
-		s.check(ref)
+		s.enqueueCheck(ref)
 	}
 	return nil
 }
 
-// unlessAbsent returns nil for an error that says that the workflow or schedule does not exist.
-func unlessAbsent(err error) error {
+// ignoreNotFound returns nil if err says that the workflow or schedule does not exist.
+func ignoreNotFound(err error) error {
 	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		return nil
 	}

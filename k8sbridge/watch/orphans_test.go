@@ -24,35 +24,37 @@ import (
 	"millwright/workflows/run"
 )
 
-// timetable is a fake of Temporal's schedules.
-type timetable struct {
-	mu     sync.Mutex
-	there  map[string]client.Schedule
-	asked  []string // changing requests: verb and ID
-	looks  int
-	answer error // error of every request
+// fakeSchedules is a fake of Temporal's schedules.
+type fakeSchedules struct {
+	mu            sync.Mutex
+	schedules     map[string]client.Schedule
+	requests      []string // changing requests: verb and ID
+	describeCalls int
+	nextError     error // error of every request
 }
 
-// entry is a handle of one schedule. Methods that the bridge does not use are missing.
-type entry struct {
+// fakeScheduleHandle is a handle of one schedule. fakeScheduleHandle implements only the methods that the bridge uses.
+type fakeScheduleHandle struct {
 	client.ScheduleHandle
-	of *timetable
-	id string
+	schedules *fakeSchedules
+	id        string
 }
 
-func newTimetable() *timetable { return &timetable{there: map[string]client.Schedule{}} }
+func newFakeSchedules() *fakeSchedules {
+	return &fakeSchedules{schedules: map[string]client.Schedule{}}
+}
 
-// enter records a request and returns the error that the test wants.
-func (f *timetable) enter(verb, id string, needed bool) error {
-	f.asked = append(f.asked, verb+" "+id)
-	if _, found := f.there[id]; f.answer == nil && needed && !found {
+// recordRequest records a request and returns the error that the test has set.
+func (f *fakeSchedules) recordRequest(verb, id string, needed bool) error {
+	f.requests = append(f.requests, verb+" "+id)
+	if _, found := f.schedules[id]; f.nextError == nil && needed && !found {
 		return serviceerror.NewNotFound("no such schedule")
 	}
-	return f.answer
+	return f.nextError
 }
 
-// encoded returns an action as a server does: with an encoded input.
-func encoded(t client.ScheduleOptions) client.Schedule {
+// encodedSchedule returns a schedule with an encoded input, as from a server.
+func encodedSchedule(t client.ScheduleOptions) client.Schedule {
 	action := *t.Action.(*client.ScheduleWorkflowAction)
 	payload, err := converter.GetDefaultDataConverter().ToPayload(action.Args[0])
 	if err != nil {
@@ -63,118 +65,118 @@ func encoded(t client.ScheduleOptions) client.Schedule {
 	return client.Schedule{Spec: &spec, Action: &action, State: &client.ScheduleState{}}
 }
 
-func (f *timetable) Create(_ context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error) {
+func (f *fakeSchedules) Create(_ context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.enter("create", options.ID, false); err != nil {
+	if err := f.recordRequest("create", options.ID, false); err != nil {
 		return nil, err
 	}
-	f.there[options.ID] = encoded(options)
+	f.schedules[options.ID] = encodedSchedule(options)
 	return nil, nil
 }
 
-func (f *timetable) GetHandle(_ context.Context, id string) client.ScheduleHandle {
-	return &entry{of: f, id: id}
+func (f *fakeSchedules) GetHandle(_ context.Context, id string) client.ScheduleHandle {
+	return &fakeScheduleHandle{schedules: f, id: id}
 }
 
-func (f *timetable) List(context.Context, client.ScheduleListOptions) (client.ScheduleListIterator, error) {
+func (f *fakeSchedules) List(context.Context, client.ScheduleListOptions) (client.ScheduleListIterator, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &listing{slices.Collect(func(yield func(string) bool) {
-		for id := range f.there {
+	return &scheduleListing{slices.Collect(func(yield func(string) bool) {
+		for id := range f.schedules {
 			if !yield(id) {
 				return
 			}
 		}
-	})}, f.answer
+	})}, f.nextError
 }
 
-type listing struct{ ids []string }
+type scheduleListing struct{ ids []string }
 
-func (l *listing) HasNext() bool { return len(l.ids) > 0 }
+func (l *scheduleListing) HasNext() bool { return len(l.ids) > 0 }
 
-func (l *listing) Next() (*client.ScheduleListEntry, error) {
+func (l *scheduleListing) Next() (*client.ScheduleListEntry, error) {
 	id := l.ids[0]
 	l.ids = l.ids[1:]
 	return &client.ScheduleListEntry{ID: id}, nil
 }
 
-func (e *entry) Delete(context.Context) error {
-	e.of.mu.Lock()
-	defer e.of.mu.Unlock()
-	if _, found := e.of.there[e.id]; !found && e.of.answer == nil {
-		return serviceerror.NewNotFound("no such schedule") // describing it changes nothing
+func (e *fakeScheduleHandle) Delete(context.Context) error {
+	e.schedules.mu.Lock()
+	defer e.schedules.mu.Unlock()
+	if _, found := e.schedules.schedules[e.id]; !found && e.schedules.nextError == nil {
+		return serviceerror.NewNotFound("no such schedule") // a Describe of a missing schedule is no changing request
 	}
-	err := e.of.enter("delete", e.id, true)
-	delete(e.of.there, e.id)
+	err := e.schedules.recordRequest("delete", e.id, true)
+	delete(e.schedules.schedules, e.id)
 	return err
 }
 
-func (e *entry) Describe(context.Context) (*client.ScheduleDescription, error) {
-	e.of.mu.Lock()
-	defer e.of.mu.Unlock()
-	e.of.looks++
-	schedule, found := e.of.there[e.id]
-	if e.of.answer == nil && !found {
+func (e *fakeScheduleHandle) Describe(context.Context) (*client.ScheduleDescription, error) {
+	e.schedules.mu.Lock()
+	defer e.schedules.mu.Unlock()
+	e.schedules.describeCalls++
+	schedule, found := e.schedules.schedules[e.id]
+	if e.schedules.nextError == nil && !found {
 		return nil, serviceerror.NewNotFound("no such schedule")
 	}
-	return &client.ScheduleDescription{Schedule: schedule}, e.of.answer
+	return &client.ScheduleDescription{Schedule: schedule}, e.schedules.nextError
 }
 
-func (e *entry) Update(_ context.Context, options client.ScheduleUpdateOptions) error {
-	e.of.mu.Lock()
-	defer e.of.mu.Unlock()
-	if err := e.of.enter("update", e.id, true); err != nil {
+func (e *fakeScheduleHandle) Update(_ context.Context, options client.ScheduleUpdateOptions) error {
+	e.schedules.mu.Lock()
+	defer e.schedules.mu.Unlock()
+	if err := e.schedules.recordRequest("update", e.id, true); err != nil {
 		return err
 	}
 	update, err := options.DoUpdate(
-		client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.of.there[e.id]}},
+		client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.schedules.schedules[e.id]}},
 	)
 	if err != nil {
 		return err
 	}
-	now := encoded(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
+	now := encodedSchedule(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
 	now.State = update.Schedule.State
-	e.of.there[e.id] = now
+	e.schedules.schedules[e.id] = now
 	return nil
 }
 
-func (e *entry) Trigger(_ context.Context, options client.ScheduleTriggerOptions) error {
-	e.of.mu.Lock()
-	defer e.of.mu.Unlock()
+func (e *fakeScheduleHandle) Trigger(_ context.Context, options client.ScheduleTriggerOptions) error {
+	e.schedules.mu.Lock()
+	defer e.schedules.mu.Unlock()
 	if options.Overlap != enumspb.SCHEDULE_OVERLAP_POLICY_SKIP {
 		return errors.New("two sweeps at once")
 	}
-	return e.of.enter("trigger", e.id, true)
+	return e.schedules.recordRequest("trigger", e.id, true)
 }
 
-// did returns the requests since the last call.
-func (f *timetable) did() []string {
+// takeRequests returns the requests since the last call.
+func (f *fakeSchedules) takeRequests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	asked := f.asked
-	f.asked = nil
+	asked := f.requests
+	f.requests = nil
 	return asked
 }
 
-func (f *timetable) reply(err error) {
+func (f *fakeSchedules) reply(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer = err
+	f.nextError = err
 }
 
-// change makes a change by another client.
-func (f *timetable) change(by func(map[string]client.Schedule)) {
+// changeSchedules makes a change by another client.
+func (f *fakeSchedules) changeSchedules(by func(map[string]client.Schedule)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	by(f.there)
+	by(f.schedules)
 }
 
-func (f *timetable) schedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
+func (f *fakeSchedules) schedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	schedule := f.there[id]
+	schedule := f.schedules[id]
 	var input orphan.Input
 	require.NoError(
 		t,
@@ -184,30 +186,30 @@ func (f *timetable) schedule(t *testing.T, id string) (client.Schedule, orphan.I
 	return schedule, input
 }
 
-// sweeping is inWorld with a bridge that keeps schedules.
-func sweeping(t *testing.T, f *timetable, objects []runtime.Object, test func(w *world)) {
+// inSweepWorld is inWorld with a bridge that maintains schedules.
+func inSweepWorld(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	inWorld(t, objects, func(w *world) {
-		w.sweep(f, DefaultOrphanPeriod)
+		w.leadWithSweeps(f, DefaultOrphanPeriod)
 		test(w)
 	})
 }
 
-// sweep makes another bridge the leader, which keeps schedules.
-func (w *world) sweep(f *timetable, every time.Duration) {
-	w.prepare = func(b *Bridge) { b.SweepOrphans(f, every) }
-	w.lead()
-	w.pass(3 * time.Second)
-	w.took()
+// leadWithSweeps makes another bridge the leader. The new leader maintains schedules.
+func (w *world) leadWithSweeps(f *fakeSchedules, every time.Duration) {
+	w.prepareBridge = func(b *Bridge) { b.SweepOrphans(f, every) }
+	w.startLeader()
+	w.advance(3 * time.Second)
+	w.takeCalls()
 }
 
-const smallSweeps = "garden/orphans/ns/small/uid-small"
+const smallScheduleID = "garden/orphans/ns/small/uid-small"
 
-func TestAClassGetsASchedule(t *testing.T) {
-	f := newTimetable()
-	sweeping(t, f, calmStack(), func(w *world) {
-		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
-		schedule, input := f.schedule(t, smallSweeps)
+func TestANewClassGetsASchedule(t *testing.T) {
+	f := newFakeSchedules()
+	inSweepWorld(t, f, calmStack(), func(w *world) {
+		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
+		schedule, input := f.schedule(t, smallScheduleID)
 		assert.Equal(
 			t,
 			orphan.Input{Class: cache.Ref{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"},
@@ -216,108 +218,110 @@ func TestAClassGetsASchedule(t *testing.T) {
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
 		assert.Equal(
 			t,
-			[]any{"OrphanCollection", "garden/machines", smallSweeps},
+			[]any{"OrphanCollection", "garden/machines", smallScheduleID},
 			[]any{action.Workflow, action.TaskQueue, action.ID},
 		)
 		assert.Equal(t, run.StartAttributes("ns", run.Owner{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
 
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
-		w.pass(time.Hour)
-		w.sweep(f, DefaultOrphanPeriod)
-		assert.Empty(t, f.did(), "it is there")
-		f.change(func(map[string]client.Schedule) { assert.Positive(t, f.looks) })
+		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
+		w.advance(time.Hour)
+		w.leadWithSweeps(f, DefaultOrphanPeriod)
+		assert.Empty(t, f.takeRequests(), "it is there")
+		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCalls) })
 	})
 }
 
 func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
-	f := newTimetable()
-	sweeping(t, f, calmStack(), func(w *world) {
-		f.did()
-		f.change(func(there map[string]client.Schedule) {
-			there[smallSweeps].State.Paused, there[smallSweeps].State.Note = true, "ann: on holiday"
+	f := newFakeSchedules()
+	inSweepWorld(t, f, calmStack(), func(w *world) {
+		f.takeRequests()
+		f.changeSchedules(func(there map[string]client.Schedule) {
+			there[smallScheduleID].State.Paused, there[smallScheduleID].State.Note = true, "ann: on holiday"
 		})
-		w.sweep(f, time.Hour)
-		assert.Equal(t, []string{"update " + smallSweeps}, f.did())
-		schedule, _ := f.schedule(t, smallSweeps)
+		w.leadWithSweeps(f, time.Hour)
+		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
+		schedule, _ := f.schedule(t, smallScheduleID)
 		assert.Equal(t, time.Hour, schedule.Spec.Intervals[0].Every)
 		assert.True(t, schedule.State.Paused, "what a person wants of it stays")
 
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
-		w.pass(time.Second)
-		assert.Equal(t, []string{"update " + smallSweeps}, f.did())
-		_, input := f.schedule(t, smallSweeps)
+		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
+		w.advance(time.Second)
+		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
+		_, input := f.schedule(t, smallScheduleID)
 		assert.Equal(t, "metal", input.Provider)
 
-		w.sweep(f, 0)
-		assert.Equal(t, []string{"delete " + smallSweeps}, f.did(), "0 means none")
-		w.pass(time.Hour)
-		assert.Empty(t, f.did())
+		w.leadWithSweeps(f, 0)
+		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests(), "0 means none")
+		w.advance(time.Hour)
+		assert.Empty(t, f.takeRequests())
 	})
 }
 
-func TestAScheduleGoesWithItsClass(t *testing.T) {
-	f := newTimetable()
-	sweeping(t, f, calmStack(), func(w *world) {
-		f.did()
-		w.put(goingClass())
-		w.pass(time.Second)
-		assert.Empty(t, f.did(), "it still has a machine")
-		w.remove(aMachine())
-		w.remove(aClass())
-		w.pass(time.Second)
-		assert.Equal(t, []string{"delete " + smallSweeps}, f.did())
+func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
+	f := newFakeSchedules()
+	inSweepWorld(t, f, calmStack(), func(w *world) {
+		f.takeRequests()
+		w.putObject(deletingClass())
+		w.advance(time.Second)
+		assert.Empty(t, f.takeRequests(), "it still has a machine")
+		w.deleteObject(aMachine())
+		w.deleteObject(aClass())
+		w.advance(time.Second)
+		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests())
 
-		again := changed(aClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
-		w.put(again)
-		w.pass(time.Second)
-		assert.Equal(t, []string{"create garden/orphans/ns/small/uid-again"}, f.did())
-		w.put(changed(again, toBeDeleted[*v1alpha1.MachineClass]))
-		w.pass(time.Second)
-		assert.Equal(t, []string{"delete garden/orphans/ns/small/uid-again"}, f.did(), "it has no machine")
+		again := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
+		w.putObject(again)
+		w.advance(time.Second)
+		assert.Equal(t, []string{"create garden/orphans/ns/small/uid-again"}, f.takeRequests())
+		w.putObject(changedCopy(again, setDeleting[*v1alpha1.MachineClass]))
+		w.advance(time.Second)
+		assert.Equal(t, []string{"delete garden/orphans/ns/small/uid-again"}, f.takeRequests(), "it has no machine")
 	})
 }
 
-func TestANewLeaderDropsWhatIsLeft(t *testing.T) {
-	f := newTimetable()
-	f.there["garden/orphans/ns/small/uid-former"] = client.Schedule{}
-	f.there["somebody-elses"] = client.Schedule{}
-	f.there["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
-	sweeping(t, f, calmStack(), func(*world) {
-		asked := f.did()
+func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
+	f := newFakeSchedules()
+	f.schedules["garden/orphans/ns/small/uid-former"] = client.Schedule{}
+	f.schedules["somebody-elses"] = client.Schedule{}
+	f.schedules["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
+	inSweepWorld(t, f, calmStack(), func(*world) {
+		asked := f.takeRequests()
 		slices.Sort(asked)
-		assert.Equal(t, []string{"create " + smallSweeps, "delete garden/orphans/ns/small/uid-former"}, asked)
+		assert.Equal(t, []string{"create " + smallScheduleID, "delete garden/orphans/ns/small/uid-former"}, asked)
 	})
 }
 
-func TestSchedulesThatTemporalDoesNotTake(t *testing.T) {
-	f := newTimetable()
+func TestFailedScheduleRequestsAreRetried(t *testing.T) {
+	f := newFakeSchedules()
 	f.reply(serviceerror.NewUnavailable("away"))
-	sweeping(t, f, calmStack(), func(w *world) {
-		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
-		w.pass(time.Second)
-		assert.NotEmpty(t, w.asked(), "signals do not wait for it")
+	inSweepWorld(t, f, calmStack(), func(w *world) {
+		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.advance(time.Second)
+		assert.NotEmpty(t, w.takeRequests(), "signals do not wait for it")
 		f.reply(nil)
-		assert.Empty(t, f.did())
-		w.pass(scheduleRetry)
-		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
-		f.change(func(there map[string]client.Schedule) { delete(there, smallSweeps) }) // Temporal has lost its data
-		w.pass(listSchedules + time.Second)
-		assert.Equal(t, []string{"create " + smallSweeps}, f.did())
+		assert.Empty(t, f.takeRequests())
+		w.advance(scheduleRetryInterval)
+		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
+		f.changeSchedules(
+			func(there map[string]client.Schedule) { delete(there, smallScheduleID) },
+		) // Temporal has lost its data
+		w.advance(scheduleListInterval + time.Second)
+		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
 	})
 }
 
-func TestABridgeThatIsNotAskedLeavesSchedulesAlone(t *testing.T) {
+func TestABridgeWithoutSweepOrphansChangesNoSchedule(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aMachine(), saysOutOfRange))
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
-		w.pass(time.Hour)
-		assert.NotEmpty(t, w.asked())
+		w.putObject(changedCopy(aMachine(), withOutOfRange))
+		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
+		w.advance(time.Hour)
+		assert.NotEmpty(t, w.takeRequests())
 	})
 }
 
-func saysOutOfRange(m *v1alpha1.Machine) {
+func withOutOfRange(m *v1alpha1.Machine) {
 	m.Status.LastOperation = v1alpha1.LastOperation{
 		Type:      v1alpha1.MachineOperationCreate,
 		State:     v1alpha1.MachineStateFailed,
@@ -326,53 +330,62 @@ func saysOutOfRange(m *v1alpha1.Machine) {
 }
 
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
-	f := newTimetable()
-	known := changed(machineNamed("known"), saysOutOfRange)
-	sweeping(t, f, append(calmStack(), machineNamed("second"), known), func(w *world) {
-		assert.Equal(t, []string{"create " + smallSweeps}, f.did(), "OutOfRange that a new leader finds triggers nothing")
-		w.put(changed(aMachine(), saysOutOfRange))
-		w.put(changed(machineNamed("second"), saysOutOfRange))
-		w.pass(time.Second)
-		assert.Equal(t, []string{"trigger " + smallSweeps}, f.did(), "one for both")
-		w.pass(triggerInterval)
-		w.put(changed(aMachine(), saysOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }))
-		w.pass(time.Second)
-		assert.Empty(t, f.did(), "it has said so before")
-		w.put(aMachine())
-		w.pass(time.Second)
-		w.put(changed(aMachine(), saysOutOfRange))
-		w.pass(time.Second)
-		assert.Equal(t, []string{"trigger " + smallSweeps}, f.did(), "it was well in between")
-		w.put(changed(machineNamed("new"), saysOutOfRange))
-		w.put(changed(machineNamed("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
-		w.put(changed(machineNamed("strange"), saysOutOfRange, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
-		w.pass(2 * triggerInterval)
-		assert.Empty(t, f.did())
+	f := newFakeSchedules()
+	known := changedCopy(machineWithName("known"), withOutOfRange)
+	inSweepWorld(t, f, append(calmStack(), machineWithName("second"), known), func(w *world) {
+		assert.Equal(
+			t,
+			[]string{"create " + smallScheduleID},
+			f.takeRequests(),
+			"OutOfRange that a new leader finds triggers nothing",
+		)
+		w.putObject(changedCopy(aMachine(), withOutOfRange))
+		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+		w.advance(time.Second)
+		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
+		w.advance(minTriggerInterval)
+		w.putObject(
+			changedCopy(aMachine(), withOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }),
+		)
+		w.advance(time.Second)
+		assert.Empty(t, f.takeRequests(), "it has said so before")
+		w.putObject(aMachine())
+		w.advance(time.Second)
+		w.putObject(changedCopy(aMachine(), withOutOfRange))
+		w.advance(time.Second)
+		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
+		w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
+		w.putObject(changedCopy(machineWithName("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
+		w.putObject(
+			changedCopy(machineWithName("strange"), withOutOfRange, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }),
+		)
+		w.advance(2 * minTriggerInterval)
+		assert.Empty(t, f.takeRequests())
 
-		f.change(func(there map[string]client.Schedule) { there[smallSweeps].State.Paused = true })
-		w.put(machineNamed("second"))
-		w.put(changed(machineNamed("second"), saysOutOfRange))
-		w.pass(2 * triggerInterval)
-		assert.Empty(t, f.did(), "people have paused it")
+		f.changeSchedules(func(there map[string]client.Schedule) { there[smallScheduleID].State.Paused = true })
+		w.putObject(machineWithName("second"))
+		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+		w.advance(2 * minTriggerInterval)
+		assert.Empty(t, f.takeRequests(), "people have paused it")
 
 		f.reply(serviceerror.NewUnavailable("away"))
-		w.put(machineNamed("second"))
-		w.put(changed(machineNamed("second"), saysOutOfRange))
-		w.pass(time.Second)
+		w.putObject(machineWithName("second"))
+		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+		w.advance(time.Second)
 		f.reply(nil)
-		f.did()
-		w.pass(5 * time.Minute)
-		assert.Empty(t, f.did(), "the next sweep comes by the clock")
-		w.sweep(f, 0)
-		f.did()
-		w.put(aMachine())
-		w.put(changed(aMachine(), saysOutOfRange))
-		w.pass(time.Second)
-		assert.Empty(t, f.did(), "there is no schedule")
+		f.takeRequests()
+		w.advance(5 * time.Minute)
+		assert.Empty(t, f.takeRequests(), "the next sweep comes by the clock")
+		w.leadWithSweeps(f, 0)
+		f.takeRequests()
+		w.putObject(aMachine())
+		w.putObject(changedCopy(aMachine(), withOutOfRange))
+		w.advance(time.Second)
+		assert.Empty(t, f.takeRequests(), "there is no schedule")
 	})
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallSweeps, garden.OrphanIDs()))
-	assert.Equal(t, smallSweeps, garden.ID(run.KindOrphanCollection, refOf(aClass())))
+	assert.True(t, strings.HasPrefix(smallScheduleID, garden.OrphanIDs()))
+	assert.Equal(t, smallScheduleID, garden.ID(run.KindOrphanCollection, refOf(aClass())))
 }

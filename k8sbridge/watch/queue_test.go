@@ -14,9 +14,9 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// inDrain returns a machine whose deletion is in the stage Drain: queued, or with a drain that has begun.
+// inDrain returns a machine whose deletion is in the stage Drain: queued, or with a drain that has started.
 func inDrain(name string, queued bool) *v1alpha1.Machine {
-	return changed(machineNamed(name), toBeDeleted[*v1alpha1.Machine], func(m *v1alpha1.Machine) {
+	return changedCopy(machineWithName(name), setDeleting[*v1alpha1.Machine], func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionDrain, Queued: queued}
 		if !queued {
 			m.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: metav1.Now(), Means: "Evict"}
@@ -24,20 +24,20 @@ func inDrain(name string, queued bool) *v1alpha1.Machine {
 	})
 }
 
-// workers begins the drain of each machine that was signaled and whose turn has come, until no signal arrives any more.
-// It returns how many have begun.
-func (w *world) workers(most int) (begun int) {
+// startDrains starts the drain of each signaled machine whose turn has come, until no further signal arrives.
+// startDrains returns the number of started drains.
+func (w *world) startDrains(most int) (begun int) {
 	for signaled := true; signaled; {
-		w.pass(signalPause)
+		w.advance(minSignalInterval)
 		signaled = false
-		for _, c := range w.took() {
+		for _, c := range w.takeCalls() {
 			m, found := w.cluster.Machine(c.input.Ref.Key())
 			if c.verb == "start" || !found || m.Status.Deletion == nil || !m.Status.Deletion.Queued {
 				continue
 			}
 			if may, _ := drain.DecideTurn(observedrain.Turns(w.cluster), string(m.UID), most); may {
-				w.put(inDrain(m.Name, false))
-				w.flush()
+				w.putObject(inDrain(m.Name, false))
+				w.runDueWork()
 				begun++
 				signaled = true
 			}
@@ -46,7 +46,7 @@ func (w *world) workers(most int) (begun int) {
 	return begun
 }
 
-func queueOf(drained, queued int) []runtime.Object {
+func drainQueue(drained, queued int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range drained {
 		objects = append(objects, inDrain(fmt.Sprintf("a-%02d", i), false))
@@ -57,28 +57,28 @@ func queueOf(drained, queued int) []runtime.Object {
 	return objects
 }
 
-func TestPlacesThatBecomeFreeTogetherAreAllTaken(t *testing.T) {
-	inWorld(t, queueOf(30, 70), func(w *world) {
-		w.took()
+func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
+	inWorld(t, drainQueue(30, 70), func(w *world) {
+		w.takeCalls()
 		for i := range 30 {
-			w.put(changed(inDrain(fmt.Sprintf("a-%02d", i), false), func(m *v1alpha1.Machine) {
+			w.putObject(changedCopy(inDrain(fmt.Sprintf("a-%02d", i), false), func(m *v1alpha1.Machine) {
 				m.Status.Deletion.Stage = v1alpha1.MachineDeletionInstance
 			}))
 		}
 		start := time.Now()
-		assert.Equal(t, 30, w.workers(30))
+		assert.Equal(t, 30, w.startDrains(30))
 		assert.Less(t, time.Since(start), 3*time.Second)
-		w.pass(signalPause)
-		assert.Empty(t, w.asked(), "when all places are taken, the others sleep")
+		w.advance(minSignalInterval)
+		assert.Empty(t, w.takeRequests(), "when all places are taken, the others sleep")
 	})
 }
 
-// The bridge does not know the limit. When the workers have restarted with a higher one, the next resync wakes the
-// first machines, and each that begins wakes others.
-func TestALimitThatWasRaised(t *testing.T) {
-	inWorld(t, queueOf(10, 30), func(w *world) {
-		w.took()
-		w.pass(aResync)
-		assert.Equal(t, 20, w.workers(30))
+// The bridge does not know the limit of parallel drains. After a restart of the workers with a higher limit, the next
+// resync wakes the first queued machines. Each machine that starts its drain wakes further machines.
+func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
+	inWorld(t, drainQueue(10, 30), func(w *world) {
+		w.takeCalls()
+		w.advance(maxResyncInterval)
+		assert.Equal(t, 20, w.startDrains(30))
 	})
 }

@@ -19,13 +19,13 @@ import (
 	"millwright/observe/cache"
 )
 
-// scale puts a deployment that wants n machines: each such event needs a signal.
-func (w *world) scale(n int) string {
-	return w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
+// putReplicas writes a deployment with n replicas. Each change of the replicas needs a signal.
+func (w *world) putReplicas(n int) string {
+	return w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
 }
 
-// times returns the times of calls, relative to the first.
-func times(calls []call) []time.Duration {
+// callTimes returns the times of calls, relative to the first call.
+func callTimes(calls []temporalCall) []time.Duration {
 	var result []time.Duration
 	for _, c := range calls {
 		result = append(result, c.at.Sub(calls[0].at))
@@ -37,18 +37,18 @@ func TestABurstIsTwoSignals(t *testing.T) {
 	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // delay of Temporal's answer
 		t.Run(delay.String(), func(t *testing.T) {
 			inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
-				w.took()
-				w.reply(nil, delay)
+				w.takeCalls()
+				w.setAnswer(nil, delay)
 				start, last := time.Now(), ""
 				for i := range 100 {
-					last = w.scale(2 + i)
-					w.pass(time.Millisecond)
+					last = w.putReplicas(2 + i)
+					w.advance(time.Millisecond)
 				}
-				w.pass(5 * time.Second)
-				calls := w.took()
+				w.advance(5 * time.Second)
+				calls := w.takeCalls()
 				require.Len(t, calls, 2)
 				assert.Equal(t, start, calls[0].at, "the first at once")
-				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, times(calls))
+				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, callTimes(calls))
 				assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "the second carries the last version")
 			})
 		})
@@ -57,31 +57,31 @@ func TestABurstIsTwoSignals(t *testing.T) {
 
 // An object gets at most four signals a second.
 func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
-	machine := changed(aMachine(), uncreated)
+	machine := changedCopy(aMachine(), setNotCreated)
 	for _, row := range []struct {
 		object metav1.Object
 		change func(w *world, i int)
 		pause  time.Duration
 	}{
-		{aDeployment(), func(w *world, i int) { w.scale(2 + i) }, 250 * time.Millisecond},
-		{aSet(), func(w *world, i int) { w.put(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
+		{aDeployment(), func(w *world, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
+		{aSet(), func(w *world, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
 		{machine, func(w *world, i int) {
-			w.put(changed(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
+			w.putObject(changedCopy(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
 		}, 250 * time.Millisecond},
 		{aClass(), func(w *world, i int) {
-			w.put(changed(aClass(), bare[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
+			w.putObject(changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
 		}, 250 * time.Millisecond},
 	} {
-		t.Run(idOf(row.object), func(t *testing.T) {
+		t.Run(workflowIDOf(row.object), func(t *testing.T) {
 			inWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {
-				w.took()
+				w.takeCalls()
 				for i := range 95 {
 					row.change(w, i)
-					w.pass(100 * time.Millisecond)
+					w.advance(100 * time.Millisecond)
 				}
-				calls := slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(row.object) })
+				calls := slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.id != workflowIDOf(row.object) })
 				require.Len(t, calls, int(9500*time.Millisecond/row.pause)+1)
-				for i, at := range times(calls) {
+				for i, at := range callTimes(calls) {
 					assert.Equal(t, time.Duration(i)*row.pause, at)
 				}
 			})
@@ -89,35 +89,35 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 	}
 }
 
-// Changes of its machines signal a set debounced; a deletion signals it at once, because another machine may take the
-// place.
-func TestNewsOfMachinesAreGathered(t *testing.T) {
-	second := machineNamed("second")
+// Changes of its machines signal a set debounced. The deletion of a machine signals the set at once, because the set
+// may create a replacement.
+func TestMachineEventsAreDebounced(t *testing.T) {
+	second := machineWithName("second")
 	inWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
-		w.took()
-		ofSet := func() []call {
-			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) })
+		w.takeCalls()
+		ofSet := func() []temporalCall {
+			return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.id != workflowIDOf(aSet()) })
 		}
 		start, last := time.Now(), ""
 		for i := range 10 {
-			last = w.put(
-				changed(aMachine(), inPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
+			last = w.putObject(
+				changedCopy(aMachine(), withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
 			)
-			w.pass(20 * time.Millisecond)
+			w.advance(20 * time.Millisecond)
 		}
-		w.pass(5 * time.Second)
+		w.advance(5 * time.Second)
 		calls := ofSet()
 		require.Len(t, calls, 1)
 		assert.Equal(t, start.Add(debounce), calls[0].at)
 		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
 
-		last = w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
-		w.remove(second)
-		w.flush()
+		last = w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
+		w.deleteObject(second)
+		w.runDueWork()
 		calls = ofSet()
 		require.Len(t, calls, 1, "the debounced event comes with it")
 		assert.Equal(t, last, calls[0].changed.Versions[cache.Machines])
-		w.pass(5 * time.Second)
+		w.advance(5 * time.Second)
 		assert.Empty(t, ofSet())
 	})
 }
@@ -127,86 +127,89 @@ func TestVersionsNeverGoBack(t *testing.T) {
 	for _, versions := range []cache.MinVersions{
 		{cache.Machines: "9"}, {cache.Machines: "10", cache.Nodes: "5"}, {cache.Machines: "2"}, nil, {cache.Nodes: "4"},
 	} {
-		w.merge(wake{versions: versions})
+		w.mergeWake(wake{versions: versions})
 	}
 	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
 }
 
-func TestOneSignalUnderWayPerObject(t *testing.T) {
+func TestOneSignalInFlightPerObject(t *testing.T) {
 	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
-		w.took()
-		w.reply(nil, 3*time.Second)
+		w.takeCalls()
+		w.setAnswer(nil, 3*time.Second)
 		last := ""
 		for i := range 20 {
-			last = w.scale(2 + i)
-			w.pass(300 * time.Millisecond)
+			last = w.putReplicas(2 + i)
+			w.advance(300 * time.Millisecond)
 		}
-		w.pass(10 * time.Second)
-		assert.Equal(t, 1, w.most)
-		calls := w.took()
+		w.advance(10 * time.Second)
+		assert.Equal(t, 1, w.maxConcurrentCalls)
+		calls := w.takeCalls()
 		assert.Equal(t, last, calls[len(calls)-1].changed.Versions[cache.Deployments], "nothing is lost meanwhile")
 	})
 }
 
-// In a large fleet only objects that are not calm cause requests, and their rate is limited.
-func TestSignalsInAll(t *testing.T) {
+// In a large fleet only objects that are not calm cause requests, and the rate of these requests is limited.
+func TestTotalSignalRate(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 1000 {
 		objects = append(
 			objects,
-			changed(machineNamed(strconv.Itoa(i)), uncreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+			changedCopy(machineWithName(strconv.Itoa(i)), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
 		)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, objects...)
 		start := time.Now()
-		w.lead()
-		w.pass(10 * time.Second)
-		calls := w.took()
+		w.startLeader()
+		w.advance(10 * time.Second)
+		calls := w.takeCalls()
 		require.Len(t, calls, 1000)
 		perSecond := map[int]int{}
 		for _, c := range calls {
 			perSecond[int(c.at.Sub(start)/time.Second)]++
 		}
-		assert.LessOrEqual(t, perSecond[0], 2*signalRate, "the limiter starts full")
+		assert.LessOrEqual(t, perSecond[0], 2*signalsPerSecond, "the limiter starts full")
 		for second := 1; second < 10; second++ {
-			assert.LessOrEqual(t, perSecond[second], signalRate+1)
+			assert.LessOrEqual(t, perSecond[second], signalsPerSecond+1)
 		}
 	})
 }
 
-// Calm objects do not use up the rate limit: a machine behind a thousand of them is signaled at once.
-func TestCalmObjectsDoNotStandInLine(t *testing.T) {
+// Calm objects do not use up the rate limit: a machine that is queued behind a thousand calm objects is signaled at
+// once.
+func TestCalmObjectsUseNoRateLimit(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
 		objects = append(
 			objects,
-			changed(
-				machineNamed(strconv.Itoa(i)),
-				inPhase(v1alpha1.MachineFailed),
+			changedCopy(
+				machineWithName(strconv.Itoa(i)),
+				withPhase(v1alpha1.MachineFailed),
 				func(m *v1alpha1.Machine) { m.OwnerReferences = nil },
 			),
 		)
 	}
 	inWorld(t, objects, func(w *world) {
-		assert.Empty(t, w.asked())
-		w.put(changed(aMachine(), uncreated))
-		w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })) // evaluates all of them
-		w.flush()
-		assert.Equal(t, []string{awake(aMachine())}, w.asked())
+		assert.Empty(t, w.takeRequests())
+		w.putObject(changedCopy(aMachine(), setNotCreated))
+		w.putObject(
+			changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }),
+		) // the change evaluates all machines of the class
+		w.runDueWork()
+		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
 	})
 }
 
 func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	busy := serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW, "closing")
 	inWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
-		w.took()
-		w.reply(busy, 0)
-		w.scale(2)
-		w.pass(200 * time.Millisecond)
-		last := w.scale(3)
-		w.pass(16*time.Second - 200*time.Millisecond)
-		calls := w.took()
+		w.takeCalls()
+		w.setAnswer(busy, 0)
+		w.putReplicas(2)
+		w.advance(200 * time.Millisecond)
+		last := w.putReplicas(3)
+		w.advance(16*time.Second - 200*time.Millisecond)
+		calls := w.takeCalls()
 		assert.Equal(
 			t,
 			[]time.Duration{
@@ -217,67 +220,67 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 				7500 * time.Millisecond,
 				15500 * time.Millisecond,
 			},
-			times(calls),
+			callTimes(calls),
 			"less and less often, also while the object changes",
 		)
 		assert.Equal(t, last, calls[1].changed.Versions[cache.Deployments], "with what happened meanwhile")
-		w.reply(nil, 0)
-		w.pass(20 * time.Second)
-		require.Len(t, w.took(), 1)
-		w.reply(busy, 0)
-		w.scale(4)
-		w.pass(time.Second)
-		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond}, times(w.took()), "a success ends the back-off")
+		w.setAnswer(nil, 0)
+		w.advance(20 * time.Second)
+		require.Len(t, w.takeCalls(), 1)
+		w.setAnswer(busy, 0)
+		w.putReplicas(4)
+		w.advance(time.Second)
+		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond}, callTimes(w.takeCalls()), "a success ends the back-off")
 	})
 }
 
 func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 	for name, start := range map[string]*v1alpha1.Machine{
-		"running": aMachine(), "pending": changed(aMachine(), inPhase(v1alpha1.MachinePending)),
+		"running": aMachine(), "pending": changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, []runtime.Object{start, changed(aNode(), unready)}, func(w *world) {
-				w.took()
-				w.reply(serviceerror.NewInternal("odd"), 0)
-				w.put(changed(aNode(), unready, heartbeat))
-				n := changed(aNode(), unready)
+			inWorld(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *world) {
+				w.takeCalls()
+				w.setAnswer(serviceerror.NewInternal("odd"), 0)
+				w.putObject(changedCopy(aNode(), setNodeUnready, updateHeartbeat))
+				n := changedCopy(aNode(), setNodeUnready)
 				n.Status.Conditions[0].Reason = "Other"
-				w.put(n)
-				w.settle()
-				require.Len(t, w.took(), 1)
-				w.reply(nil, 0)
-				w.pass(2 * time.Second)
-				assert.Equal(t, []string{awake(start)}, w.asked())
+				w.putObject(n)
+				w.runDebouncedWork()
+				require.Len(t, w.takeCalls(), 1)
+				w.setAnswer(nil, 0)
+				w.advance(2 * time.Second)
+				assert.Equal(t, []string{startSignalOf(start)}, w.takeRequests())
 			})
 		})
 	}
 }
 
 func TestTemporalAwayAndBack(t *testing.T) {
-	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt it
-	waiting := changed(machineNamed("waiting"), uncreated, alone)
+	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt the machine
+	waiting := changedCopy(machineWithName("waiting"), setNotCreated, alone)
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
-		w.took()
-		w.reply(serviceerror.NewUnavailable("away"), 0)
-		w.scale(2)
-		w.pass(20 * time.Second) // the back-off is long by now
-		w.took()
+		w.takeCalls()
+		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+		w.putReplicas(2)
+		w.advance(20 * time.Second) // the back-off is long by now
+		w.takeCalls()
 		for i := range 5 { // an evaluation of a calm object sends no request
-			w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
-			w.flush()
+			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
+			w.runDueWork()
 		}
-		assert.Empty(t, w.asked())
-		w.reply(nil, 0)
-		w.put(changed(machineNamed("new"), uncreated, alone))
-		w.flush()
-		asked := w.asked()
-		assert.Contains(t, asked, awake(machineNamed("new")), "it answers again")
-		assert.Contains(t, asked, awake(aDeployment()), "what was backed off from does not wait any longer")
-		assert.Contains(t, asked, awake(waiting), "its run may be lost")
-		assert.NotContains(t, asked, awake(aMachine()), "calm")
-		w.pass(2 * time.Second)
-		w.took()
-		w.pass(20 * time.Second)
-		assert.Empty(t, w.asked(), "once")
+		assert.Empty(t, w.takeRequests())
+		w.setAnswer(nil, 0)
+		w.putObject(changedCopy(machineWithName("new"), setNotCreated, alone))
+		w.runDueWork()
+		asked := w.takeRequests()
+		assert.Contains(t, asked, startSignalOf(machineWithName("new")), "it answers again")
+		assert.Contains(t, asked, startSignalOf(aDeployment()), "what was backed off from does not wait any longer")
+		assert.Contains(t, asked, startSignalOf(waiting), "its run may be lost")
+		assert.NotContains(t, asked, startSignalOf(aMachine()), "calm")
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		w.advance(20 * time.Second)
+		assert.Empty(t, w.takeRequests(), "once")
 	})
 }

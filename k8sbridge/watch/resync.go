@@ -17,9 +17,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// watched returns the caches of the objects that have a workflow, by the kind of the workflow. The kinds of Cluster API
-// are missing if Millwright does not watch it.
-func (b *Bridge) watched() map[run.Kind]cache.SharedIndexInformer {
+// watchedInformers returns the caches of the objects that have a workflow, by workflow kind. The kinds of Cluster API
+// are missing if Millwright does not watch Cluster API.
+func (b *Bridge) watchedInformers() map[run.Kind]cache.SharedIndexInformer {
 	informers := map[run.Kind]cache.SharedIndexInformer{}
 	for kind, resource := range map[run.Kind]observecache.Resource{
 		run.KindMachine: observecache.Machines, run.KindMachineSet: observecache.Sets,
@@ -33,78 +33,83 @@ func (b *Bridge) watched() map[run.Kind]cache.SharedIndexInformer {
 	return informers
 }
 
-// each calls do with every object that has a workflow, until do returns false.
-func (b *Bridge) each(do func(key) bool) {
-	for kind, informer := range b.watched() {
+// forEachObject calls do with every object that has a workflow, until do returns false.
+func (b *Bridge) forEachObject(do func(objectKey) bool) {
+	for kind, informer := range b.watchedInformers() {
 		for _, id := range informer.GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
-			if err == nil && !do(key{kind, namespace, name}) {
+			if err == nil && !do(objectKey{kind, namespace, name}) {
 				return
 			}
 		}
 	}
 }
 
-// sweep evaluates every object, whether or not its fingerprints changed.
-func (b *Bridge) sweep() {
-	b.each(func(k key) bool {
+// evaluateAll evaluates every object, even if its fingerprints are unchanged.
+func (b *Bridge) evaluateAll() {
+	b.forEachObject(func(k objectKey) bool {
 		b.enqueue(k, wake{}, 0)
 		return true
 	})
 }
 
-// resync makes sure, each minute, that every object that is not calm has an open run. At first it also wakes the runs
-// whose objects are gone or not Millwright's, and repeats that each minute until it succeeds. It does both at once when
-// a namespace has become Millwright's, or another controller's. Each minute it also wakes the machines whose turn to be
-// drained comes next.
+// resync ensures every minute that each object that is not calm has an open run, and wakes the next machines in the
+// drain queue. At its start resync also wakes the runs whose objects are gone or outside Millwright's namespaces, and
+// repeats this search every minute until the search succeeds. A namespace that becomes Millwright's, or another
+// controller's, triggers both at once.
 func (b *Bridge) resync(ctx context.Context) {
-	strays := 1 // how often runs whose objects are gone are still to be woken
+	strays := 1 // number of remaining searches for runs whose objects are gone
 	for begun := false; ; begun = true {
 		if strays > 0 {
-			if err := b.wakeStrays(ctx); err == nil {
+			if err := b.signalStrayRuns(ctx); err == nil {
 				strays--
 			} else if ctx.Err() == nil {
 				b.log.Warn("runs whose objects are gone are not known yet, will try again", "error", err)
 			}
 		}
 		if begun {
-			b.each(func(k key) bool { return b.ensure(ctx, k) })
-			b.wakeClusterAPIQueues()
-			b.wakeQueue(wake{}) // workers that were restarted may drain more nodes at a time than before
+			b.forEachObject(func(k objectKey) bool { return b.ensureRun(ctx, k) })
+			b.wakeClusterAPIDrainQueues()
+			b.wakeDrainQueue(wake{}) // restarted workers may drain more nodes in parallel than before
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.cluster.Moved():
-			strays = 2 // and once more after a minute: a worker may have seen the change later than the bridge
-		case <-time.After(resyncEach + rand.N(resyncEach/10)):
+		case <-b.cluster.OwnershipChanges():
+			strays = 2 // repeat after a minute: a worker may see the change later than the bridge
+		case <-time.After(resyncInterval + rand.N(resyncInterval/10)):
 		}
 	}
 }
 
-// ensure gives an object that is not calm an open run by a plain start, which adds no event to a run that is open
-// already. If the pending work should have been done within a second, or the status does not name what blocks the
-// object, the object is signaled instead: an open run may have missed a signal. It returns false when ctx has ended.
-func (b *Bridge) ensure(ctx context.Context, k key) bool {
+// ensureRun gives an object that is not calm an open run. ensureRun uses a plain start, which adds no event to an open
+// run. If the pending work should finish within a second, or the status does not name the blocker, ensureRun enqueues
+// a signal instead, because an open run may have missed a signal. ensureRun returns false when ctx has ended.
+func (b *Bridge) ensureRun(ctx context.Context, k objectKey) bool {
 	s, found := b.subject(ctx, k)
 	if !found || s.decision.Calm() {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.unexplained || need.OneStep() || slices.Contains(prompt, need) {
+	if need := s.decision.Need; s.blockerUnreported || need.OneStep() || slices.Contains(prompt, need) {
 		// work of other needs waits for a change from outside
 		b.enqueue(k, wake{}, 0)
 		return ctx.Err() == nil
 	}
-	if err := b.limiter.Wait(ctx); err != nil {
+	if err := b.signalLimiter.Wait(ctx); err != nil {
 		return false
 	}
-	_, err := b.starter.ExecuteWorkflow(ctx, b.options(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: s.versions})
+	_, err := b.starter.ExecuteWorkflow(
+		ctx,
+		b.startOptions(k, s),
+		string(k.kind),
+		run.Input{Ref: s.ref, Versions: s.versions},
+	)
 	switch {
 	case err == nil:
-		b.answered()
+		b.recordAnswer()
 	case ctx.Err() == nil:
-		b.failed(err)
+		b.recordFailure(err)
 		b.log.Warn(
 			"resync: start failed, will try again",
 			"kind",
@@ -120,14 +125,15 @@ func (b *Bridge) ensure(ctx context.Context, k key) bool {
 	return ctx.Err() == nil
 }
 
-// watchCalls signals, until ctx ends, each machine whose call of a provider has been open for long and whose status
-// does not say so yet. No event reports such a call, and a timer in each creation would cost more.
+// watchCalls runs until ctx ends. watchCalls signals each machine whose provider call has been open for long but is
+// missing in the status. No event reports that a provider call is open for long, and a timer in each creation would
+// cost more.
 func (b *Bridge) watchCalls(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(callsEach + rand.N(callsEach/10)):
+		case <-time.After(callsInterval + rand.N(callsInterval/10)):
 			for _, m := range observecache.All[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
 				o := m.Status.CurrentOperation
 				if o == nil || len(o.BlockedBy) > 0 {
@@ -138,7 +144,7 @@ func (b *Bridge) watchCalls(ctx context.Context) {
 					waits.Blockers,
 					vocabulary.BlockedCall,
 				) {
-					b.enqueue(key{run.KindMachine, m.Namespace, m.Name}, wake{}, 0)
+					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, wake{}, 0)
 				}
 			}
 		}

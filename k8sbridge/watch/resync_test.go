@@ -20,35 +20,50 @@ import (
 	"millwright/workflows/run"
 )
 
-// aResync is the longest time until the next resync.
-const aResync = resyncEach + resyncEach/10
+// maxResyncInterval is the longest time until the next resync.
+const maxResyncInterval = resyncInterval + resyncInterval/10
 
 func TestResync(t *testing.T) {
-	creating := changed(machineNamed("creating"), uncreated)
-	joining := changed(machineNamed("joining"), inPhase(v1alpha1.MachinePending))
-	going := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])
-	unhealthy := machineNamed("sick") // its phase says Running and there is no node
-	failed := changed(machineNamed("failed"), inPhase(v1alpha1.MachineFailed))
-	lost := machineNamed("lost")
-	objects := []runtime.Object{creating, joining, going, unhealthy, failed, nodeNamed("n-lost"), lost, aClass(), aSet()}
+	creating := changedCopy(machineWithName("creating"), setNotCreated)
+	joining := changedCopy(machineWithName("joining"), withPhase(v1alpha1.MachinePending))
+	going := changedCopy(machineWithName("going"), setDeleting[*v1alpha1.Machine])
+	unhealthy := machineWithName("sick") // a Running machine without a node
+	failed := changedCopy(machineWithName("failed"), withPhase(v1alpha1.MachineFailed))
+	lost := machineWithName("lost")
+	objects := []runtime.Object{
+		creating,
+		joining,
+		going,
+		unhealthy,
+		failed,
+		nodeWithName("n-lost"),
+		lost,
+		aClass(),
+		aSet(),
+	}
 	inWorld(t, objects, func(w *world) {
-		w.took()
-		w.pass(aResync)
+		w.takeCalls()
+		w.advance(maxResyncInterval)
 		assert.Equal(t, []string{
-			awake(unhealthy), awake(aSet()), // must have been done at once: an open run may have missed the signal
-			// a run must be open; a start changes nothing if one is
-			"start " + idOf(creating), "start " + idOf(going), "start " + idOf(joining),
-		}, w.asked())
+			startSignalOf(
+				unhealthy,
+			),
+			startSignalOf(aSet()), // must have been done at once: an open run may have missed the signal
+			// a run must be open; a start does not change an open run
+			"start " + workflowIDOf(creating),
+			"start " + workflowIDOf(going),
+			"start " + workflowIDOf(joining),
+		}, w.takeRequests())
 	})
 }
 
-// A call of a provider that has been open for two minutes is named within ten seconds. One that is over, or that the
-// status names already, needs no signal.
+// A provider call that has been open for two minutes is reported within ten seconds. A call that has ended, or that
+// the status already names, needs no signal.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		calling := func(since time.Duration, by ...string) func(*v1alpha1.Machine) {
 			return func(m *v1alpha1.Machine) {
-				uncreated(m)
+				setNotCreated(m)
 				m.Status.CurrentOperation = &v1alpha1.Operation{
 					Step:      vocabulary.StepCreateInstance,
 					Since:     metav1.NewTime(time.Now().Add(-since)),
@@ -56,40 +71,40 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 				}
 			}
 		}
-		w.pass(20 * time.Second) // the second minute of the calls does not end with a resync
-		hangs, quick := changed(machineNamed("hangs"), calling(0)), changed(machineNamed("quick"), calling(0))
-		w.put(hangs)
-		w.put(quick)
-		w.put(changed(machineNamed("named"), calling(time.Hour, vocabulary.BlockedCall)))
+		w.advance(20 * time.Second) // the second minute of the calls does not end with a resync
+		hangs, quick := changedCopy(machineWithName("hangs"), calling(0)), changedCopy(machineWithName("quick"), calling(0))
+		w.putObject(hangs)
+		w.putObject(quick)
+		w.putObject(changedCopy(machineWithName("named"), calling(time.Hour, vocabulary.BlockedCall)))
 		signals := func() []string {
 			return slices.DeleteFunc(
-				slices.Compact(w.asked()),
+				slices.Compact(w.takeRequests()),
 				func(asked string) bool { return !strings.HasPrefix(asked, "signal") },
 			)
 		}
-		w.pass(115 * time.Second)
+		w.advance(115 * time.Second)
 		signals()
-		w.put(changed(machineNamed("quick"), inPhase(v1alpha1.MachinePending)))
-		w.pass(4 * time.Second)
+		w.putObject(changedCopy(machineWithName("quick"), withPhase(v1alpha1.MachinePending)))
+		w.advance(4 * time.Second)
 		signals()
-		w.pass(12 * time.Second)
-		assert.Equal(t, []string{awake(hangs)}, signals())
-		w.put(changed(machineNamed("hangs"), calling(131*time.Second, vocabulary.BlockedCall)))
-		w.settle()
+		w.advance(12 * time.Second)
+		assert.Equal(t, []string{startSignalOf(hangs)}, signals())
+		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedCall)))
+		w.runDebouncedWork()
 		signals()
-		w.pass(time.Minute)
+		w.advance(time.Minute)
 		assert.Empty(t, signals(), "its status names the call")
 	})
 }
 
-func TestAStartReadsWhatTheBridgeRead(t *testing.T) {
+func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
 	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
-		class := w.put(aClass())
-		machine := w.put(changed(aMachine(), uncreated))
-		w.pass(5 * time.Second)
-		w.took()
-		w.pass(aResync)
-		calls := w.took()
+		class := w.putObject(aClass())
+		machine := w.putObject(changedCopy(aMachine(), setNotCreated))
+		w.advance(5 * time.Second)
+		w.takeCalls()
+		w.advance(maxResyncInterval)
+		calls := w.takeCalls()
 		require.Len(t, calls, 1)
 		c := calls[0]
 		assert.Equal(t, "start garden/machine/ns/m/uid-m", c.verb+" "+c.id)
@@ -103,81 +118,87 @@ func TestAStartReadsWhatTheBridgeRead(t *testing.T) {
 	})
 }
 
-// A group's workflow reads at least the member versions that the bridge decided from.
-func TestGroupsReadWhatTheBridgeRead(t *testing.T) {
+// The workflow of a set or deployment reads at least the machine versions that the bridge's decision read.
+func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
-		w.put(aMachine())
-		machine := w.put(machineNamed("second"))
-		set := w.put(aSet())
-		deployment := w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }))
-		w.pass(5 * time.Second)
-		w.took()
-		w.pass(aResync)
+		w.putObject(aMachine())
+		machine := w.putObject(machineWithName("second"))
+		set := w.putObject(aSet())
+		deployment := w.putObject(
+			changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }),
+		)
+		w.advance(5 * time.Second)
+		w.takeCalls()
+		w.advance(maxResyncInterval)
 		gates := map[string]cache.MinVersions{}
-		for _, c := range w.took() {
+		for _, c := range w.takeCalls() {
 			gates[c.id] = c.changed.Versions
 		}
 		assert.Equal(
 			t,
 			cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment},
-			gates[idOf(aSet())],
+			gates[workflowIDOf(aSet())],
 		)
 		assert.Equal(
 			t,
 			cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine},
-			gates[idOf(aDeployment())],
+			gates[workflowIDOf(aDeployment())],
 		)
 	})
 }
 
 func TestAResyncThatFails(t *testing.T) {
-	waiting := changed(aMachine(), uncreated)
+	waiting := changedCopy(aMachine(), setNotCreated)
 	inWorld(t, []runtime.Object{waiting}, func(w *world) {
-		w.took()
-		w.reply(serviceerror.NewUnavailable("away"), 0)
-		w.pass(aResync)
-		assert.Equal(t, []string{"start " + idOf(waiting)}, w.asked())
-		w.reply(nil, 0)
-		w.pass(aResync)
-		asked := w.asked()
-		assert.Contains(t, asked, "start "+idOf(waiting), "the next minute")
-		assert.Contains(t, asked, awake(waiting), "Temporal was away: everything is looked at")
+		w.takeCalls()
+		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+		w.advance(maxResyncInterval)
+		assert.Equal(t, []string{"start " + workflowIDOf(waiting)}, w.takeRequests())
+		w.setAnswer(nil, 0)
+		w.advance(maxResyncInterval)
+		asked := w.takeRequests()
+		assert.Contains(t, asked, "start "+workflowIDOf(waiting), "the next minute")
+		assert.Contains(t, asked, startSignalOf(waiting), "Temporal was away: everything is looked at")
 	})
 }
 
-// A Temporal whose data are lost has no namespace until it is bootstrapped again.
-func TestATemporalWithoutItsNamespaceWasAway(t *testing.T) {
-	waiting := changed(aMachine(), uncreated)
-	f := newTimetable()
-	sweeping(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
-		w.took()
-		w.reply(serviceerror.NewNamespaceNotFound("millwright"), 0)
-		w.pass(aResync)
-		w.reply(nil, 0)
-		f.change(func(there map[string]client.Schedule) { delete(there, smallSweeps) })
-		w.took()
-		f.did()
-		w.pass(aResync)
-		assert.Contains(t, w.asked(), awake(waiting), "everything is looked at")
-		assert.Contains(t, f.did(), "create "+smallSweeps)
+// If Temporal has lost its data, Millwright's namespace is missing until somebody bootstraps Temporal again.
+func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
+	waiting := changedCopy(aMachine(), setNotCreated)
+	f := newFakeSchedules()
+	inSweepWorld(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
+		w.takeCalls()
+		w.setAnswer(serviceerror.NewNamespaceNotFound("millwright"), 0)
+		w.advance(maxResyncInterval)
+		w.setAnswer(nil, 0)
+		f.changeSchedules(func(there map[string]client.Schedule) { delete(there, smallScheduleID) })
+		w.takeCalls()
+		f.takeRequests()
+		w.advance(maxResyncInterval)
+		assert.Contains(t, w.takeRequests(), startSignalOf(waiting), "everything is looked at")
+		assert.Contains(t, f.takeRequests(), "create "+smallScheduleID)
 	})
 }
 
-func TestANewLeaderLooksAtEverything(t *testing.T) {
-	waiting := changed(machineNamed("waiting"), uncreated)
-	unhealthy := machineNamed("sick")
+func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
+	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
+	unhealthy := machineWithName("sick")
 	inWorld(t, append(calmStack(), waiting, unhealthy), func(w *world) {
-		first := slices.Compact(w.asked()) // a set is signaled for itself and for its machines
-		assert.Equal(t, []string{awake(unhealthy), awake(waiting), awake(aDeployment()), awake(aSet())}, first)
-		w.lead()
-		w.pass(3 * time.Second)
-		assert.Equal(t, first, slices.Compact(w.asked()), "whatever the leader before has signaled")
-		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
-		w.settle()
+		first := slices.Compact(w.takeRequests()) // a set is signaled for itself and for its machines
 		assert.Equal(
 			t,
-			[]string{awake(aMachine()), awake(aDeployment()), awake(aSet())},
-			w.asked(),
+			[]string{startSignalOf(unhealthy), startSignalOf(waiting), startSignalOf(aDeployment()), startSignalOf(aSet())},
+			first,
+		)
+		w.startLeader()
+		w.advance(3 * time.Second)
+		assert.Equal(t, first, slices.Compact(w.takeRequests()), "whatever the leader before has signaled")
+		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.runDebouncedWork()
+		assert.Equal(
+			t,
+			[]string{startSignalOf(aMachine()), startSignalOf(aDeployment()), startSignalOf(aSet())},
+			w.takeRequests(),
 			"and the former leader signals no more",
 		)
 	})
@@ -186,34 +207,40 @@ func TestANewLeaderLooksAtEverything(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	var objects []runtime.Object
 	for _, name := range []string{"a", "b", "c"} {
-		objects = append(objects, changed(machineNamed(name), uncreated))
+		objects = append(objects, changedCopy(machineWithName(name), setNotCreated))
 	}
 	inWorld(t, objects, func(w *world) {
-		w.took()
-		w.reply(nil, time.Hour) // Temporal does not answer
-		w.put(changed(machineNamed("d"), uncreated))
+		w.takeCalls()
+		w.setAnswer(nil, time.Hour) // Temporal does not answer
+		w.putObject(changedCopy(machineWithName("d"), setNotCreated))
 		for i := range 10 {
-			w.put(changed(machineNamed("a"), uncreated, func(m *v1alpha1.Machine) { m.Spec.Class.Name = string(rune('a' + i)) }))
+			w.putObject(
+				changedCopy(
+					machineWithName("a"),
+					setNotCreated,
+					func(m *v1alpha1.Machine) { m.Spec.Class.Name = string(rune('a' + i)) },
+				),
+			)
 		}
-		w.flush()
+		w.runDueWork()
 		start := time.Now()
 		w.stop()
 		assert.Equal(t, start, time.Now(), "it does not wait")
-		w.reply(nil, 0)
-		w.took()
-		w.pass(time.Hour)
-		assert.Empty(t, w.asked(), "and is quiet from then on")
-		w.lead()
-		w.pass(3 * time.Second)
-		assert.Len(t, w.asked(), 4, "the next leader sends the lost signals")
+		w.setAnswer(nil, 0)
+		w.takeCalls()
+		w.advance(time.Hour)
+		assert.Empty(t, w.takeRequests(), "and is quiet from then on")
+		w.startLeader()
+		w.advance(3 * time.Second)
+		assert.Len(t, w.takeRequests(), 4, "the next leader sends the lost signals")
 	})
 }
 
-// A run whose object vanished while no bridge led is open for ever unless somebody signals it.
+// If an object was deleted while no bridge was the leader, its run stays open until the bridge signals it.
 func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	ref := goneRef
 	strays := []string{
-		garden.ID(run.KindMachine, ref("m")), // a machine of that name exists, with another UID
+		garden.ID(run.KindMachine, ref("m")), // a machine with this name exists, with another UID
 		garden.ID(
 			run.KindMachineClass,
 			ref("x"),
@@ -222,36 +249,36 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 		garden.ID(run.KindRollout, ref("d"), 3),
 	}
 	others := []string{
-		idOf(aMachine()),
+		workflowIDOf(aMachine()),
 		run.Installation("shoot").ID(run.KindMachine, ref("x")),
 		garden.MarkID(),
 		"somebody-elses",
 	}
-	proveStrays(t, []runtime.Object{aMachine(), nodeNamed("n"), aDeployment()}, strays, others)
+	proveStrays(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
 }
 
 // goneRef names an object that does not exist.
 func goneRef(name string) cache.Ref { return cache.Ref{Namespace: "ns", Name: name, UID: "uid-gone"} }
 
-// proveStrays checks that of these open runs the strays are signaled, and the others are not.
+// proveStrays checks that of these open runs only the strays are signaled.
 func proveStrays(t *testing.T, objects []runtime.Object, strays, others []string) {
 	t.Helper()
 	inWorld(t, objects, func(w *world) {
-		w.took()
-		w.runs = slices.Concat(others, strays)
+		w.takeCalls()
+		w.openRuns = slices.Concat(others, strays)
 		for _, way := range []string{"a new leader", "after an error"} {
 			if way == "after an error" {
-				w.reply(serviceerror.NewUnavailable("away"), 0)
+				w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 			}
-			w.lead()
-			w.pass(time.Second)
+			w.startLeader()
+			w.advance(time.Second)
 			if way == "after an error" {
-				w.reply(nil, 0)
-				w.took()
-				w.pass(2 * aResync)
+				w.setAnswer(nil, 0)
+				w.takeCalls()
+				w.advance(2 * maxResyncInterval)
 			}
 			var signaled []string
-			for _, c := range w.took() {
+			for _, c := range w.takeCalls() {
 				if c.verb == "signal" {
 					signaled = append(signaled, c.id)
 					assert.Equal(

@@ -13,11 +13,11 @@ import (
 	"millwright/observe/cache"
 )
 
-// rolloutOfD is the ID of the rollout that a deployment names in its status when one is open.
+// rolloutOfD is the rollout ID in the status of a deployment with an open rollout.
 const rolloutOfD = "rollout/ns/d/uid-d/2"
 
-// rollingStack is the calm stack during the rollout of revision 2: the new set has its machine, which is not ready yet.
-// The rollout can only wait for it.
+// rollingStack returns the calm stack during the rollout of revision 2. The new set has its machine, the machine is
+// not ready yet, and the rollout only waits for it.
 func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{
 		rollingDeployment(changes...),
@@ -31,40 +31,42 @@ func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object
 	}
 }
 
-// rollingDeployment has the status of that rollout, after changes of its spec.
+// rollingDeployment returns the deployment with the status of that rollout, after changes of its spec.
 func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
-	d := bareDeployment()
+	d := deploymentWithoutStatus()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
 	d.Status.Rollout.Revision = 2
 	for _, change := range changes {
 		change(d)
 	}
 	below := objects(aSet(), aMachine(), newSet(), newMachine())
-	return reportingRollout(reportingRollout(d, below...), below...) // the first report is progress
+	return withDeploymentStatus(
+		withDeploymentStatus(d, below...),
+		below...) // the first report counts as progress of the rollout
 }
 
 func newSet() *v1alpha1.MachineSet {
-	s := bareSet()
+	s := setWithoutStatus()
 	s.Name, s.UID = "s-2", "uid-s-2"
 	s.Annotations[v1alpha1.AnnotationRevision] = "2"
 	s.Spec.Template.Spec.Class.Name = "large"
 	s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "h-2"
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: s.Spec.Template.Labels}
-	return reporting(s, newMachine())
+	return withSetStatus(s, newMachine())
 }
 
 func newMachine() *v1alpha1.Machine {
-	return changed(machineNamed("m-2"), uncreated, func(m *v1alpha1.Machine) {
-		s := bareSet()
+	return changedCopy(machineWithName("m-2"), setNotCreated, func(m *v1alpha1.Machine) {
+		s := setWithoutStatus()
 		s.Name, s.UID = "s-2", "uid-s-2"
 		m.OwnerReferences = ownedBy(s, "MachineSet")
 		m.Labels[v1alpha1.LabelMachineTemplateHash], m.Spec.Class.Name = "h-2", "large"
 	})
 }
 
-// guardedNode is the node of the old machine with the marks of the rollout.
+// guardedNode returns the node of the old machine with the marks of the rollout.
 func guardedNode() *corev1.Node {
-	return changed(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
+	return changedCopy(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
 		annotated[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{
 				{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect},
@@ -72,65 +74,69 @@ func guardedNode() *corev1.Node {
 		})
 }
 
-// joined makes a machine one that has been running for long.
-func joined(m *v1alpha1.Machine) {
-	m.Status = machineNamed(m.Name).Status
+// setJoined changes a machine to one that has been Running for long.
+func setJoined(m *v1alpha1.Machine) {
+	m.Status = machineWithName(m.Name).Status
 	m.Spec.ProviderID = "virtual:///i-" + m.Name
 	m.Labels[v1alpha1.LabelNode] = "n-" + m.Name
 }
 
-func late(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(600)) }
+func withProgressDeadline(d *v1alpha1.MachineDeployment) {
+	d.Spec.ProgressDeadlineSeconds = new(int32(600))
+}
 
-// open makes a deployment's status name its rollout.
-func open(d *v1alpha1.MachineDeployment) {
+// withOpenRollout makes a deployment's status name its rollout.
+func withOpenRollout(d *v1alpha1.MachineDeployment) {
 	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: d.UID, Step: "await-machines"}
 }
 
-// gatedStack is a rollout that waits at its first pause point, without a new machine, for approval.
+// gatedStack returns a rollout that waits for approval at its first pause point, before its first new machine.
 func gatedStack() []runtime.Object {
 	return []runtime.Object{gatedDeployment(), aSet(), aMachine(), emptySet(), guardedNode(), aClass(), aSecret()}
 }
 
 func gatedDeployment() *v1alpha1.MachineDeployment {
-	d := changed(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
+	d := changedCopy(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout.Steps = []v1alpha1.RolloutStep{{Approve: true}}
-		d.Status.Rollout.ReachedAt = &born
+		d.Status.Rollout.ReachedAt = &creationTime
 	})
-	return reportingRollout(d, aSet(), aMachine(), emptySet())
+	return withDeploymentStatus(d, aSet(), aMachine(), emptySet())
 }
 
-// emptySet is the new set before it has a machine.
+// emptySet returns the new set before it has a machine.
 func emptySet() *v1alpha1.MachineSet {
 	s := newSet()
 	s.Spec.Replicas = 0
-	return reporting(s)
+	return withSetStatus(s)
 }
 
-func held(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no" }
+func withHold(d *v1alpha1.MachineDeployment) {
+	d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no"
+}
 
-// A policy that appears, changes or disappears wakes the deployments and sets of its namespace that have something to
-// do.
+// A policy that is created, changed or deleted wakes the deployments and sets of its namespace that have pending
+// work.
 func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
 	inWorld(t, gatedStack(), func(w *world) {
-		w.took()
+		w.takeCalls()
 		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
-		w.put(policy)
-		w.settle()
-		assert.NotEmpty(t, w.took(), "the rollout waits")
+		w.putObject(policy)
+		w.runDebouncedWork()
+		assert.NotEmpty(t, w.takeCalls(), "the rollout waits")
 		other := policy.DeepCopy()
 		other.Spec.DeletionOrder = v1alpha1.DeletionOrderOldest
-		version := w.put(other)
-		w.settle()
-		calls := w.took()
+		version := w.putObject(other)
+		w.runDebouncedWork()
+		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
 		assert.Equal(t, version, calls[0].changed.Versions[cache.Policies], "the decision must see it")
 		other = other.DeepCopy()
 		other.Labels = map[string]string{"note": "x"}
-		w.put(other)
-		w.settle()
-		assert.Empty(t, w.took(), "what it says is the same")
-		w.remove(other)
-		w.settle()
-		assert.NotEmpty(t, w.took())
+		w.putObject(other)
+		w.runDebouncedWork()
+		assert.Empty(t, w.takeCalls(), "what it says is the same")
+		w.deleteObject(other)
+		w.runDebouncedWork()
+		assert.NotEmpty(t, w.takeCalls())
 	})
 }

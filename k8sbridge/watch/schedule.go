@@ -17,22 +17,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// skip is the overlap policy of the schedules: no sweep of a class starts while another one of this class runs.
-const skip = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
+// skipOverlap is the overlap policy of the schedules: a sweep of a class does not start while another sweep of that
+// class runs.
+const skipOverlap = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
-// wanted returns the schedule that a class should have.
-func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
+// desiredSchedule returns the desired schedule of a class.
+func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
 	id := s.installation.ID(run.KindOrphanCollection, ref)
 	owner := run.Owner{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
 		ID: id,
 		Spec: client.ScheduleSpec{
-			Intervals: []client.ScheduleIntervalSpec{{Every: s.every}},
-			Jitter:    min(s.every/jitterShare, jitterMost),
+			Intervals: []client.ScheduleIntervalSpec{{Every: s.interval}},
+			Jitter:    min(s.interval/jitterShare, maxJitter),
 		},
-		Overlap:       skip,
-		CatchupWindow: catchUp,
+		Overlap:       skipOverlap,
+		CatchupWindow: catchUpWindow,
 		Action: &client.ScheduleWorkflowAction{
 			ID:                    id,
 			Workflow:              string(run.KindOrphanCollection),
@@ -46,18 +47,18 @@ func (s *sweeps) wanted(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	}
 }
 
-// ensure creates a schedule, or updates interval and action of the existing one. Other fields are kept: a user may have
-// paused it.
-func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) error {
+// ensureSchedule creates a schedule, or updates the interval and the action of an existing schedule. ensureSchedule
+// keeps all other fields, because a user may have paused the schedule.
+func (s *sweepSchedules) ensureSchedule(ctx context.Context, wanted client.ScheduleOptions) error {
 	handle := s.schedules.GetHandle(ctx, wanted.ID)
 	there, err := handle.Describe(ctx)
 	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		if _, err = s.schedules.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
-			return nil // another bridge created it first: the next check compares it
+			return nil // another bridge created the schedule first: the next check compares it
 		}
 		return err
 	}
-	if err != nil || matches(there.Schedule, wanted) {
+	if err != nil || scheduleMatches(there.Schedule, wanted) {
 		return err
 	}
 	return handle.Update(
@@ -70,8 +71,8 @@ func (s *sweeps) ensure(ctx context.Context, wanted client.ScheduleOptions) erro
 	)
 }
 
-// matches reports whether a schedule has the wanted interval and input.
-func matches(there client.Schedule, wanted client.ScheduleOptions) bool {
+// scheduleMatches reports whether a schedule has the desired interval and input.
+func scheduleMatches(there client.Schedule, wanted client.ScheduleOptions) bool {
 	action, ok := there.Action.(*client.ScheduleWorkflowAction)
 	if !ok || there.Spec == nil || len(there.Spec.Intervals) != 1 || len(action.Args) != 1 {
 		return false

@@ -13,53 +13,53 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Neither an event nor the resync starts a run in a namespace that is not Millwright's. If the namespace was Millwright's
-// before, a run may be open. The bridge signals it once, and the run ends.
+// Neither an event nor the resync starts a run in a namespace that is not Millwright's. If the namespace was
+// Millwright's before, a run may be open: the bridge signals the run once, and the run ends.
 func TestAnotherNamespaceGetsNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, calmStack()...)
 		w.cluster.Scope.Except = []string{aMachine().Namespace}
-		w.runs = []string{idOf(aMachine())}
-		w.lead()
-		w.pass(3 * time.Second)
-		assert.Equal(t, []string{"signal " + idOf(aMachine())}, w.asked(), "the open run")
-		w.put(changed(aMachine(), toBeDeleted[*v1alpha1.Machine]))
-		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
-		w.pass(5 * time.Minute)
-		assert.Empty(t, w.asked())
+		w.openRuns = []string{workflowIDOf(aMachine())}
+		w.startLeader()
+		w.advance(3 * time.Second)
+		assert.Equal(t, []string{"signal " + workflowIDOf(aMachine())}, w.takeRequests(), "the open run")
+		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
+		w.advance(5 * time.Minute)
+		assert.Empty(t, w.takeRequests())
 	})
 }
 
-// A label decides whether a namespace is Millwright's. When it is taken away, the open run is woken at once, and ends. When
-// it comes back, what the objects need is begun at once.
-func TestANamespaceThatIsLabelledOtherwise(t *testing.T) {
+// A label decides whether a namespace is Millwright's. When the label is removed, the open run is woken at once and
+// ends. When the label is set again, pending work of the namespace's objects starts at once.
+func TestANamespaceWhoseLabelChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := func(fleet string) *corev1.Namespace {
 			return &corev1.Namespace{
 				ObjectMeta: metav1.ObjectMeta{Name: aMachine().Namespace, Labels: map[string]string{"fleet": fleet}},
 			}
 		}
-		doomed := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
+		doomed := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
 		w := newWorld(t, append(calmStack(), named("blue"), doomed)...)
 		open := func(runs ...string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.runs = runs
+			w.openRuns = runs
 		}
 		synctest.Wait() // the caches are filled
 		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})
-		w.lead()
-		w.pass(3 * time.Second)
-		assert.Contains(t, w.asked(), "signal-with-start "+idOf(doomed))
-		open(idOf(doomed))
-		w.put(named("green"))
-		w.pass(3 * time.Second)
-		assert.Equal(t, []string{"signal " + idOf(doomed)}, w.asked())
+		w.startLeader()
+		w.advance(3 * time.Second)
+		assert.Contains(t, w.takeRequests(), "signal-with-start "+workflowIDOf(doomed))
+		open(workflowIDOf(doomed))
+		w.putObject(named("green"))
+		w.advance(3 * time.Second)
+		assert.Equal(t, []string{"signal " + workflowIDOf(doomed)}, w.takeRequests())
 		open()
-		w.pass(5 * time.Minute)
-		assert.Empty(t, w.asked())
-		w.put(named("blue"))
-		w.pass(3 * time.Second)
-		assert.NotEmpty(t, w.asked())
+		w.advance(5 * time.Minute)
+		assert.Empty(t, w.takeRequests())
+		w.putObject(named("blue"))
+		w.advance(3 * time.Second)
+		assert.NotEmpty(t, w.takeRequests())
 	})
 }

@@ -11,45 +11,45 @@ import (
 	"millwright/workflows/run"
 )
 
-// send delivers queued wakes until the queue shuts down. The queue hands an object to one sender at a time, so that no
-// object has two signals in flight.
+// send delivers queued wakes until the queue shuts down. The queue gives each object to one sender at a time, so an
+// object never has two signals in flight.
 func (b *Bridge) send(ctx context.Context) {
 	for {
-		k, shutdown := b.queue.Get()
+		k, shutdown := b.evaluationQueue.Get()
 		if shutdown {
 			return
 		}
-		if w, claimed := b.take(k); claimed && ctx.Err() == nil {
+		if w, claimed := b.takeWake(k); claimed && ctx.Err() == nil {
 			b.deliver(ctx, k, w)
 		}
-		b.queue.Done(k)
+		b.evaluationQueue.Done(k)
 	}
 }
 
-// deliver evaluates one object. A failed signal is retried after a back-off, together with all wakes that have arrived
-// by then.
-func (b *Bridge) deliver(ctx context.Context, k key, w wake) {
+// deliver evaluates one object. A failed signal is retried after a back-off, and then includes all wakes that have
+// arrived until then.
+func (b *Bridge) deliver(ctx context.Context, k objectKey, w wake) {
 	sent, err := b.evaluate(ctx, k, w)
 	switch {
 	case err == nil:
 		b.backoff.Forget(k)
 		if sent {
-			b.answered()
+			b.recordAnswer()
 		}
 	case ctx.Err() == nil:
 		b.metrics.failures.WithLabelValues(string(k.kind)).Inc()
 		b.log.Warn("signal failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
-		b.failed(err)
-		b.allowAfter(k, b.backoff.When(k))
+		b.recordFailure(err)
+		b.delayNextSignal(k, b.backoff.When(k))
 		b.enqueue(k, w, 0)
 	}
 }
 
-// evaluate signals the workflow of an object that is not calm, and those of deleted objects with its name. It reports
-// whether a request was sent to Temporal.
-func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err error) {
+// evaluate signals the workflow of an object that is not calm, and the workflows of deleted objects with the same
+// name. The result sent reports whether a request was sent to Temporal.
+func (b *Bridge) evaluate(ctx context.Context, k objectKey, w wake) (sent bool, err error) {
 	s, found := b.subject(ctx, k)
-	if tooEarly := time.Until(w.notBefore); !found && tooEarly > 0 {
+	if tooEarly := time.Until(w.earliestSignal); !found && tooEarly > 0 {
 		b.enqueue(k, w, tooEarly)
 		return false, nil
 	}
@@ -64,7 +64,7 @@ func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err er
 	}
 	if !found {
 		b.mu.Lock()
-		delete(b.notBefore, k)
+		delete(b.nextSignalTimes, k)
 		b.mu.Unlock()
 		return sent, nil
 	}
@@ -72,11 +72,11 @@ func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err er
 		b.metrics.calm.WithLabelValues(string(k.kind)).Inc()
 		return sent, nil
 	}
-	if err := b.limiter.Wait(ctx); err != nil {
-		return sent, err // shutting down
+	if err := b.signalLimiter.Wait(ctx); err != nil {
+		return sent, err // the bridge shuts down
 	}
-	b.allowAfter(k, signalPause)
-	w.merge(wake{versions: s.versions})
+	b.delayNextSignal(k, minSignalInterval)
+	w.mergeWake(wake{versions: s.versions})
 	changed := run.Changed{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.deleting}
 	if err := b.signal(ctx, k, s, changed); err != nil {
 		return true, err
@@ -98,60 +98,60 @@ func (b *Bridge) evaluate(ctx context.Context, k key, w wake) (sent bool, err er
 	return true, nil
 }
 
-// signal signals an object's workflow and starts it if it is not open. If a deployment's rollout is open, the rollout
-// is signaled instead: it writes the deployment's sets.
-func (b *Bridge) signal(ctx context.Context, k key, s subject, changed run.Changed) error {
-	if s.rollout != "" {
-		err := b.starter.SignalWorkflow(ctx, s.rollout, "", run.SignalChanged, changed)
+// signal signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is open,
+// signal signals only the rollout, because the rollout writes the deployment's sets.
+func (b *Bridge) signal(ctx context.Context, k objectKey, s subject, changed run.Changed) error {
+	if s.openRolloutID != "" {
+		err := b.starter.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)
 		if _, absent := errors.AsType[*serviceerror.NotFound](err); !absent {
 			return err
 		}
 	}
 	_, err := b.starter.SignalWithStartWorkflow(ctx, b.installation.ID(k.kind, s.ref), run.SignalChanged, changed,
-		b.options(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
+		b.startOptions(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
 	return err
 }
 
 // signalDeleted signals the workflows of a deleted object that are still open.
-func (b *Bridge) signalDeleted(ctx context.Context, d deleted, versions cache.MinVersions) error {
+func (b *Bridge) signalDeleted(ctx context.Context, d deletedObject, versions cache.MinVersions) error {
 	changed := run.Changed{UID: d.uid, Versions: versions, Deleting: true}
 	for _, id := range d.workflows {
-		if err := b.limiter.Wait(ctx); err != nil {
+		if err := b.signalLimiter.Wait(ctx); err != nil {
 			return err
 		}
-		if err := unlessAbsent(b.starter.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)); err != nil {
+		if err := ignoreNotFound(b.starter.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// failed records that Temporal did not answer, or that it has no namespace: its data are lost, and somebody is about to
-// bootstrap it.
-func (b *Bridge) failed(err error) {
+// recordFailure records that Temporal did not answer, or that Millwright's namespace is missing in Temporal. A missing
+// namespace means that Temporal has lost its data, and that an operator will bootstrap it again.
+func (b *Bridge) recordFailure(err error) {
 	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
 	_, empty := errors.AsType[*serviceerror.NamespaceNotFound](err)
 	if unavailable || late || empty || errors.Is(err, context.DeadlineExceeded) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.unreachable = true
+		b.temporalUnreachable = true
 	}
 }
 
-// answered records that Temporal answered. If it had not answered before, every object is evaluated and every schedule
-// checked.
-func (b *Bridge) answered() {
+// recordAnswer records that Temporal answered. If Temporal did not answer before, all objects are evaluated and all
+// schedules are checked.
+func (b *Bridge) recordAnswer() {
 	b.mu.Lock()
-	again := b.unreachable
-	b.unreachable = false
+	again := b.temporalUnreachable
+	b.temporalUnreachable = false
 	if again {
-		clear(b.notBefore) // Temporal answers: end all back-offs
+		clear(b.nextSignalTimes) // Temporal answers: end all back-offs
 	}
 	b.mu.Unlock()
 	if again {
 		b.log.Info("Temporal answers again: everything is evaluated")
-		b.sweep()
-		b.orphans.checkAll() // Temporal may have lost its data
+		b.evaluateAll()
+		b.orphanSchedules.enqueueAllChecks() // Temporal may have lost its data
 	}
 }

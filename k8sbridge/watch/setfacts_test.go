@@ -20,53 +20,54 @@ type (
 	onSet     = func(*v1alpha1.MachineSet)
 )
 
-// objects are put before a row's change.
+// objects returns the objects that are written before a row's change.
 func objects(all ...runtime.Object) []runtime.Object { return all }
 
-// sizedSet is a set of this size with the status for these machines.
+// sizedSet returns a set of this size with the status for these machines.
 func sizedSet(replicas int32, change onSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	s := bareSet()
+	s := setWithoutStatus()
 	s.Spec.Replicas = replicas
 	if change != nil {
 		change(s)
 	}
-	return reporting(s, machines...)
+	return withSetStatus(s, machines...)
 }
 
-func without(key string) func(metav1.Object) {
+func withoutKey(key string) func(metav1.Object) {
 	return func(o metav1.Object) {
 		delete(o.GetLabels(), key)
 		delete(o.GetAnnotations(), key)
 	}
 }
 
-// deletedOrphaning is kubectl delete --cascade=orphan, before the garbage collector is done.
-func deletedOrphaning[T metav1.Object](o T) {
-	toBeDeleted(o)
+// setDeletedWithOrphans changes an object like kubectl delete --cascade=orphan before the garbage collector has
+// finished.
+func setDeletedWithOrphans[T metav1.Object](o T) {
+	setDeleting(o)
 	o.SetFinalizers(append(o.GetFinalizers(), metav1.FinalizerOrphanDependents))
 }
 
-func lacks[T interface {
+func putWithoutKey[T interface {
 	metav1.Object
 	runtime.Object
 }](o T, key string) func(*world) {
-	return replace(o, func(o T) { without(key)(o) })
+	return putChanged(o, func(o T) { withoutKey(key)(o) })
 }
 
 func labelledSet(key, value string) onSet {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
-// anOrphan is a machine without a controller that the set would adopt.
+// anOrphan returns a machine without a controller that the set would adopt.
 func anOrphan(changes ...onMachine) *v1alpha1.Machine {
-	return changed(
-		machineNamed("orphan"),
+	return changedCopy(
+		machineWithName("orphan"),
 		append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
 }
 
-func inOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
+func withOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
 
-// setFacts is what a set's pending work depends on: facts and plan.
+// setFacts contains the facts and the plan that determine a set's pending work.
 type setFacts struct {
 	Deleting, Finalizer, Unreported, Recheck bool
 	Orphaning                                bool
@@ -97,58 +98,58 @@ func readSet(w *world) any {
 	return facts
 }
 
-// setRows are the facts that a set shares with all objects that have a workflow, and those that change with time.
+// setRows are the facts that a set shares with all objects that have a workflow, and the facts that change with time.
 func setRows() []factRow {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
 	return []factRow{
-		{fact: "Deleting", change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet])},
+		{fact: "Deleting", change: putChanged(aSet(), setDeleting[*v1alpha1.MachineSet])},
 		{
 			name:   "the garbage collector is done",
 			fact:   "Orphaning",
-			before: objects(changed(aSet(), deletedOrphaning[*v1alpha1.MachineSet])),
-			change: replace(aSet(), toBeDeleted[*v1alpha1.MachineSet]),
+			before: objects(changedCopy(aSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
+			change: putChanged(aSet(), setDeleting[*v1alpha1.MachineSet]),
 		},
-		{fact: "Finalizer", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
-		{fact: "Generation", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
+		{fact: "Finalizer", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
+		{fact: "Generation", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
 		{
 			fact:   "ObservedGeneration",
 			resync: true,
-			change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
+			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
 		},
-		{fact: "Wanted", change: replace(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
-		{name: "one more", fact: "Members", change: replace(machineNamed("second"))},
-		{name: "gone", fact: "Members", change: func(w *world) { w.remove(aMachine()) }},
+		{fact: "Wanted", change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{name: "one more", fact: "Members", change: putChanged(machineWithName("second"))},
+		{name: "gone", fact: "Members", change: func(w *world) { w.deleteObject(aMachine()) }},
 		{
 			name:   "given away",
 			fact:   "Members",
-			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
 		},
 		{
 			name:   "its node was not ready for a moment",
 			fact:   "Recheck",
 			before: objects(slow),
-			change: replace(aMachine(), readyNow),
+			change: putChanged(aMachine(), readyNow),
 		},
 		{
 			name:   "one goes",
 			fact:   "Recheck",
-			change: replace(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
+			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
 		},
 	}
 }
 
-// statusRows clear each field of a set's status, or make it out of date.
-func statusRows() []factRow {
+// setStatusRows clear each field of a set's status, or make the field out of date.
+func setStatusRows() []factRow {
 	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factRow {
 		return factRow{
 			name:   "status, " + name,
 			fact:   "Unreported",
 			resync: true,
-			change: replace(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
+			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
 		}
 	}
-	pending := changed(aMachine(), inPhase(v1alpha1.MachinePending))
+	pending := changedCopy(aMachine(), withPhase(v1alpha1.MachinePending))
 	ofPending := objects(pending, sizedSet(1, nil, pending))
 	crashing := func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -156,7 +157,7 @@ func statusRows() []factRow {
 			{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: "ResourceExhausted"},
 		}
 	}
-	crashed := changed(aMachine(), crashing)
+	crashed := changedCopy(aMachine(), crashing)
 	return []factRow{
 		status("replicas", func(s *v1alpha1.MachineSetStatus) { s.Replicas = 0 }),
 		status("fully labelled", func(s *v1alpha1.MachineSetStatus) { s.FullyLabeledReplicas = 0 }),
@@ -186,100 +187,104 @@ func statusRows() []factRow {
 		status("the reason of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Reason = "Odd" }),
 		status("the message of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "ready no more", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineUnknown))},
-		{name: "available only", fact: "Unreported", change: replace(aMachine(), inPhase(v1alpha1.MachineAvailable))},
+		{name: "ready no more", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineUnknown))},
+		{name: "available only", fact: "Unreported", change: putChanged(aMachine(), withPhase(v1alpha1.MachineAvailable))},
 		{
 			name:   "a label of the template",
 			fact:   "Unreported",
 			before: objects(withSelector(aSet())),
-			change: replace(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }),
+			change: putChanged(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }),
 		},
-		{name: "no instance can be made", fact: "Unreported", change: replace(aMachine(), crashing)},
+		{name: "no instance can be made", fact: "Unreported", change: putChanged(aMachine(), crashing)},
 		{
 			name:   "for another reason",
 			fact:   "Unreported",
 			before: objects(crashed, sizedSet(1, nil, crashed)),
-			change: replace(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
+			change: putChanged(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
 		},
 		{
 			name:   "what it waits for",
 			fact:   "Unreported",
 			before: ofPending,
-			change: replace(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" }),
+			change: putChanged(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" }),
 		},
 		{
 			name:   "it had joined",
 			fact:   "Unreported",
 			before: ofPending,
-			change: replace(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &born }),
+			change: putChanged(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
 		},
 		{
 			name:   "preserved",
 			fact:   "Unreported",
-			before: failedBefore(),
-			change: replace(failedBefore()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
-				m.Status.CurrentStatus.PreserveExpiryTime = &born
+			before: reportedFailedMachine(),
+			change: putChanged(reportedFailedMachine()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 			}),
 		},
 		{
-			name:   "kept",
-			fact:   "Unreported",
-			change: replace(aMachine(), annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)),
+			name: "kept",
+			fact: "Unreported",
+			change: putChanged(
+				aMachine(),
+				annotated[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
+			),
 		},
 		{
 			name:   "ready since a moment",
 			fact:   "Unreported",
 			before: objects(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())),
-			change: replace(aMachine(), func(m *v1alpha1.Machine) {
+			change: putChanged(aMachine(), func(m *v1alpha1.Machine) {
 				m.Status.Conditions[0].LastTransitionTime = metav1.Now()
 			}),
 		},
 		{
 			name:   "its deployment has another template",
 			fact:   "Unreported",
-			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
 		{
 			name:   "its deployment is paused",
 			fact:   "Unreported",
-			change: replace(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
+			change: putChanged(aDeployment(), annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
 		},
 		{
 			name: "its deployment is frozen",
 			fact: "Unreported",
-			change: replace(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			change: putChanged(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 			}),
 		},
-		{name: "its class is gone", fact: "Unreported", change: func(w *world) { w.remove(aClass()) }},
+		{name: "its class is gone", fact: "Unreported", change: func(w *world) { w.deleteObject(aClass()) }},
 		{
 			name: "the template names a class that does not exist",
 			fact: "Unreported",
-			change: replace(aSet(), func(s *v1alpha1.MachineSet) {
+			change: putChanged(aSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "none"
 			}),
 		},
 		{
 			name:   "the node of a failed machine asks for it",
 			fact:   "Unreported",
-			before: failedBefore(),
-			change: replace(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			before: reportedFailedMachine(),
+			change: putChanged(aNode(), annotated[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
 		},
 		{
 			name:   "paused",
 			fact:   "Unreported",
-			change: replace(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
+			change: putChanged(aSet(), annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
 		},
 	}
 }
 
-// failedBefore is a failed machine that is not replaced, and a set whose status says so.
-func failedBefore() []runtime.Object {
-	m := changed(aMachine(), inPhase(v1alpha1.MachineFailed))
+// reportedFailedMachine returns a failed machine that is not replaced, and a set whose status reports the failed
+// machine.
+func reportedFailedMachine() []runtime.Object {
+	m := changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed))
 	return objects(m, sizedSet(1, nil, m))
 }
 
 func TestEveryFactOfASetWakesIt(t *testing.T) {
-	rows := append(append(setRows(), nextRows()...), statusRows()...)
+	rows := append(append(setRows(), setActionRows()...), setStatusRows()...)
 	proveFacts(t, reflect.TypeFor[setFacts](), aSet(), readSet, rows, nil)
 }

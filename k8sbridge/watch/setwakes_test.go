@@ -16,14 +16,15 @@ import (
 	"millwright/observe/set"
 )
 
-// A machine with a controller signals that set, an orphan the sets that select it, and no others.
-func TestWhoHearsOfAMachine(t *testing.T) {
+// A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
+// signaled.
+func TestSetsThatAMachineSignals(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
-		s := bareSet()
+		s := setWithoutStatus()
 		s.Name, s.UID, s.OwnerReferences, s.Spec.Replicas = name, types.UID("uid-"+name), nil, 0
 		s.Spec.Template.Labels = map[string]string{"pool": pool}
 		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
-		return reportingBelow(nil, s)
+		return setWithStatusFor(nil, s)
 	}
 	twin, apart, everything := another("twin", "a"), another("apart", "b"), another("everything", "b")
 	everything.Spec.Selector = &metav1.LabelSelector{}
@@ -32,21 +33,21 @@ func TestWhoHearsOfAMachine(t *testing.T) {
 		event func(w *world)
 		want  []string
 	}{
-		{"owned: its owner", replace(machineNamed("second")), []string{awake(aSet())}},
-		{"an orphan: the sets that match it", replace(anOrphan()), []string{awake(aSet()), awake(twin)}},
-		{"not the one that selects everything", replace(anOrphan(inOtherPool)), []string{awake(apart)}},
-		{"an orphan that nobody matches", replace(anOrphan(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
+		{"owned: its owner", putChanged(machineWithName("second")), []string{startSignalOf(aSet())}},
+		{"an orphan: the sets that match it", putChanged(anOrphan()), []string{startSignalOf(aSet()), startSignalOf(twin)}},
+		{"not the one that selects everything", putChanged(anOrphan(withOtherPool)), []string{startSignalOf(apart)}},
+		{"an orphan that nobody matches", putChanged(anOrphan(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inWorld(t, append(calmStack(), twin, apart, everything), func(w *world) {
-				w.pass(2 * time.Second)
-				w.took()
+				w.advance(2 * time.Second)
+				w.takeCalls()
 				row.event(w)
-				w.settle()
+				w.runDebouncedWork()
 				var sets []string
-				for _, line := range w.asked() {
+				for _, line := range w.takeRequests() {
 					for _, s := range []*v1alpha1.MachineSet{aSet(), twin, apart, everything} {
-						if line == awake(s) {
+						if line == startSignalOf(s) {
 							sets = append(sets, line)
 						}
 					}
@@ -58,26 +59,26 @@ func TestWhoHearsOfAMachine(t *testing.T) {
 }
 
 // Writes of an orphan's own workflow signal no set.
-func TestAnOrphanThatOnlyWorksWakesNoSet(t *testing.T) {
-	inWorld(t, append(calmStack(), anOrphan(inOtherPool)), func(w *world) {
-		w.took()
+func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
+	inWorld(t, append(calmStack(), anOrphan(withOtherPool)), func(w *world) {
+		w.takeCalls()
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
-			w.put(anOrphan(inOtherPool, inPhase(phase)))
-			w.pass(2 * time.Second)
+			w.putObject(anOrphan(withOtherPool, withPhase(phase)))
+			w.advance(2 * time.Second)
 		}
-		assert.NotContains(t, w.asked(), awake(aSet()))
+		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()))
 	})
 }
 
-// The set that is to adopt an orphan must see it.
-func TestASetReadsTheOrphansThatTheBridgeRead(t *testing.T) {
+// A set that should adopt an orphan must read at least the orphan's version in the signal.
+func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		orphan := w.put(anOrphan())
-		w.pass(5 * time.Second)
-		w.took()
-		w.pass(aResync) // it was not adopted
-		for _, c := range w.took() {
-			if c.id == idOf(aSet()) {
+		orphan := w.putObject(anOrphan())
+		w.advance(5 * time.Second)
+		w.takeCalls()
+		w.advance(maxResyncInterval) // the orphan was not adopted
+		for _, c := range w.takeCalls() {
+			if c.id == workflowIDOf(aSet()) {
 				assert.Equal(t, orphan, c.changed.Versions[cache.Machines])
 				return
 			}
@@ -86,18 +87,18 @@ func TestASetReadsTheOrphansThatTheBridgeRead(t *testing.T) {
 	})
 }
 
-// The workflow must see the class and the node of a failed machine as the bridge saw them.
-func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
-	lone := changed(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
+// The workflow must read at least the bridge's versions of the class and of a failed machine's node.
+func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
+	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
 	inWorld(t, append(calmStack(), lone), func(w *world) {
-		class := w.put(changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
-		node := w.put(changed(aNode(), heartbeat))
-		w.pass(5 * time.Second)
-		w.took()
-		w.put(changed(aMachine(), inPhase(v1alpha1.MachineFailed)))
-		w.settle()
-		for _, c := range w.took() {
-			if c.id == idOf(lone) {
+		class := w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
+		node := w.putObject(changedCopy(aNode(), updateHeartbeat))
+		w.advance(5 * time.Second)
+		w.takeCalls()
+		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
+		w.runDebouncedWork()
+		for _, c := range w.takeCalls() {
+			if c.id == workflowIDOf(lone) {
 				assert.Equal(t, []string{class, node}, []string{c.changed.Versions[cache.Classes], c.changed.Versions[cache.Nodes]})
 				return
 			}
@@ -106,35 +107,38 @@ func TestASetReadsTheClassAndTheNodesThatTheBridgeRead(t *testing.T) {
 	})
 }
 
-// A class signals the sets that refer to it when it is created or deleted, and not when it changes.
-func TestWhichSetsHearOfAClass(t *testing.T) {
-	waiting := bareSet()
+// A class signals the sets that refer to it when it is created or deleted, but not when it changes.
+func TestSetsThatAClassSignals(t *testing.T) {
+	waiting := setWithoutStatus()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
-	reportingOf(waiting, set.Related{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
+	withStatusForRelated(waiting, set.Related{Deployment: aDeployment(), Missing: []string{"MachineClass"}})
 	inWorld(t, append(calmStack(), waiting), func(w *world) {
-		signaled := func() []call {
-			return slices.DeleteFunc(w.took(), func(c call) bool { return c.id != idOf(aSet()) && c.id != idOf(waiting) })
+		signaled := func() []temporalCall {
+			return slices.DeleteFunc(
+				w.takeCalls(),
+				func(c temporalCall) bool { return c.id != workflowIDOf(aSet()) && c.id != workflowIDOf(waiting) },
+			)
 		}
 		signaled()
-		version := w.put(classNamed("large"))
-		w.flush()
+		version := w.putObject(classWithName("large"))
+		w.runDueWork()
 		calls := signaled()
 		require.Len(t, calls, 1)
-		assert.Equal(t, idOf(waiting), calls[0].id)
+		assert.Equal(t, workflowIDOf(waiting), calls[0].id)
 		assert.Equal(t, version, calls[0].changed.Versions[cache.Classes])
-		w.pass(2 * time.Second)
-		w.put(changed(classNamed("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
-		w.pass(2 * time.Second)
+		w.advance(2 * time.Second)
+		w.putObject(changedCopy(classWithName("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
+		w.advance(2 * time.Second)
 		assert.Empty(t, signaled())
 	})
 }
 
-// The size of a deployment does not signal its sets: it reaches them as their own size.
-func TestTheSizeOfADeploymentIsNoNewsToItsSets(t *testing.T) {
+// The size of a deployment does not signal its sets: the deployment's workflow writes each set's own size.
+func TestTheSizeOfADeploymentSignalsNoSet(t *testing.T) {
 	inWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
-		w.took()
-		w.scale(5)
-		w.pass(5 * time.Second)
-		assert.Equal(t, []string{awake(aDeployment())}, w.asked())
+		w.takeCalls()
+		w.putReplicas(5)
+		w.advance(5 * time.Second)
+		assert.Equal(t, []string{startSignalOf(aDeployment())}, w.takeRequests())
 	})
 }

@@ -19,42 +19,42 @@ import (
 
 func TestCalmStackSendsNoSignal(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		assert.Empty(t, w.asked(), "when the leader begins")
+		assert.Empty(t, w.takeRequests(), "when the leader begins")
 		for range 12 {
-			w.put(changed(aNode(), heartbeat))
-			w.pass(10 * time.Second)
+			w.putObject(changedCopy(aNode(), updateHeartbeat))
+			w.advance(10 * time.Second)
 		}
-		assert.Empty(t, w.asked(), "for two minutes of heartbeats and resyncs")
+		assert.Empty(t, w.takeRequests(), "for two minutes of heartbeats and resyncs")
 	})
 }
 
 func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aMachine(), func(m *v1alpha1.Machine) {
-			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", born
+		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) {
+			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", creationTime
 			m.Status.Conditions = aNode().Status.Conditions
-			m.Status.JoinedAt = &born
+			m.Status.JoinedAt = &creationTime
 		}))
-		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) {
+		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 		}, annotated[*v1alpha1.MachineSet](v1alpha1.AnnotationRevisionHistory, "1")))
-		w.put(changed(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation, d.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 			d.Status.Conditions[0].LastUpdateTime = metav1.Now()
 		}, annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "ann paused it")))
-		w.pass(time.Minute + 10*time.Second)
-		assert.Empty(t, w.asked())
+		w.advance(time.Minute + 10*time.Second)
+		assert.Empty(t, w.takeRequests())
 	})
 }
 
 func TestNewMachine(t *testing.T) {
 	inWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
-		w.took()
-		class := w.put(aClass())
-		w.flush()
-		version := w.put(changed(aMachine(), uncreated))
-		w.settle()
-		calls := w.took()
+		w.takeCalls()
+		class := w.putObject(aClass())
+		w.runDueWork()
+		version := w.putObject(changedCopy(aMachine(), setNotCreated))
+		w.runDebouncedWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 2, "the machine and its set")
 		c := calls[0]
 		if c.workflow != "Machine" {
@@ -76,17 +76,18 @@ func TestNewMachine(t *testing.T) {
 	})
 }
 
-// The writes of a machine's workflow, in their order. It is signaled for the new object and for its node only.
+// The test makes the writes of a machine's workflow, in their order. Only the new object and its node signal the
+// machine.
 func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 	inWorld(t, []runtime.Object{aClass()}, func(w *world) {
-		m := changed(aMachine(), uncreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
-		w.put(m)
-		w.flush()
-		assert.Contains(t, w.asked(), awake(m))
+		m := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
+		w.putObject(m)
+		w.runDueWork()
+		assert.Contains(t, w.takeRequests(), startSignalOf(m))
 		write := func(change func()) {
 			change()
-			w.put(m)
-			w.pass(2 * time.Second)
+			w.putObject(m)
+			w.advance(2 * time.Second)
 		}
 		write(func() { m.Finalizers = aMachine().Finalizers })
 		write(func() { m.Status.LastOperation.State = v1alpha1.MachineStateProcessing })
@@ -94,48 +95,50 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 			m.Labels, m.Annotations, m.Spec.ProviderID = aMachine().Labels, aMachine().Annotations, aMachine().Spec.ProviderID
 		})
 		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachinePending })
-		assert.Empty(t, w.asked(), "its own writes")
-		w.put(changed(aNode(), unready))
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{awake(m)}, w.asked(), "it shows that the node is there")
-		write(func() { m.Status.Conditions = machine.CopiedConditions(changed(aNode(), unready)) })
-		assert.Empty(t, w.asked(), "its own write")
+		assert.Empty(t, w.takeRequests(), "its own writes")
+		w.putObject(changedCopy(aNode(), setNodeUnready))
+		w.advance(2 * time.Second)
+		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "it shows that the node is there")
+		write(func() { m.Status.Conditions = machine.CopiedConditions(changedCopy(aNode(), setNodeUnready)) })
+		assert.Empty(t, w.takeRequests(), "its own write")
 		for _, taint := range []string{"x", "y"} {
-			w.put(changed(aNode(), unready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
-			w.pass(100 * time.Millisecond)
+			w.putObject(
+				changedCopy(aNode(), setNodeUnready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }),
+			)
+			w.advance(100 * time.Millisecond)
 		}
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{awake(m)}, w.asked(), "once for all changes of the node")
-		version := w.put(aNode())
-		w.settle()
-		calls := w.took()
+		w.advance(2 * time.Second)
+		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "once for all changes of the node")
+		version := w.putObject(aNode())
+		w.runDebouncedWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 1, "the node is ready")
 		assert.Equal(t, version, calls[0].changed.Versions[cache.Nodes])
 		write(func() {
 			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, aMachine().Status.Conditions
 		})
-		w.put(changed(aNode(), heartbeat))
-		w.pass(2 * time.Minute)
-		assert.Empty(t, w.asked())
+		w.putObject(changedCopy(aNode(), updateHeartbeat))
+		w.advance(2 * time.Minute)
+		assert.Empty(t, w.takeRequests())
 	})
 }
 
-// A node that is ready before the creation of its machine is on record is found when it is recorded.
-func TestNodeFasterThanOurWrite(t *testing.T) {
-	m := changed(aMachine(), uncreated)
+// If a node is ready before its machine's creation is recorded, the record of the creation signals the machine.
+func TestNodeThatIsReadyBeforeTheCreationIsRecorded(t *testing.T) {
+	m := changedCopy(aMachine(), setNotCreated)
 	inWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
-		w.took()
-		node := w.put(aNode())
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "no machine has the node yet")
-		w.put(changed(aMachine(), inPhase("")))
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "the creation is still under way")
-		w.put(changed(aMachine(), inPhase(v1alpha1.MachinePending)))
-		w.settle()
-		calls := w.took()
+		w.takeCalls()
+		node := w.putObject(aNode())
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "no machine has the node yet")
+		w.putObject(changedCopy(aMachine(), withPhase("")))
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "the creation is still under way")
+		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)))
+		w.runDebouncedWork()
+		calls := w.takeCalls()
 		require.Len(t, calls, 1)
-		assert.Equal(t, idOf(m), calls[0].id)
+		assert.Equal(t, workflowIDOf(m), calls[0].id)
 		assert.Equal(
 			t,
 			node,
@@ -145,122 +148,131 @@ func TestNodeFasterThanOurWrite(t *testing.T) {
 	})
 }
 
-// A run that was signaled because the node is unhealthy may have read it when it was healthy again.
+// A run that was signaled for an unhealthy node may have read the node when it was healthy again.
 func TestFlappingNode(t *testing.T) {
 	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
 			inWorld(t, calmStack(), func(w *world) {
 				for range 3 {
-					w.put(changed(aNode(), unready))
-					w.pass(pause)
-					w.put(aNode())
-					w.pass(pause)
+					w.putObject(changedCopy(aNode(), setNodeUnready))
+					w.advance(pause)
+					w.putObject(aNode())
+					w.advance(pause)
 				}
-				w.pass(5 * time.Second)
-				w.took()
-				w.put(changed(aNode(), unready))
-				w.settle()
-				assert.Equal(t, []string{awake(aMachine())}, w.asked())
-				w.put(aNode())
-				w.flush()
-				w.put(changed(aNode(), unready))
-				w.pass(2 * time.Second)
-				assert.Equal(t, []string{awake(aMachine())}, w.asked(), "bad for the same reason as at the last signal")
+				w.advance(5 * time.Second)
+				w.takeCalls()
+				w.putObject(changedCopy(aNode(), setNodeUnready))
+				w.runDebouncedWork()
+				assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
+				w.putObject(aNode())
+				w.runDueWork()
+				w.putObject(changedCopy(aNode(), setNodeUnready))
+				w.advance(2 * time.Second)
+				assert.Equal(
+					t,
+					[]string{startSignalOf(aMachine())},
+					w.takeRequests(),
+					"bad for the same reason as at the last signal",
+				)
 			})
 		})
 	}
 }
 
-// A machine that is being deleted is signaled only for the health of its node, and after its drain not for its node at
-// all.
+// While a machine is being deleted, only the health of its node signals the machine. After the drain its node does
+// not signal the machine at all.
 func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		going := changed(aMachine(), toBeDeleted[*v1alpha1.Machine])
-		w.put(going)
-		w.flush()
-		assert.Contains(t, w.asked(), awake(going))
-		w.put(changed(aNode(), func(n *corev1.Node) {
+		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
+		w.putObject(going)
+		w.runDueWork()
+		assert.Contains(t, w.takeRequests(), startSignalOf(going))
+		w.putObject(changedCopy(aNode(), func(n *corev1.Node) {
 			n.Spec.Unschedulable = true
 			n.Status.Conditions = append(
 				n.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.NodeTerminating, Status: corev1.ConditionTrue},
 			)
 		}))
-		w.pass(2 * time.Second)
-		assert.NotContains(t, w.asked(), awake(going), "our own writes")
-		w.put(changed(aNode(), unready))
-		w.pass(2 * time.Second)
-		assert.Contains(t, w.asked(), awake(going), "its drain may be cut short")
-		w.put(aNode())
-		w.pass(2 * time.Second)
-		w.took()
-		w.put(changed(going, func(m *v1alpha1.Machine) {
+		w.advance(2 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(going), "our own writes")
+		w.putObject(changedCopy(aNode(), setNodeUnready))
+		w.advance(2 * time.Second)
+		assert.Contains(t, w.takeRequests(), startSignalOf(going), "its drain may be cut short")
+		w.putObject(aNode())
+		w.advance(2 * time.Second)
+		w.takeCalls()
+		w.putObject(changedCopy(going, func(m *v1alpha1.Machine) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		}))
-		w.put(changed(aNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-		w.pass(5 * time.Second)
-		assert.NotContains(t, w.asked(), awake(going))
-		w.put(changed(aNode(), unready))
-		w.pass(5 * time.Second)
-		assert.NotContains(t, w.asked(), awake(going))
+		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+		w.advance(5 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
+		w.putObject(changedCopy(aNode(), setNodeUnready))
+		w.advance(5 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
 	})
 }
 
-func TestClassAndSecretWakeWhoIsNotCalm(t *testing.T) {
-	waiting := changed(machineNamed("waiting"), uncreated)
-	gone := changed(machineNamed("going"), toBeDeleted[*v1alpha1.Machine])
-	elsewhere := changed(machineNamed("elsewhere"), uncreated, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" })
+func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
+	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
+	gone := changedCopy(machineWithName("going"), setDeleting[*v1alpha1.Machine])
+	elsewhere := changedCopy(
+		machineWithName("elsewhere"),
+		setNotCreated,
+		func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" },
+	)
 	inWorld(t, append(calmStack(), waiting, gone, elsewhere), func(w *world) {
-		w.took()
-		class := changed(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
-		version := w.put(class)
-		w.flush()
-		calls := w.took()
+		w.takeCalls()
+		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
+		version := w.putObject(class)
+		w.runDueWork()
+		calls := w.takeCalls()
 		for _, c := range calls {
 			assert.Equal(t, version, c.changed.Versions[cache.Classes])
 		}
-		assert.ElementsMatch(t, []string{idOf(waiting), idOf(gone)}, []string{calls[0].id, calls[1].id})
+		assert.ElementsMatch(t, []string{workflowIDOf(waiting), workflowIDOf(gone)}, []string{calls[0].id, calls[1].id})
 		assert.Len(t, calls, 2)
-		w.pass(2 * time.Second)
+		w.advance(2 * time.Second)
 
-		w.put(aSecret())
-		w.flush()
-		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class's Secret")
-		w.remove(aSecret())
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{awake(gone), awake(waiting)}, w.asked(), "the class's Secret is gone")
-		other := changed(aSecret(), bare[*metav1.PartialObjectMetadata])
+		w.putObject(aSecret())
+		w.runDueWork()
+		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret")
+		w.deleteObject(aSecret())
+		w.advance(2 * time.Second)
+		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret is gone")
+		other := changedCopy(aSecret(), removeFinalizers[*metav1.PartialObjectMetadata])
 		other.Name, other.UID = "other", "uid-other"
-		w.put(other)
+		w.putObject(other)
 		class.Labels = map[string]string{"color": "red"}
-		w.put(class)
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "a Secret without a class, and a class of the same generation")
-		w.remove(class)
-		w.flush()
+		w.putObject(class)
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "a Secret without a class, and a class of the same generation")
+		w.deleteObject(class)
+		w.runDueWork()
 		assert.Equal(
 			t,
-			[]string{awake(gone), awake(waiting), awake(aSet())},
-			w.asked(),
+			[]string{startSignalOf(gone), startSignalOf(waiting), startSignalOf(aSet())},
+			w.takeRequests(),
 			"the class is gone: the set can make no machine",
 		)
 	})
 }
 
-// The bridge may see a set's status later than the machines from which it was computed, and then take the set for calm.
-// The resync finds that.
-func TestStatusThatComesLate(t *testing.T) {
+// The bridge may receive a set's status later than the machines from which the status was computed, and evaluate the
+// set as calm. The next resync corrects that.
+func TestResyncCorrectsALateSetStatus(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aMachine(), inPhase(v1alpha1.MachineUnknown)))
-		w.settle()
-		assert.Contains(t, w.asked(), awake(aSet()))
-		w.pass(2 * time.Second) // the set's workflow writes that no machine is ready
-		w.put(aMachine())
-		w.pass(2 * time.Second)
-		assert.NotContains(t, w.asked(), awake(aSet()), "its status here still says that one is")
-		w.put(changed(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
-		w.pass(aResync)
-		assert.Contains(t, w.asked(), awake(aSet()))
+		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
+		w.runDebouncedWork()
+		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
+		w.advance(2 * time.Second) // the set's workflow writes that no machine is ready
+		w.putObject(aMachine())
+		w.advance(2 * time.Second)
+		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "its status here still says that one is")
+		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
+		w.advance(maxResyncInterval)
+		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
 	})
 }
 
@@ -268,35 +280,35 @@ func TestAMachineChangesOwner(t *testing.T) {
 	other := aSet()
 	other.Name, other.UID = "other", "uid-other"
 	inWorld(t, append(calmStack(), other), func(w *world) {
-		w.pass(time.Second)
-		w.took()
-		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(other, "MachineSet") }))
-		w.flush()
-		asked := strings.Join(w.asked(), "\n")
-		assert.Contains(t, asked, awake(aSet()), "who has lost it")
-		w.pass(time.Minute)
-		assert.NotContains(t, asked, awake(aMachine()), "it concerns its owners only")
+		w.advance(time.Second)
+		w.takeCalls()
+		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = ownedBy(other, "MachineSet") }))
+		w.runDueWork()
+		asked := strings.Join(w.takeRequests(), "\n")
+		assert.Contains(t, asked, startSignalOf(aSet()), "who has lost it")
+		w.advance(time.Minute)
+		assert.NotContains(t, asked, startSignalOf(aMachine()), "it concerns its owners only")
 	})
 }
 
-func TestTaintsThatNobodyAskedAboutWakeNobody(t *testing.T) {
+func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		w.put(changed(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "the machine is still calm")
+		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "the machine is still calm")
 	})
 }
 
-func TestConditionsThatNobodyAskedAboutAreCopied(t *testing.T) {
+func TestOtherNodeConditionsAreCopied(t *testing.T) {
 	inWorld(t, calmStack(), func(w *world) {
-		n := changed(aNode(), func(n *corev1.Node) {
+		n := changedCopy(aNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
 		})
-		w.put(n)
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{awake(aMachine())}, w.asked())
-		w.put(changed(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }))
-		w.pass(2 * time.Second)
-		assert.Empty(t, w.asked(), "its own write")
+		w.putObject(n)
+		w.advance(2 * time.Second)
+		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
+		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }))
+		w.advance(2 * time.Second)
+		assert.Empty(t, w.takeRequests(), "its own write")
 	})
 }

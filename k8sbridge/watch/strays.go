@@ -12,31 +12,30 @@ import (
 	"millwright/workflows/run"
 )
 
-// rolloutsOf returns the kinds of rollouts by the kinds of their deployments.
-func rolloutsOf() map[run.Kind]run.Kind {
+// rolloutKinds returns the kinds of rollouts, by the kind of their deployment.
+func rolloutKinds() map[run.Kind]run.Kind {
 	return map[run.Kind]run.Kind{
 		run.KindMachineDeployment:    run.KindRollout,
 		run.KindClusterAPIDeployment: run.KindClusterAPIRollout,
 	}
 }
 
-// strayPage is the number of open runs in a page of Temporal's list. Source: the largest page that Temporal's server
-// returns.
-const strayPage = 1000
+// strayPageSize is the page size for listing open runs. Source: the maximum of Temporal's server.
+const strayPageSize = 1000
 
-// wakeStrays signals each open run whose object does not exist any more, or is not in a namespace of Millwright any
-// more. A deletion that no leader has seen is in no cache, and a run that waits without a timer would stay open for
-// ever. The run itself finds out that its object is gone.
-func (b *Bridge) wakeStrays(ctx context.Context) error {
+// signalStrayRuns signals each open run whose object no longer exists or is no longer in a namespace of Millwright. A
+// deletion that no leader has seen is in no cache, and a run that waits without a timer would stay open forever. The
+// run itself detects that its object is gone.
+func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
-	for kind, informer := range b.watched() {
+	for kind, informer := range b.watchedInformers() {
 		for _, item := range informer.GetStore().List() {
-			if o := item.(metav1.Object); b.ours(kind, o.GetNamespace()) {
+			if o := item.(metav1.Object); b.actsOn(kind, o.GetNamespace()) {
 				known[string(o.GetUID())] = true
 			}
 		}
 		kinds = append(kinds, string(kind))
-		if rollout := rolloutsOf()[kind]; rollout != "" {
+		if rollout := rolloutKinds()[kind]; rollout != "" {
 			kinds = append(kinds, string(rollout))
 		}
 	}
@@ -46,7 +45,7 @@ func (b *Bridge) wakeStrays(ctx context.Context) error {
 	for {
 		answer, err := b.starter.ListWorkflow(
 			ctx,
-			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPage, NextPageToken: page},
+			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPageSize, NextPageToken: page},
 		)
 		if err != nil {
 			return fmt.Errorf("list open runs: %w", err)
@@ -57,13 +56,17 @@ func (b *Bridge) wakeStrays(ctx context.Context) error {
 			if !ours || known[ref.UID] {
 				continue
 			}
-			for of, rollout := range rolloutsOf() {
-				if kind == rollout { // its object is the deployment
+			for of, rollout := range rolloutKinds() {
+				if kind == rollout { // the rollout's object is the deployment
 					kind = of
 				}
 			}
 			b.log.Info("a run is open whose object is gone", "workflow", id)
-			b.enqueue(key{kind, ref.Namespace, ref.Name}, wake{deleted: []deleted{{uid: ref.UID, workflows: []string{id}}}}, 0)
+			b.enqueue(
+				objectKey{kind, ref.Namespace, ref.Name},
+				wake{deleted: []deletedObject{{uid: ref.UID, workflows: []string{id}}}},
+				0,
+			)
 		}
 		if page = answer.GetNextPageToken(); len(page) == 0 {
 			return nil

@@ -22,76 +22,77 @@ import (
 	"millwright/workflows/run"
 )
 
-// subject is an object with everything that a signal to its workflow needs.
+// subject is an object with the data for a signal to its workflow.
 type subject struct {
 	ref        cache.Ref
 	generation int64
 	deleting   bool
 	owner      run.Owner
 	decision   attention.Decision
-	// versions are those of all objects that the decision was made from. The workflow's decision must see at least these:
-	// the worker's caches may be behind the bridge's in a resource without an event, such as the class of a new machine.
-	versions    cache.MinVersions
-	unexplained bool   // the status of a machine does not name what blocks it
-	rollout     string // workflow ID of the open rollout, from the status; empty: none
+	// versions are the resource versions of all objects that the decision read. The workflow's decision must read at
+	// least the subject's versions: for a resource without an event, such as a new machine's class, the worker's
+	// cache may be behind the bridge's cache.
+	versions          cache.MinVersions
+	blockerUnreported bool   // the status of a machine does not name its blocker
+	openRolloutID     string // workflow ID of the open rollout in the status; empty: none
 }
 
-// ours reports whether Millwright acts on objects of a kind in a namespace.
-func (b *Bridge) ours(kind run.Kind, namespace string) bool {
+// actsOn reports whether Millwright acts on objects of a kind in a namespace.
+func (b *Bridge) actsOn(kind run.Kind, namespace string) bool {
 	switch kind {
 	case run.KindClusterAPISet, run.KindClusterAPIDeployment, run.KindClusterAPIDrain, run.KindClusterAPIRollout:
-		return b.cluster.Acts(namespace)
+		return b.cluster.ActsIn(namespace)
 	default:
-		return b.cluster.Ours(namespace)
+		return b.cluster.ActsOnMachines(namespace)
 	}
 }
 
-// subject reads an object from the caches and decides whether it is calm.
-func (b *Bridge) subject(ctx context.Context, k key) (s subject, found bool) {
-	if !b.ours(k.kind, k.namespace) {
-		return subject{}, false // as if it did not exist: its run, if there is one, ends
+// subject reads an object from the caches and decides whether the object is calm.
+func (b *Bridge) subject(ctx context.Context, k objectKey) (s subject, found bool) {
+	if !b.actsOn(k.kind, k.namespace) {
+		return subject{}, false // the object counts as missing, so its open run ends
 	}
 	id := k.namespace + "/" + k.name
 	switch k.kind {
 	case run.KindMachine:
 		if m, found := b.cluster.Machine(id); found {
-			return b.machine(m), true
+			return b.machineSubject(m), true
 		}
 	case run.KindMachineSet:
 		if s, found := b.cluster.Set(id); found {
-			return b.set(s), true
+			return b.setSubject(s), true
 		}
 	case run.KindClusterAPISet:
-		if s, found := b.api.Set(id); found {
-			return b.clusterAPISet(ctx, s), true
+		if s, found := b.clusterAPI.Set(id); found {
+			return b.clusterAPISetSubject(ctx, s), true
 		}
 	case run.KindClusterAPIDeployment:
-		if d, found := b.api.OwnDeployment(id); found {
-			return b.clusterAPIDeployment(ctx, d), true
+		if d, found := b.clusterAPI.OwnDeployment(id); found {
+			return b.clusterAPIDeploymentSubject(ctx, d), true
 		}
 	case run.KindClusterAPIDrain:
-		if m, found := b.api.Machine(id); found {
-			return b.clusterAPIDrain(m), true
+		if m, found := b.clusterAPI.Machine(id); found {
+			return b.clusterAPIDrainSubject(m), true
 		}
 	case run.KindMachineClass:
 		if c, found := b.cluster.Class(id); found {
-			return b.class(c), true
+			return b.classSubject(c), true
 		}
 	default:
 		if d, found := b.cluster.Deployment(id); found {
-			return b.deployment(d), true
+			return b.deploymentSubject(d), true
 		}
 	}
 	return subject{}, false
 }
 
-// set returns the subject of a set. Its versions include those of the machines and of all other objects that the
-// decision reads.
-func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
+// setSubject returns the subject for a set. The subject's versions include those of the machines and of all other
+// objects that the decision reads.
+func (b *Bridge) setSubject(of *v1alpha1.MachineSet) subject {
 	related := set.Read(b.cluster, of)
 	observed := set.Observed(of, related, time.Now(), 0)
 	plan := set.Explain(of, related, observed, scale.Plan(observed))
-	s := describe(cache.Sets, of, unlessSaid(plan.Pending, plan.Said))
+	s := newSubject(cache.Sets, of, pendingOrStatusWrite(plan.Pending, plan.Said))
 	for _, m := range slices.Concat(related.Members, related.Orphans) {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
 		if node := related.NodeAsked(m); node != nil {
@@ -106,18 +107,18 @@ func (b *Bridge) set(of *v1alpha1.MachineSet) subject {
 	if related.Deployment != nil {
 		s.versions.Raise(cache.Deployments, related.Deployment.ResourceVersion)
 	}
-	s.owner = run.Owner{MachineSet: of.Name, MachineDeployment: controller(of)}
+	s.owner = run.Owner{MachineSet: of.Name, MachineDeployment: controllerName(of)}
 	return s
 }
 
-// class returns the subject of a class. Its versions include those of the other objects in the namespace that the
-// decision reads.
-func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
+// classSubject returns the subject for a class. The subject's versions include those of the other objects in the
+// namespace that the decision reads.
+func (b *Bridge) classSubject(c *v1alpha1.MachineClass) subject {
 	neighbours := class.Read(b.cluster, c.Namespace)
 	facts := class.Facts(c, neighbours)
-	served, asked := b.isServed(c.ProviderName())
+	served, asked := b.hasWorker(c.ProviderName())
 	facts.Checked, facts.Unserved = asked, !served
-	s := describe(cache.Classes, c, attention.DecideClass(facts))
+	s := newSubject(cache.Classes, c, attention.DecideClass(facts))
 	for resource, version := range neighbours.Versions() {
 		s.versions.Raise(resource, version)
 	}
@@ -125,15 +126,16 @@ func (b *Bridge) class(c *v1alpha1.MachineClass) subject {
 	return s
 }
 
-// deployment returns the subject of a deployment. Its versions include those of its sets and machines.
-func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
+// deploymentSubject returns the subject for a deployment. The subject's versions include those of the deployment's
+// sets and machines.
+func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 	tree := deployment.Read(b.cluster, d)
 	now := time.Now()
 	plan := rollout.Plan(deployment.Observed(tree, now))
 	// while a replacement is held, the deployment is not calm
 	hold := deployment.MessageOf(d, v1alpha1.MachineDeploymentReplacementHeld)
 	said := deployment.IsExplained(&d.Status, deployment.Explained(tree, plan, hold, now).Blocked(now))
-	s := describe(cache.Deployments, d, unlessSaid(plan.Pending, said))
+	s := newSubject(cache.Deployments, d, pendingOrStatusWrite(plan.Pending, said))
 	if tree.Policy != nil {
 		s.versions.Raise(cache.Policies, tree.Policy.ResourceVersion)
 	}
@@ -144,25 +146,26 @@ func (b *Bridge) deployment(d *v1alpha1.MachineDeployment) subject {
 		s.versions.Raise(cache.Machines, m.ResourceVersion)
 		if node := tree.Node(m); node != nil &&
 			d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
-			s.versions.Raise(cache.Nodes, node.ResourceVersion) // it has the result of the in-place update
+			s.versions.Raise(cache.Nodes, node.ResourceVersion) // the node has the result of the in-place update
 		}
 	}
 	s.owner = run.Owner{MachineDeployment: d.Name}
-	s.rollout = deployment.Named(d)
+	s.openRolloutID = deployment.Named(d)
 	return s
 }
 
-// machine returns the subject of a machine. Its versions include those of its node and its class.
-func (b *Bridge) machine(m *v1alpha1.Machine) subject {
+// machineSubject returns the subject for a machine. The subject's versions include those of the machine's node and
+// class.
+func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 	node, related := b.cluster.NodeOf(m), machine.Read(b.cluster, m)
-	s := describe(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
-	s.unexplained = !machine.IsExplained(m, machine.Explained(m, related.Class, time.Now()).WaitsFor())
+	s := newSubject(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
+	s.blockerUnreported = !machine.IsExplained(m, machine.Explained(m, related.Class, time.Now()).WaitsFor())
 	if node != nil {
 		s.versions.Raise(cache.Nodes, node.ResourceVersion)
 	}
-	s.owner = run.Owner{Machine: m.Name, MachineSet: controller(m)}
+	s.owner = run.Owner{Machine: m.Name, MachineSet: controllerName(m)}
 	if set, found := b.cluster.Set(m.Namespace + "/" + s.owner.MachineSet); found {
-		s.owner.MachineDeployment = controller(set)
+		s.owner.MachineDeployment = controllerName(set)
 	}
 	if class, found := b.cluster.Class(m.Namespace + "/" + m.Spec.Class.Name); found {
 		s.owner.Provider = class.ProviderName()
@@ -171,24 +174,24 @@ func (b *Bridge) machine(m *v1alpha1.Machine) subject {
 	return s
 }
 
-// unlessSaid returns the pending work of a set or a deployment. If it has none, but its status does not say what blocks
-// it, the pending work is to write that status.
-func unlessSaid(pending attention.Decision, said bool) attention.Decision {
+// pendingOrStatusWrite returns the pending work of a set or a deployment. If there is no pending work but the status
+// does not name the blocker, pendingOrStatusWrite returns the write of the status as pending work.
+func pendingOrStatusWrite(pending attention.Decision, said bool) attention.Decision {
 	if pending.Calm() && !said {
 		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}
 	}
 	return pending
 }
 
-func describe(resource cache.Resource, o metav1.Object, d attention.Decision) subject {
+func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) subject {
 	return subject{
-		ref: refOf(o), generation: o.GetGeneration(), deleting: deleting(o), decision: d,
+		ref: refOf(o), generation: o.GetGeneration(), deleting: isDeleting(o), decision: d,
 		versions: cache.MinVersions{resource: o.GetResourceVersion()},
 	}
 }
 
-// options returns the options for starting the object's workflow.
-func (b *Bridge) options(k key, s subject) client.StartWorkflowOptions {
+// startOptions returns the start options for the object's workflow.
+func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
 		ID:                       b.installation.ID(k.kind, s.ref),
 		TaskQueue:                b.installation.Queue(run.QueueMachines),

@@ -43,38 +43,38 @@ import (
 	"millwright/workflows/run"
 )
 
-// call is one request to Temporal.
-type call struct {
-	verb     string // signal-with-start, signal or start
+// temporalCall is one request to Temporal.
+type temporalCall struct {
+	verb     string // kind of request: signal-with-start, signal or start
 	id       string
-	changed  run.Changed // of a signal
-	input    run.Input   // of a start
+	changed  run.Changed // content of a signal
+	input    run.Input   // workflow input of a start
 	workflow any
 	options  client.StartWorkflowOptions
 	at       time.Time
 }
 
-// temporal records requests and returns what the test wants.
-type temporal struct {
-	mu     sync.Mutex
-	calls  []call
-	answer error         // error of every call
-	delay  time.Duration // before each answer
-	closed string        // ID of a workflow that is not open: a plain signal does not find it
-	runs   []string      // IDs of all open runs
-	open   map[string]int
-	most   int // most concurrent calls for one workflow
+// fakeTemporal records requests and returns the answers that the test has set.
+type fakeTemporal struct {
+	mu                 sync.Mutex
+	calls              []temporalCall
+	nextError          error         // error that every call returns
+	delay              time.Duration // delay before Temporal's answer
+	closedWorkflow     string        // ID of a workflow that is not open: a plain signal returns NotFound
+	openRuns           []string      // IDs of all open runs
+	callsInFlight      map[string]int
+	maxConcurrentCalls int // maximum number of concurrent calls for one workflow
 }
 
-func (f *temporal) take(ctx context.Context, c call) error {
+func (f *fakeTemporal) recordCall(ctx context.Context, c temporalCall) error {
 	c.at = time.Now()
-	// a copy of the present versions
+	// the recorded call contains copies of the current versions
 	c.changed.Versions, c.input.Versions = maps.Clone(c.changed.Versions), maps.Clone(c.input.Versions)
 	f.mu.Lock()
 	f.calls = append(f.calls, c)
-	f.open[c.id]++
-	f.most = max(f.most, f.open[c.id])
-	answer, delay := f.answer, f.delay
+	f.callsInFlight[c.id]++
+	f.maxConcurrentCalls = max(f.maxConcurrentCalls, f.callsInFlight[c.id])
+	answer, delay := f.nextError, f.delay
 	f.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -82,12 +82,12 @@ func (f *temporal) take(ctx context.Context, c call) error {
 	case <-time.After(delay):
 	}
 	f.mu.Lock()
-	f.open[c.id]--
+	f.callsInFlight[c.id]--
 	f.mu.Unlock()
 	return answer
 }
 
-func (f *temporal) SignalWithStartWorkflow(
+func (f *fakeTemporal) SignalWithStartWorkflow(
 	ctx context.Context,
 	id, signal string,
 	arg any,
@@ -98,27 +98,27 @@ func (f *temporal) SignalWithStartWorkflow(
 	if signal != run.SignalChanged || options.ID != id {
 		return nil, errors.New("nobody would understand this")
 	}
-	return nil, f.take(
+	return nil, f.recordCall(
 		ctx,
-		call{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}},
+		temporalCall{"signal-with-start", id, arg.(run.Changed), args[0].(run.Input), workflow, options, time.Time{}},
 	)
 }
 
-func (f *temporal) ListWorkflow(
+func (f *fakeTemporal) ListWorkflow(
 	_ context.Context,
 	request *workflowservice.ListWorkflowExecutionsRequest,
 ) (*workflowservice.ListWorkflowExecutionsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.answer != nil {
-		return nil, f.answer
+	if f.nextError != nil {
+		return nil, f.nextError
 	}
-	runs := slices.DeleteFunc(slices.Clone(f.runs), func(id string) bool {
-		// of the types that the query names, or of nobody knows which type
+	runs := slices.DeleteFunc(slices.Clone(f.openRuns), func(id string) bool {
+		// keep runs whose type is in the query, and runs with an unknown type
 		kind, _, known := run.InstallationIn(id).ParseID(id)
 		return known && !strings.Contains(request.GetQuery(), fmt.Sprintf("'%s'", kind))
 	})
-	n := len(request.GetNextPageToken()) // one run on each page
+	n := len(request.GetNextPageToken()) // each page contains one run
 	answer := &workflowservice.ListWorkflowExecutionsResponse{}
 	if n < len(runs) {
 		answer.Executions = []*workflowpb.WorkflowExecutionInfo{{Execution: &commonpb.WorkflowExecution{WorkflowId: runs[n]}}}
@@ -129,58 +129,58 @@ func (f *temporal) ListWorkflow(
 	return answer, nil
 }
 
-func (f *temporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
-	err := f.take(ctx, call{verb: "signal", id: id, changed: arg.(run.Changed)})
+func (f *fakeTemporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg any) error {
+	err := f.recordCall(ctx, temporalCall{verb: "signal", id: id, changed: arg.(run.Changed)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err == nil && id == f.closed {
+	if err == nil && id == f.closedWorkflow {
 		return serviceerror.NewNotFound("workflow execution already completed")
 	}
 	return err
 }
 
-func (f *temporal) ExecuteWorkflow(
+func (f *fakeTemporal) ExecuteWorkflow(
 	ctx context.Context,
 	options client.StartWorkflowOptions,
 	workflow any,
 	args ...any,
 ) (client.WorkflowRun, error) {
-	return nil, f.take(
+	return nil, f.recordCall(
 		ctx,
-		call{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options},
+		temporalCall{verb: "start", id: options.ID, workflow: workflow, input: args[0].(run.Input), options: options},
 	)
 }
 
-// reply sets the answer to all later calls.
-func (f *temporal) reply(answer error, delay time.Duration) {
+// setAnswer sets the answer to all later calls.
+func (f *fakeTemporal) setAnswer(answer error, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer, f.delay = answer, delay
+	f.nextError, f.delay = answer, delay
 }
 
-// close marks a workflow as not open.
-func (f *temporal) close(id string) {
+// closeWorkflow marks a workflow as not open.
+func (f *fakeTemporal) closeWorkflow(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closed = id
+	f.closedWorkflow = id
 }
 
-// world is a bridge over fake clusters and a fake Temporal. It runs in a synctest bubble, whose time is not real.
+// world is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
 type world struct {
-	*temporal
-	t        *testing.T
-	machines *fake.Clientset
-	target   *kubefake.Clientset
-	meta     *metadatafake.FakeMetadataClient
-	control  *dynamicfake.FakeDynamicClient
-	provider *capitest.Server // of the objects of Cluster API; nil without them
-	api      *capi.Cache
-	cluster  *cache.Cluster
-	bridge   *Bridge
-	metrics  *prometheus.Registry // of the present bridge
-	version  int
-	stop     func()
-	prepare  func(*Bridge) // a bridge before it runs; may be nil
+	*fakeTemporal
+	t             *testing.T
+	machines      *fake.Clientset
+	target        *kubefake.Clientset
+	meta          *metadatafake.FakeMetadataClient
+	control       *dynamicfake.FakeDynamicClient
+	provider      *capitest.Server // server of the Cluster API objects; nil without such objects
+	api           *capi.Cache
+	cluster       *cache.Cluster
+	bridge        *Bridge
+	metrics       *prometheus.Registry // metrics of the current bridge
+	version       int
+	stop          func()
+	prepareBridge func(*Bridge) // changes a bridge before it runs; may be nil
 }
 
 // inWorld runs a test with a bridge that has evaluated the given objects and is idle.
@@ -188,24 +188,24 @@ func inWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, objects...)
-		w.lead()
-		w.pass(3 * time.Second)
+		w.startLeader()
+		w.advance(3 * time.Second)
 		test(w)
 	})
 }
 
-// newWorld fills caches with objects; lead starts a bridge. A control plane among them is watched, and with a Cluster
-// the objects of Cluster API.
+// newWorld fills caches with objects; startLeader starts a bridge. The world watches control planes only if objects
+// contains one, and Cluster API's kinds only if objects contains a Cluster.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &world{
-		temporal: &temporal{open: map[string]int{}},
-		t:        t,
-		version:  100,
-		machines: fake.NewSimpleClientset(),
-		target:   kubefake.NewClientset(),
-		meta:     metadatafake.NewSimpleMetadataClient(scheme),
+		fakeTemporal: &fakeTemporal{callsInFlight: map[string]int{}},
+		t:            t,
+		version:      100,
+		machines:     fake.NewSimpleClientset(),
+		target:       kubefake.NewClientset(),
+		meta:         metadatafake.NewSimpleMetadataClient(scheme),
 		control: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 			runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"},
@@ -219,7 +219,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		w.provider = capitest.NewServer()
 	}
 	for _, o := range objects {
-		w.put(o)
+		w.putObject(o)
 	}
 	cluster, err := cache.NewCluster(w.machines, w.target, w.meta)
 	require.NoError(t, err)
@@ -247,19 +247,19 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// lead makes a bridge the leader; the one before stops.
-func (w *world) lead() {
+// startLeader makes a new bridge the leader. The previous bridge stops.
+func (w *world) startLeader() {
 	if w.stop != nil {
 		w.stop()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.metrics = prometheus.NewRegistry()
-	w.bridge = New(garden, w.cluster, w.temporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
+	w.bridge = New(garden, w.cluster, w.fakeTemporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
 	if w.api != nil {
 		w.bridge.WatchClusterAPI(w.api)
 	}
-	if w.prepare != nil {
-		w.prepare(w.bridge)
+	if w.prepareBridge != nil {
+		w.prepareBridge(w.bridge)
 	}
 	done := make(chan error, 1)
 	go func() { done <- w.bridge.Run(ctx) }()
@@ -270,20 +270,20 @@ func (w *world) lead() {
 	w.t.Cleanup(w.stop)
 }
 
-// pass advances the time.
-func (w *world) pass(d time.Duration) {
+// advance advances the time.
+func (w *world) advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// flush runs everything that is due at once.
-func (w *world) flush() { w.pass(time.Millisecond) }
+// runDueWork runs all work that is due at once.
+func (w *world) runDueWork() { w.advance(time.Millisecond) }
 
-// settle runs everything that is debounced.
-func (w *world) settle() { w.pass(debounce + time.Millisecond) }
+// runDebouncedWork runs all debounced work.
+func (w *world) runDebouncedWork() { w.advance(debounce + time.Millisecond) }
 
-// tracker returns the fake API server that holds objects of this type.
-func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
+// trackerOf returns the fake API server for objects of this type.
+func (w *world) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
 	switch o := o.(type) {
 	case *clusterv1.MachineSet:
 		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinesets")
@@ -317,8 +317,8 @@ func (w *world) tracker(o runtime.Object) (kubetesting.ObjectTracker, schema.Gro
 	}
 }
 
-// put creates or replaces an object with a new version, and returns that version.
-func (w *world) put(o runtime.Object) string {
+// putObject creates or replaces an object with a new version, and returns that version.
+func (w *world) putObject(o runtime.Object) string {
 	w.t.Helper()
 	w.version++
 	version := strconv.Itoa(w.version)
@@ -326,7 +326,7 @@ func (w *world) put(o runtime.Object) string {
 	object, err := meta.Accessor(o)
 	require.NoError(w.t, err)
 	object.SetResourceVersion(version)
-	tracker, resource := w.tracker(o)
+	tracker, resource := w.trackerOf(o)
 	err = tracker.Create(resource, o, object.GetNamespace())
 	if apierrors.IsAlreadyExists(err) {
 		err = tracker.Update(resource, o, object.GetNamespace())
@@ -335,17 +335,17 @@ func (w *world) put(o runtime.Object) string {
 	return version
 }
 
-// remove deletes an object.
-func (w *world) remove(o runtime.Object) {
+// deleteObject deletes an object.
+func (w *world) deleteObject(o runtime.Object) {
 	w.t.Helper()
 	object, err := meta.Accessor(o)
 	require.NoError(w.t, err)
-	tracker, resource := w.tracker(o)
+	tracker, resource := w.trackerOf(o)
 	require.NoError(w.t, tracker.Delete(resource, object.GetNamespace(), object.GetName()))
 }
 
-// took returns the calls since the last call of took.
-func (w *world) took() []call {
+// takeCalls returns the calls since the last call of takeCalls.
+func (w *world) takeCalls() []temporalCall {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	calls := w.calls
@@ -353,10 +353,10 @@ func (w *world) took() []call {
 	return calls
 }
 
-// asked returns the requests to Temporal since the last call, sorted, as "verb id".
-func (w *world) asked() []string {
+// takeRequests returns the requests to Temporal since the last call, sorted, as "verb id".
+func (w *world) takeRequests() []string {
 	lines := []string{}
-	for _, c := range w.took() {
+	for _, c := range w.takeCalls() {
 		lines = append(lines, c.verb+" "+c.id)
 	}
 	slices.Sort(lines)
@@ -366,23 +366,23 @@ func (w *world) asked() []string {
 // garden is the installation of the bridge.
 const garden run.Installation = "garden"
 
-// awake is the line of asked for a signal to an existing object.
-func awake(o metav1.Object) string { return "signal-with-start " + idOf(o) }
+// startSignalOf returns the line in the result of takeRequests for a signal to an existing object.
+func startSignalOf(o metav1.Object) string { return "signal-with-start " + workflowIDOf(o) }
 
-func idOf(o metav1.Object) string {
+func workflowIDOf(o metav1.Object) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
 	return garden.ID(run.Kind(kind), refOf(o))
 }
 
-// remembered counts the entries about objects in the bridge's maps.
-func (w *world) remembered() int {
+// countStoredEntries counts the entries about objects in the bridge's maps.
+func (w *world) countStoredEntries() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
-	return len(w.bridge.pending) + len(w.bridge.notBefore)
+	return len(w.bridge.pendingWakes) + len(w.bridge.nextSignalTimes)
 }
 
-func (w *world) seen() int {
+func (w *world) countFingerprints() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
-	return len(w.bridge.seen)
+	return len(w.bridge.storedFingerprints)
 }

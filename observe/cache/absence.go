@@ -2,17 +2,17 @@ package cache
 
 import "time"
 
-// Absence is a time in which no worker of this installation was at work: none ran, or Temporal or the control cluster
-// did not answer. The times are those of the control cluster's API server.
+// Absence is a time without a working worker of this installation: no worker ran, or Temporal or the control cluster
+// did not answer. From and To come from the clock of the control cluster's API server.
 type Absence struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 }
 
-// Absences are the known absences, in the order of time. They do not overlap.
+// Absences is the list of known absences, in the order of time, without overlaps.
 type Absences []Absence
 
-// Between returns how much of the time from one moment to another was an absence.
+// Between returns how much of the time between two moments was an absence.
 func (a Absences) Between(from, to time.Time) (sum time.Duration) {
 	for _, absence := range a {
 		begin, end := absence.From, absence.To
@@ -27,10 +27,10 @@ func (a Absences) Between(from, to time.Time) (sum time.Duration) {
 	return sum
 }
 
-// SetAbsences replaces the known absences. The list must not be changed afterwards.
+// SetAbsences replaces the known absences. The caller must not change the list afterwards.
 func (c *Cluster) SetAbsences(absences Absences) { c.absences.Store(&absences) }
 
-// Absences returns the known absences; none before SetAbsences.
+// Absences returns the known absences; nil before the first call of SetAbsences.
 func (c *Cluster) Absences() Absences {
 	if known := c.absences.Load(); known != nil {
 		return *known

@@ -19,49 +19,52 @@ import (
 	"millwright/api/generated/informers/externalversions"
 )
 
-// The resources that only drains read.
+// The resources that only drains read
 const (
 	Budgets     Resource = "poddisruptionbudgets"
 	Attachments Resource = "volumeattachments"
-	Rules       Resource = "machinedrainrules" // of the control cluster
+	Rules       Resource = "machinedrainrules" // drain rules of the control cluster
 )
 
-// byVolume is the index of attachments by the name of their persistent volume.
+// byVolume names the index of volume attachments by the name of the persistent volume.
 const byVolume = "volume"
 
-// WatchDrains also caches the resources that only drains need: the target's disruption budgets and volume attachments,
-// and the drain rules. Call it once, before Start. Without a target it does nothing.
+// WatchDrains also caches the resources that only drains need: disruption budgets and volume attachments of the target,
+// and drain rules. Call WatchDrains once, before Start. Without a target, WatchDrains does nothing.
 func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
 	}
-	rules := externalversions.NewSharedInformerFactoryWithOptions(c.client, 0, externalversions.WithTransform(strip))
+	rules := externalversions.NewSharedInformerFactoryWithOptions(c.client, 0, externalversions.WithTransform(stripUnused))
 	c.factories = append(c.factories, rules)
 	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	return c.watchTarget()
 }
 
-// NewTarget prepares the caches of a cluster that has nodes, and no machine objects: its disruption budgets and volume
-// attachments. Start fills them.
+// NewTarget prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and volume
+// attachments. Start fills the caches.
 func NewTarget(target kubernetes.Interface) (*Cluster, error) {
 	c := &Cluster{
-		target:    target,
-		Informers: map[Resource]cache.SharedIndexInformer{},
-		evictions: evictions{asking: make(chan struct{}, 1)},
+		target:          target,
+		Informers:       map[Resource]cache.SharedIndexInformer{},
+		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 	return c, c.watchTarget()
 }
 
-// watchTarget also caches the disruption budgets and volume attachments of the target.
+// watchTarget adds the caches of the target's disruption budgets and volume attachments.
 func (c *Cluster) watchTarget() error {
-	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(strip))
+	factory := informers.NewSharedInformerFactoryWithOptions(c.target, 0, informers.WithTransform(stripUnused))
 	c.factories = append(c.factories, factory)
 	c.Informers[Budgets] = factory.Policy().V1().PodDisruptionBudgets().Informer()
-	c.attaching = &link{}
-	c.Informers[Attachments] = factory.InformerFor(&storagev1.VolumeAttachment{}, c.attaching.attachments)
+	c.attachmentWatches = &watchState{}
+	c.Informers[Attachments] = factory.InformerFor(
+		&storagev1.VolumeAttachment{},
+		c.attachmentWatches.newAttachmentInformer,
+	)
 	err := c.Informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:   index(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		byVolume: index(VolumeOf),
+		byNode:   indexBy(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		byVolume: indexBy(VolumeOf),
 	})
 	if err != nil {
 		return fmt.Errorf("index volume attachments: %w", err)
@@ -69,7 +72,7 @@ func (c *Cluster) watchTarget() error {
 	return nil
 }
 
-// VolumeOf returns the name of the persistent volume of an attachment; empty when it names none.
+// VolumeOf returns the name of the persistent volume of an attachment; empty if the attachment names no volume.
 func VolumeOf(a *storagev1.VolumeAttachment) string {
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		return *name
@@ -77,18 +80,19 @@ func VolumeOf(a *storagev1.VolumeAttachment) string {
 	return ""
 }
 
-// AttachmentsOf returns the volume attachments of a node, in no order.
+// AttachmentsOf returns the volume attachments of a node, unsorted.
 func (c *Cluster) AttachmentsOf(node string) []*storagev1.VolumeAttachment {
 	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byNode, node)
 }
 
-// AttachmentsOfVolume returns the volume attachments of a persistent volume, in no order.
+// AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
 func (c *Cluster) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
 	return Indexed[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
 }
 
-// Attached returns how many volumes are attached to a node, or are being attached. While the cache may be out of date,
-// because its watch is interrupted, it returns at least 1: a deletion that sees 0 does not wait.
+// Attached returns how many volumes are attached to a node or are being attached. While the watch is interrupted, the
+// cache may be out of date, and Attached returns at least 1: a deletion does not wait for volumes if Attached returns
+// 0.
 func (c *Cluster) Attached(node string) int {
 	n := len(c.AttachmentsOf(node))
 	if n == 0 && !c.KnowsAttachments() {
@@ -97,12 +101,14 @@ func (c *Cluster) Attached(node string) int {
 	return n
 }
 
-// KnowsAttachments reports whether the cache of volume attachments is current: its watch runs, or they are not watched
-// at all.
-func (c *Cluster) KnowsAttachments() bool { return c.attaching == nil || c.attaching.up() }
+// KnowsAttachments reports whether the cache of volume attachments is current: its watch is open, or volume attachments
+// are not watched at all.
+func (c *Cluster) KnowsAttachments() bool {
+	return c.attachmentWatches == nil || c.attachmentWatches.isCurrent()
+}
 
-// AttachedTo returns the volumes that are attached to a node, or are being attached, sorted: the name of the persistent
-// volume, or of the attachment when it has none.
+// AttachedTo returns the sorted names of the volumes that are attached to a node or are being attached. The name is the
+// persistent volume's; an attachment without a persistent volume gives its own name.
 func (c *Cluster) AttachedTo(node string) []string {
 	var names []string
 	for _, attachment := range c.AttachmentsOf(node) {
@@ -112,53 +118,56 @@ func (c *Cluster) AttachedTo(node string) []string {
 	return names
 }
 
-// link records whether the watch of a cache runs. After an API server was unavailable, a cache can miss changes for up
-// to a minute, the longest pause of client-go between two attempts. The resource versions that activities wait for do
-// not reveal that, because the attachments are written by others.
-type link struct {
-	mu    sync.Mutex
-	open  int       // watches that run: more than one only for a moment
-	since time.Time // when the newest of them began; zero for the first, and for one that followed its predecessor at once
-	ended time.Time // when the last one ended; zero while none has
+// watchState records whether the watch of a cache is open. After an API server was unavailable, a cache can miss
+// changes for up to a minute, the longest back-off of client-go between two attempts. The resource versions that
+// activities wait for do not reveal these missed changes, because other controllers write the attachments.
+type watchState struct {
+	mu          sync.Mutex
+	openWatches int       // number of open watches; more than one only for a moment
+	resumedAt   time.Time // start of the newest watch after an interruption; zero before the first interruption
+	lastEndedAt time.Time // end of the last watch; zero before the first end
 }
 
-// up reports whether a watch runs, and has had WatchCatchUp to deliver the events of an interruption.
-func (l *link) up() bool {
+// isCurrent reports whether a watch is open and has had WatchCatchUp to deliver the events of an interruption.
+func (l *watchState) isCurrent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open > 0 && time.Since(l.since) >= WatchCatchUp
+	return l.openWatches > 0 && time.Since(l.resumedAt) >= WatchCatchUp
 }
 
-// watched is a watch that calls ended when it stops.
-type watched struct {
+// trackedWatch is a watch that calls onStop when it stops.
+type trackedWatch struct {
 	watch.Interface
 
-	ended func()
+	onStop func()
 }
 
-// Stop ends the watch. A Reflector calls it for every watch, also for one that broke off.
-func (w *watched) Stop() {
-	w.ended()
+// Stop ends the watch. A Reflector calls Stop for every watch, including a watch that broke off.
+func (w *trackedWatch) Stop() {
+	w.onStop()
 	w.Interface.Stop()
 }
 
-// follow records that a watch runs, and when it ends.
-func (l *link) follow(w watch.Interface) watch.Interface {
+// track records the start of a watch, and its end.
+func (l *watchState) track(w watch.Interface) watch.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open++; !l.ended.IsZero() && time.Since(l.ended) > linkRenewed {
-		l.since = time.Now()
+	if l.openWatches++; !l.lastEndedAt.IsZero() && time.Since(l.lastEndedAt) > maxRenewalGap {
+		l.resumedAt = time.Now()
 	}
-	return &watched{w, sync.OnceFunc(func() {
+	return &trackedWatch{w, sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.open--
-		l.ended = time.Now()
+		l.openWatches--
+		l.lastEndedAt = time.Now()
 	})}
 }
 
-// attachments returns an informer of volume attachments whose watches l follows.
-func (l *link) attachments(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+// newAttachmentInformer returns an informer of volume attachments whose watches s tracks.
+func (l *watchState) newAttachmentInformer(
+	client kubernetes.Interface,
+	resync time.Duration,
+) cache.SharedIndexInformer {
 	source := client.StorageV1().VolumeAttachments()
 	lister := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -169,7 +178,7 @@ func (l *link) attachments(client kubernetes.Interface, resync time.Duration) ca
 			if err != nil {
 				return nil, err
 			}
-			return l.follow(w), nil
+			return l.track(w), nil
 		},
 	}
 	return cache.NewSharedIndexInformer(

@@ -1,5 +1,5 @@
 // Package cache reads a control cluster and its target for the bridge and the activities: informers with indexes, and
-// reads from the API server. It changes nothing.
+// reads from the API server. Package cache writes nothing.
 package cache
 
 import (
@@ -22,7 +22,7 @@ import (
 	"millwright/decide/ownership"
 )
 
-// Ref identifies one object. A new object of the same name has another UID.
+// Ref identifies one object. A later object with the same name has another UID.
 type Ref struct {
 	Namespace string
 	Name      string
@@ -32,10 +32,10 @@ type Ref struct {
 // Key returns namespace/name.
 func (r Ref) Key() string { return r.Namespace + "/" + r.Name }
 
-// Resource names a kind of object in a MinVersions.
+// Resource is the name of a resource in a MinVersions.
 type Resource string
 
-// The resources whose caches decisions wait for.
+// The resources whose caches a decision waits for
 const (
 	Machines    Resource = "machines"
 	Sets        Resource = "machinesets"
@@ -43,54 +43,56 @@ const (
 	Classes     Resource = "machineclasses"
 	Policies    Resource = "rolloutpolicies"
 	Nodes       Resource = "nodes"
-	Secrets     Resource = "secrets" // their metadata only
+	Secrets     Resource = "secrets" // the cache holds only the metadata of Secrets
 
 	ControlPlanes Resource = "controlplanes" // the control plane that machines join, of any kind
 )
 
-// The indexes of the caches.
+// The indexes of the caches
 const (
-	ByOwner     = "owner"     // UID of the controller
-	byOwnerName = "ownerName" // kind, namespace and name of the controller
-	byClass     = "class"     // namespace/name of the class of a machine, or of a set's template
-	byNode      = "node"      // name of a machine's node
-	byInstance  = "instance"  // key of the provider ID of a node or of a machine
+	ByOwner     = "owner"     // key: UID of the controller
+	byOwnerName = "ownerName" // key: kind, namespace and name of the controller
+	byClass     = "class"     // key: namespace/name of the class of a machine, or of a set's template
+	byNode      = "node"      // key: name of a machine's node
+	byInstance  = "instance"  // key: normalized provider ID of a node or of a machine
 	byUID       = "uid"
-	byCall      = "call" // why a machine calls the cloud, and the UID of its set; see MachinesCalling
+	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCalling
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
-// methods are safe for concurrent use. The objects that they return belong to the caches and must not be changed.
+// methods are safe for concurrent use. The returned objects belong to the caches; callers must not change them.
 type Cluster struct {
-	client    versioned.Interface
-	target    kubernetes.Interface
-	metadata  metadata.Interface // nil: Secrets are not watched
-	factories []interface{ Start(<-chan struct{}) }
-	Informers map[Resource]cache.SharedIndexInformer
-	tracked   sync.Map // Resource → cache.SharedIndexInformer, added after Start
+	client           versioned.Interface
+	target           kubernetes.Interface
+	metadata         metadata.Interface // nil client: Secrets are not watched
+	factories        []interface{ Start(<-chan struct{}) }
+	Informers        map[Resource]cache.SharedIndexInformer
+	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
-	Preflight Preflight
-	attaching *link // watches of volume attachments; nil when they are not watched
-	absences  atomic.Pointer[Absences]
-	evictions evictions // of the target
+	Preflight         Preflight
+	attachmentWatches *watchState // watches of volume attachments; nil if volume attachments are not watched
+	absences          atomic.Pointer[Absences]
+	evictionSupport   evictionSupport // answer to the question whether the target can evict pods
 
-	Scope   Scope // namespaces that are Millwright's. Set it before Start.
-	foreign foreign
+	Scope            Scope // Millwright's namespaces. Set Scope before Start.
+	otherControllers otherControllers
 
-	// Unguarded: the Secrets of classes get no finalizers, and are no facts. Set it before Start.
+	// Unguarded means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set Unguarded before
+	// Start.
 	Unguarded bool
-	// Unguided: rollouts do not keep the cluster autoscaler from scaling down nodes. Set it before Start.
+	// Unguided means that rollouts do not stop the cluster autoscaler from scaling down nodes. Set Unguided before Start.
 	Unguided bool
-	// AsMCM: behave as machine-controller-manager where Millwright differs (docs/migration.md). Set it before Start.
+	// AsMCM selects machine-controller-manager's behavior where Millwright differs (docs/migration.md). Set AsMCM before
+	// Start.
 	AsMCM bool
 }
 
-// NewCluster prepares caches that read with these clients; Start fills them. A nil target means that machines join no
-// cluster. With meta, a client of the control cluster, the metadata of Secrets is cached too; with nil, Secrets are not
-// watched.
+// NewCluster prepares caches that read with these clients; Start fills the caches. A nil target means that machines
+// join no cluster. A non-nil meta, a client of the control cluster, adds a cache of the metadata of Secrets; a nil meta
+// means that Secrets are not watched.
 func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
 	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
-		externalversions.WithTransform(strip))
+		externalversions.WithTransform(stripUnused))
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
 		client:    client,
@@ -104,13 +106,13 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 			Classes:     v1.MachineClasses().Informer(),
 			Policies:    v1.RolloutPolicies().Informer(),
 		},
-		evictions: evictions{asking: make(chan struct{}, 1)},
+		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 	if target != nil {
-		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(strip))
+		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(stripUnused))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
 		err := c.Informers[Nodes].AddIndexers(
-			cache.Indexers{byInstance: index(func(n *corev1.Node) string { return ownership.Key(n.Spec.ProviderID) })},
+			cache.Indexers{byInstance: indexBy(func(n *corev1.Node) string { return ownership.Key(n.Spec.ProviderID) })},
 		)
 		if err != nil {
 			return nil, fmt.Errorf("index nodes: %w", err)
@@ -123,32 +125,33 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		c.factories = append(c.factories, secrets)
 	}
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
-		ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf),
-		byClass: index(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  index(NodeNameOf), byCall: index(callOf),
-		byInstance: index(func(m *v1alpha1.Machine) string { return ownership.Key(m.Spec.ProviderID) }),
-		byUID:      index(func(m *v1alpha1.Machine) string { return string(m.UID) }),
+		ByOwner: indexBy(ownerKeyOf), byOwnerName: indexBy(ownerNameKeyOf),
+		byClass: indexBy(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
+		byNode:  indexBy(NodeNameOf), byCloudCall: indexBy(cloudCallOf),
+		byInstance: indexBy(func(m *v1alpha1.Machine) string { return ownership.Key(m.Spec.ProviderID) }),
+		byUID:      indexBy(func(m *v1alpha1.Machine) string { return string(m.UID) }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
 	if err := c.Informers[Sets].AddIndexers(
-		cache.Indexers{ByOwner: index(ownerOf), byOwnerName: index(ownerNameOf), byClass: index(ClassOfSet)},
+		cache.Indexers{ByOwner: indexBy(ownerKeyOf), byOwnerName: indexBy(ownerNameKeyOf), byClass: indexBy(ClassOfSet)},
 	); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
 	return c, nil
 }
 
-// Start fills the caches and keeps them current until ctx ends. It returns when they are filled, or with an error when
-// ctx ends first. It does not wait for the control plane, whose kind may not be installed yet, nor for the disruption
-// budgets of a target that serves none. Call it once.
+// Start fills the caches and keeps them current until ctx ends. Start returns when the caches are filled, or returns an
+// error if ctx ends first. Start does not wait for the control plane, whose kind may not be installed yet, nor for
+// disruption budgets if the target does not serve policy/v1. Call Start once.
 func (c *Cluster) Start(ctx context.Context) error {
 	c.Begin(ctx)
 	return c.AwaitFilled(ctx)
 }
 
-// Begin keeps the caches current until ctx ends, without waiting until they are filled. Call it once, instead of Start.
+// Begin keeps the caches current until ctx ends, and does not wait until the caches are filled. Call Begin once,
+// instead of Start.
 func (c *Cluster) Begin(ctx context.Context) {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
@@ -158,9 +161,9 @@ func (c *Cluster) Begin(ctx context.Context) {
 	}
 }
 
-// AwaitFilled waits until the caches that Start waits for are filled, and returns an error if ctx ends first.
+// AwaitFilled waits until the caches that Start waits for are filled. AwaitFilled returns an error if ctx ends first.
 func (c *Cluster) AwaitFilled(ctx context.Context) error {
-	for _, informer := range c.foreign.informers {
+	for _, informer := range c.otherControllers.informers {
 		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 			return fmt.Errorf("fill the caches of Leases and namespaces: %w", context.Cause(ctx))
 		}
@@ -181,17 +184,18 @@ func (c *Cluster) AwaitFilled(ctx context.Context) error {
 	return nil
 }
 
-// awaitBudgets waits until the cache of disruption budgets is filled, or the target has said that it cannot evict:
-// without policy/v1 there are no budgets, and the cache stays empty. It returns false when ctx ends first.
+// awaitBudgets waits until the cache of disruption budgets is filled, or until the target has answered that it cannot
+// evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgets returns false if ctx ends
+// first.
 func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexInformer) bool {
 	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, budgetsWithin)
+		bounded, cancel := context.WithTimeout(ctx, budgetsTimeout)
 		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
 		cancel()
 		if filled {
 			return true
 		}
-		bounded, cancel = context.WithTimeout(ctx, budgetsWithin)
+		bounded, cancel = context.WithTimeout(ctx, budgetsTimeout)
 		why, err := c.NoEviction(bounded, metav1.NamespaceAll)
 		cancel()
 		if err == nil && why != "" {
@@ -201,12 +205,12 @@ func (c *Cluster) awaitBudgets(ctx context.Context, informer cache.SharedIndexIn
 	return false
 }
 
-// Informer returns the cache of a resource; nil when the resource is not watched.
+// Informer returns the cache of a resource; nil if the resource is not watched.
 func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
 	if informer := c.Informers[resource]; informer != nil {
 		return informer
 	}
-	if informer, found := c.tracked.Load(resource); found {
+	if informer, found := c.trackedInformers.Load(resource); found {
 		return informer.(cache.SharedIndexInformer)
 	}
 	return nil
@@ -215,14 +219,14 @@ func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// Target returns the client of the cluster that the machines of a namespace join; nil when they join none. There is one
-// target for all namespaces.
+// Target returns the client of the cluster that the machines of a namespace join; nil if these machines join no
+// cluster. All namespaces have the same target.
 func (c *Cluster) Target(namespace string) kubernetes.Interface {
-	_ = namespace // for several targets, later
+	_ = namespace // the parameter namespace is reserved for several targets
 	return c.target
 }
 
-func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
+func getByKey[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	var none T
 	if informer == nil {
 		return none, false
@@ -234,7 +238,7 @@ func get[T any](informer cache.SharedIndexInformer, key string) (T, bool) {
 	return item.(T), true
 }
 
-// Indexed returns the objects of a cache with this value in an index, in no order; none when the resource is not
+// Indexed returns the objects of a cache that have this value in an index, unsorted; nil if the resource is not
 // watched.
 func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
 	if informer == nil {
@@ -242,15 +246,17 @@ func Indexed[T any](informer cache.SharedIndexInformer, index, value string) []T
 	}
 	items, err := informer.GetIndexer().ByIndex(index, value)
 	if err != nil {
-		return nil // the index is added in NewCluster
+		return nil // cannot happen: NewCluster adds the index
 	}
-	return as[T](items)
+	return castAll[T](items)
 }
 
-// All returns the objects of a cache, in no order.
-func All[T any](informer cache.SharedIndexInformer) []T { return as[T](informer.GetStore().List()) }
+// All returns the objects of a cache, unsorted.
+func All[T any](informer cache.SharedIndexInformer) []T {
+	return castAll[T](informer.GetStore().List())
+}
 
-func as[T any](items []any) []T {
+func castAll[T any](items []any) []T {
 	result := make([]T, 0, len(items))
 	for _, item := range items {
 		result = append(result, item.(T))
@@ -258,7 +264,7 @@ func as[T any](items []any) []T {
 	return result
 }
 
-// Pointers returns pointers to the items of a list.
+// Pointers returns pointers to the elements of a slice.
 func Pointers[T any](items []T) []*T {
 	result := make([]*T, len(items))
 	for i := range items {
@@ -267,8 +273,8 @@ func Pointers[T any](items []T) []*T {
 	return result
 }
 
-// index returns an index of the objects of type T by key. An object with an empty key is not in the index.
-func index[T any](key func(T) string) cache.IndexFunc {
+// indexBy returns an index function by key for objects of type T. The index leaves out objects with an empty key.
+func indexBy[T any](key func(T) string) cache.IndexFunc {
 	return func(object any) ([]string, error) {
 		if k := key(object.(T)); k != "" {
 			return []string{k}, nil
@@ -277,31 +283,31 @@ func index[T any](key func(T) string) cache.IndexFunc {
 	}
 }
 
-// OwnerIndex returns the index ByOwner for a cache of objects of any kind.
-func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: index(ownerOf)} }
+// OwnerIndex returns the index ByOwner for a cache of any kind of objects.
+func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: indexBy(ownerKeyOf)} }
 
-func ownerOf(o metav1.Object) string {
+func ownerKeyOf(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
 		return string(ref.UID)
 	}
 	return OrphansOf(o.GetNamespace())
 }
 
-func ownerNameOf(o metav1.Object) string {
+func ownerNameKeyOf(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
-		return ownerName(ref.Kind, o.GetNamespace(), ref.Name)
+		return ownerNameKey(ref.Kind, o.GetNamespace(), ref.Name)
 	}
 	return ""
 }
 
-func ownerName(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+func ownerNameKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// OrphansOf is the value in the index ByOwner of the objects of a namespace that have no controller. No UID looks like
-// it.
+// OrphansOf returns the value, in the index ByOwner, of a namespace's objects that have no controller. The value
+// differs from every UID.
 func OrphansOf(namespace string) string { return "none in " + namespace }
 
-// strip drops the fields that no fact needs, because the caches hold thousands of objects.
-func strip(object any) (any, error) {
+// stripUnused drops fields that no decision needs, because the caches hold thousands of objects.
+func stripUnused(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)
 	}
@@ -311,44 +317,44 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// KindClass is the only kind of class that Millwright reads. It finds a class by its name, whatever kind a reference
-// says.
+// KindClass is the only kind of class that Millwright reads. Millwright finds a class by its name and ignores the kind
+// in the reference.
 const KindClass = "MachineClass"
 
-// The kinds of controllers in owner references.
+// The kinds of controllers in owner references
 const (
 	KindSet        = "MachineSet"
 	KindDeployment = "MachineDeployment"
 )
 
-// ClassOfSet returns the key of the MachineClass that the template of a set names.
+// ClassOfSet returns the key of the MachineClass in a set's template.
 func ClassOfSet(set *v1alpha1.MachineSet) string {
 	return set.Namespace + "/" + set.Spec.Template.Spec.Class.Name
 }
 
-// SetsOfClass returns the sets whose template names a MachineClass (key namespace/name), in no order.
+// SetsOfClass returns the sets whose template names this MachineClass (key namespace/name), unsorted.
 func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
 	return Indexed[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
 }
 
-// SecretMetadata returns a client of the metadata of a namespace's Secrets. Do not call it for a Cluster that does not
-// watch Secrets.
+// SecretMetadata returns a client for the metadata of a namespace's Secrets. Do not call SecretMetadata on a Cluster
+// that does not watch Secrets.
 func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
 	return c.metadata.Resource(secretsResource).Namespace(namespace)
 }
 
 var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// Secret returns the metadata of a Secret from the cache; found is false, too, if Secrets are not watched.
+// Secret returns the metadata of a Secret from the cache; found is also false if Secrets are not watched.
 func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, found bool) {
 	if c.Informers[Secrets] == nil {
 		return nil, false
 	}
-	return get[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
+	return getByKey[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
 }
 
-// stripSecret keeps only the identity, version and finalizers of a Secret: kubectl apply leaves a copy of its data in
-// an annotation.
+// stripSecret keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains a
+// copy of the Secret's data.
 func stripSecret(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{

@@ -15,15 +15,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ControlPlaneRef names the control plane that machines join: an object that follows the contract of Cluster API's
-// control planes (spec.version, spec.replicas, status.version, and status.availableReplicas or status.readyReplicas).
+// ControlPlaneRef names the control plane that machines join: an object that follows Cluster API's contract for control
+// planes (spec.version, spec.replicas, status.version, and status.availableReplicas or status.readyReplicas).
 type ControlPlaneRef struct {
 	Resource  schema.GroupVersionResource
-	Namespace string // empty for a cluster-scoped object
+	Namespace string // namespace of the object; empty for a cluster-scoped object
 	Name      string
 }
 
-// ParseControlPlane reads group/version/resource/namespace/name; without a namespace, group/version/resource/name.
+// ParseControlPlane parses group/version/resource/namespace/name, or group/version/resource/name for a cluster-scoped
+// object.
 func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	parts := strings.Split(text, "/")
 	if (len(parts) != 4 && len(parts) != 5) || strings.Contains("/"+text+"/", "//") {
@@ -39,16 +40,16 @@ func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	return ref, nil
 }
 
-// Preflight configures the checks of the control plane before sets create machines. The zero value checks nothing.
+// Preflight configures the checks of the control plane before sets create machines. The zero value disables all checks.
 type Preflight struct {
 	Client       dynamic.Interface
 	ControlPlane ControlPlaneRef
-	Checks       []string // as preflight.Settings has them
+	Checks       []string // names of checks, as in preflight.Settings
 	Strict       bool
 }
 
-// WatchControlPlane caches the control plane that machines join. Call it once, before Start, which does not wait for
-// it: a resource that does not exist delays nothing.
+// WatchControlPlane caches the control plane that machines join. Call WatchControlPlane once, before Start. Start does
+// not wait for this cache: a missing resource delays nothing.
 func (c *Cluster) WatchControlPlane(p Preflight) {
 	c.Preflight = p
 	ref := p.ControlPlane
@@ -58,7 +59,7 @@ func (c *Cluster) WatchControlPlane(p Preflight) {
 		Informer()
 }
 
-// ControlPlane returns the control plane from the cache; nil when it does not exist, or none is configured.
+// ControlPlane returns the control plane from the cache; nil if it does not exist or no control plane is configured.
 func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 	informer := c.Informers[ControlPlanes]
 	if informer == nil {
@@ -70,7 +71,8 @@ func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 	return nil
 }
 
-// LiveControlPlane reads the control plane from the API server; nil when it does not exist, or none is configured.
+// LiveControlPlane reads the control plane from the API server; nil if it does not exist or no control plane is
+// configured.
 func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
 	if c.Informer(ControlPlanes) == nil {
 		return nil, nil
@@ -86,7 +88,7 @@ func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructu
 	return o, nil
 }
 
-// ControlPlaneRead reports whether the cache of the control plane is filled, or none is configured.
+// ControlPlaneRead reports whether the cache of the control plane is filled, or no control plane is configured.
 func (c *Cluster) ControlPlaneRead() bool {
 	informer := c.Informers[ControlPlanes]
 	return informer == nil || informer.HasSynced()

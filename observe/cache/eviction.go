@@ -12,37 +12,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// evictions is what is known about whether the target can evict pods.
-type evictions struct {
-	asking chan struct{} // holds a value while somebody asks
-	lack   atomic.Pointer[string]
+// evictionSupport caches whether the target can evict pods.
+type evictionSupport struct {
+	discoverySlot chan struct{} // semaphore of one: full while a caller runs discovery
+	missingReason atomic.Pointer[string]
 }
 
-// NoEviction returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. Discovery
-// is asked at the first call, and its answer is kept. An error is no answer: the next call asks again. Calls at the
-// same time wait for the answer to one question.
+// NoEviction returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The first
+// call runs discovery, and NoEviction caches the answer. NoEviction does not cache an error: the next call runs
+// discovery again. Concurrent calls wait for one discovery.
 func (c *Cluster) NoEviction(ctx context.Context, namespace string) (why string, err error) {
-	if known := c.evictions.lack.Load(); known != nil {
+	if known := c.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
 	select {
-	case c.evictions.asking <- struct{}{}:
-		defer func() { <-c.evictions.asking }()
+	case c.evictionSupport.discoverySlot <- struct{}{}:
+		defer func() { <-c.evictionSupport.discoverySlot }()
 	case <-ctx.Done():
 		return "", fmt.Errorf("wait until it is known whether the cluster can evict: %w", context.Cause(ctx))
 	}
-	if known := c.evictions.lack.Load(); known != nil {
+	if known := c.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
-	if why, err = askEviction(ctx, c.Target(namespace)); err == nil {
-		c.evictions.lack.Store(&why)
+	if why, err = discoverEviction(ctx, c.Target(namespace)); err == nil {
+		c.evictionSupport.missingReason.Store(&why)
 	}
 	return why, err
 }
 
-// askEviction asks discovery what MCM asks: whether pods have the subresource eviction, and whether the group policy is
-// served. Both must have the version of the requests of a drain.
-func askEviction(ctx context.Context, target kubernetes.Interface) (why string, err error) {
+// discoverEviction checks the same two facts as MCM: pods have the subresource eviction, and the API server serves the
+// group policy. The subresource and the group must have the version of a drain's eviction requests.
+func discoverEviction(ctx context.Context, target kubernetes.Interface) (why string, err error) {
 	version := policyv1.SchemeGroupVersion
 	core, err := target.Discovery().ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
@@ -55,7 +55,7 @@ func askEviction(ctx context.Context, target kubernetes.Interface) (why string, 
 	}
 	switch {
 	case !names("pods"):
-		// the client returns an empty list after a 404, which a proxy in front of the API server may have sent
+		// The client returns an empty list after a 404. A proxy in front of the API server may have sent the 404.
 		return "", fmt.Errorf("discover the resources of v1: the answer does not name pods")
 	case !names("pods/eviction", version.Group, version.Version, "Eviction"):
 		return fmt.Sprintf("the API server has no subresource pods/eviction of %s", version), nil

@@ -24,8 +24,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// serving is a target whose discovery says that it has pods, their evictions, and policy/v1 or not.
-func serving(policy bool) *kubefake.Clientset {
+// evictionTarget returns a target whose discovery lists pods and their evictions, and serves policy/v1 if policy is
+// true.
+func evictionTarget(policy bool) *kubefake.Clientset {
 	target := kubefake.NewClientset()
 	target.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{
 		{Name: "pods", Kind: "Pod"}, {Name: "pods/eviction", Group: "policy", Version: "v1", Kind: "Eviction"},
@@ -36,24 +37,24 @@ func serving(policy bool) *kubefake.Clientset {
 	return target
 }
 
-func clusterOf(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
+func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
-	// The usual handler waits by a clock that all tests share.
+	// The default handler waits on a clock that all tests share.
 	require.NoError(t, cluster.Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}))
 	return cluster
 }
 
-func TestDrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
+func TestConcurrentDrainsRunDiscoveryOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := serving(false)
+		target := evictionTarget(false)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Second)
 			return false, nil, nil
 		})
-		cluster := clusterOf(t, target)
+		cluster := newCluster(t, target)
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() {
@@ -67,14 +68,14 @@ func TestDrainsThatBeginAtTheSameTimeAskOnce(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
+func TestACallerThatWaitsForDiscoveryKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := serving(true)
+		target := evictionTarget(true)
 		target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Minute)
 			return false, nil, nil
 		})
-		cluster := clusterOf(t, target)
+		cluster := newCluster(t, target)
 		go func() { _, _ = cluster.NoEviction(t.Context(), "web") }()
 		synctest.Wait()
 		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -87,14 +88,14 @@ func TestNobodyWaitsLongForTheAnswerToAnother(t *testing.T) {
 	})
 }
 
-// A target that cannot evict has no disruption budgets, and a worker starts all the same. Only the answer of the target
-// itself proves that it cannot.
-func TestAStartWithoutDisruptionBudgets(t *testing.T) {
+// A worker also starts if its target cannot evict and has no disruption budgets. Only the target's own answer proves
+// that the target cannot evict.
+func TestAWorkerStartsWithoutDisruptionBudgets(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy   bool
-		fails    error // of discovery
+		fails    error // error that discovery returns
 		begins   bool
-		afterAll bool // it begins when discovery, or the list, works
+		afterAll bool // the start succeeds once discovery, or the list, works
 	}{
 		"it cannot evict":                {policy: false, begins: true},
 		"it can, and lists none for now": {policy: true, afterAll: true},
@@ -102,7 +103,7 @@ func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				target := serving(row.policy)
+				target := evictionTarget(row.policy)
 				var failing atomic.Bool
 				failing.Store(true)
 				target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -115,7 +116,7 @@ func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 				target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return row.fails != nil && failing.Load(), nil, row.fails
 				})
-				cluster := clusterOf(t, target)
+				cluster := newCluster(t, target)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				ended := make(chan error, 1)
@@ -138,9 +139,9 @@ func TestAStartWithoutDisruptionBudgets(t *testing.T) {
 	}
 }
 
-func TestAStartThatIsGivenUpNamesTheCache(t *testing.T) {
+func TestAStartThatTimesOutNamesTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		target := serving(true)
+		target := evictionTarget(true)
 		target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})
@@ -148,7 +149,7 @@ func TestAStartThatIsGivenUpNamesTheCache(t *testing.T) {
 		defer cancel()
 		require.ErrorContains(
 			t,
-			clusterOf(t, target).Start(ctx),
+			newCluster(t, target).Start(ctx),
 			"fill cache of poddisruptionbudgets: context deadline exceeded",
 		)
 	})

@@ -19,49 +19,50 @@ import (
 	"millwright/decide/phrase"
 )
 
-// foreign knows in which namespaces another controller of the machine objects is at work: machine-controller-manager, or
-// an older installation of Millwright. The zero value knows of none.
-type foreign struct {
+// otherControllers records in which namespaces another controller of the machine objects is active:
+// machine-controller-manager, or an older installation of Millwright. The zero value records none.
+type otherControllers struct {
 	namespaces cache.SharedIndexInformer
-	informers  []cache.SharedIndexInformer // all of them
+	informers  []cache.SharedIndexInformer // informers of Leases and namespaces
 
 	mu            sync.Mutex
-	controllers   controllers
+	mcmLeases     mcmLeases
 	installations installations
-	begins        func(why string, in func(namespace string) bool)
-	moved         chan struct{} // has an element when a namespace may have become Millwright's, or another's
+	onActive      func(why string, in func(namespace string) bool)
+	movedSignals  chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
 }
 
-// beginning is a controller that has begun to work: what is said of it, and where it works.
-type beginning struct {
-	why string
-	in  func(namespace string) bool
+// activeController describes a controller that has become active: the message, and the controller's namespaces.
+type activeController struct {
+	message string
+	actsIn  func(namespace string) bool
 }
 
-// WatchForeign makes the cluster know in which namespaces machine-controller-manager or another installation than ours is
-// at work, and the labels of namespaces. Call it before Start.
+// WatchForeign watches the Leases of machine-controller-manager and of other installations, and the labels of
+// namespaces, so that the cluster can tell which controller is active in a namespace. The parameter ours is the name of
+// this installation. Call WatchForeign before Start.
 func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error {
-	f := &c.foreign
-	f.controllers = controllers{}
-	f.installations = installations{ours: ours, leases: map[string]installation{}, labels: f.labels}
-	f.moved = make(chan struct{}, 1)
+	f := &c.otherControllers
+	f.mcmLeases = mcmLeases{}
+	f.installations = installations{ownName: ours, leases: map[string]installation{}, labelsOf: f.labels}
+	f.movedSignals = make(chan struct{}, 1)
 	for _, name := range append(MCMLeases(), v1alpha1.LeaseWorkers) {
 		factory := informers.NewSharedInformerFactoryWithOptions(
 			control,
 			0,
-			informers.WithTransform(strip),
+			informers.WithTransform(stripUnused),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }),
 		)
 		informer := factory.Coordination().V1().Leases().Informer()
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { f.seen(o.(*coordinationv1.Lease)) },
-			UpdateFunc: func(_, o any) { f.seen(o.(*coordinationv1.Lease)) },
+			AddFunc:    func(o any) { f.recordLease(o.(*coordinationv1.Lease)) },
+			UpdateFunc: func(_, o any) { f.recordLease(o.(*coordinationv1.Lease)) },
 			DeleteFunc: func(o any) {
 				if unknown, is := o.(cache.DeletedFinalStateUnknown); is {
 					o = unknown.Obj
 				}
 				if lease, is := o.(*coordinationv1.Lease); is {
-					f.gone(lease)
+					f.forgetLease(lease)
 				}
 			},
 		})
@@ -71,13 +72,13 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error 
 		f.informers = append(f.informers, informer)
 		c.factories = append(c.factories, factory)
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(strip))
+	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(stripUnused))
 	f.namespaces = factory.Core().V1().Namespaces().Informer()
 	_, err := f.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f.labelled(c.Scope) },
+		AddFunc: func(any) { f.labelsChanged(c.Scope) },
 		UpdateFunc: func(before, after any) {
 			if !maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels) {
-				f.labelled(c.Scope)
+				f.labelsChanged(c.Scope)
 			}
 		},
 	})
@@ -89,214 +90,219 @@ func (c *Cluster) WatchForeign(control kubernetes.Interface, ours string) error 
 	return nil
 }
 
-// labelled says that a namespace has other labels than before, if a selector asks for labels.
-func (f *foreign) labelled(ours Scope) {
+// labelsChanged notifies of a namespace's new labels, if any installation uses a label selector.
+func (f *otherControllers) labelsChanged(ours Scope) {
 	f.mu.Lock()
-	selects := ours.Selector != nil || f.installations.selects()
+	selects := ours.Selector != nil || f.installations.usesSelectors()
 	f.mu.Unlock()
 	if selects {
-		f.move()
+		f.notifyMoved()
 	}
 }
 
-// labels returns the labels of a namespace; nil: they are not known.
-func (f *foreign) labels(namespace string) labels.Labels {
-	if o, found := get[*corev1.Namespace](f.namespaces, namespace); found {
+// labels returns the labels of a namespace; nil means unknown.
+func (f *otherControllers) labels(namespace string) labels.Labels {
+	if o, found := getByKey[*corev1.Namespace](f.namespaces, namespace); found {
 		return labels.Set(o.Labels)
 	}
 	return nil
 }
 
-// move says that a namespace may have become Millwright's, or another's. It never blocks.
-func (f *foreign) move() {
+// notifyMoved signals that a namespace may have become Millwright's, or another controller's. notifyMoved never blocks.
+func (f *otherControllers) notifyMoved() {
 	select {
-	case f.moved <- struct{}{}:
-	default: // nobody has looked since the last time
+	case f.movedSignals <- struct{}{}:
+	default: // the channel still holds an unread signal
 	}
 }
 
-// Moved returns a channel with an element when a namespace may have become Millwright's, or another's, since the last one
-// was taken. Two things are not told: that the Lease of machine-controller-manager has ended without a word, and that the
-// Lease of our workers is there. It has one receiver; nil without WatchForeign.
-func (c *Cluster) Moved() <-chan struct{} { return c.foreign.moved }
+// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another controller's,
+// since the last receive. Two changes send no element: the expiry of a Lease of machine-controller-manager, and the
+// appearance of this installation's own Lease. The channel is for one receiver; it is nil without WatchForeign.
+func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.movedSignals }
 
-// OnForeign calls begins for each other controller that is at work, and later for each that begins to work, with what it
-// is and a function that says in which namespaces. Call it once.
-func (c *Cluster) OnForeign(begins func(why string, in func(namespace string) bool)) {
-	f := &c.foreign
+// OnOtherController calls begins for each other controller that is active, and later for each that becomes active. begins
+// receives a message about the controller, and a function that reports whether the controller acts in a namespace. Call
+// OnForeign once.
+func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
+	f := &c.otherControllers
 	now := time.Now()
 	f.mu.Lock()
-	f.begins = begins
-	already := append(f.controllers.atWork(now), f.installations.atWork(now)...)
+	f.onActive = begins
+	already := append(f.mcmLeases.active(now), f.installations.active(now)...)
 	f.mu.Unlock()
-	f.tell(already)
+	f.report(already)
 }
 
-// tell says that controllers have begun to work.
-func (f *foreign) tell(all []beginning) {
+// report notifies of controllers that have become active.
+func (f *otherControllers) report(all []activeController) {
 	f.mu.Lock()
-	begins := f.begins
+	begins := f.onActive
 	f.mu.Unlock()
 	for _, b := range all {
-		f.move()
+		f.notifyMoved()
 		if begins != nil {
-			begins(b.why, b.in)
+			begins(b.message, b.actsIn)
 		}
 	}
 }
 
-// seen takes up a Lease. One without a holder was released.
-func (f *foreign) seen(lease *coordinationv1.Lease) {
+// recordLease stores a Lease. A Lease without a holder counts as released.
+func (f *otherControllers) recordLease(lease *coordinationv1.Lease) {
 	s := lease.Spec
 	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" {
-		f.gone(lease)
+		f.forgetLease(lease)
 		return
 	}
 	f.mu.Lock()
-	var began []beginning
+	var began []activeController
 	if now := time.Now(); lease.Name == v1alpha1.LeaseWorkers {
-		began = f.installations.seen(lease, now)
+		began = f.installations.recordLease(lease, now)
 	} else {
-		began = f.controllers.seen(lease, now)
+		began = f.mcmLeases.recordLease(lease, now)
 	}
 	f.mu.Unlock()
-	f.tell(began)
+	f.report(began)
 }
 
-func (f *foreign) gone(lease *coordinationv1.Lease) {
+func (f *otherControllers) forgetLease(lease *coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := false
 	if lease.Name == v1alpha1.LeaseWorkers {
-		known = f.installations.gone(lease)
+		known = f.installations.forgetLease(lease)
 	} else {
-		known = f.controllers.gone(lease)
+		known = f.mcmLeases.forgetLease(lease)
 	}
 	if known {
-		f.move()
+		f.notifyMoved()
 	}
 }
 
-// InScope reports whether the flags make a namespace Millwright's.
+// InScope reports whether the worker's flags assign a namespace to Millwright.
 func (c *Cluster) InScope(namespace string) bool {
-	return c.Scope.Has(namespace, c.foreign.labels(namespace))
+	return c.Scope.Has(namespace, c.otherControllers.labels(namespace))
 }
 
-// Acts reports whether this installation acts in a namespace of the control cluster: the Scope has it, and no older
-// installation does. For objects of Cluster API that is all; for those of machine-controller-manager's kinds, see Ours.
-func (c *Cluster) Acts(namespace string) bool {
+// ActsIn reports whether this installation acts in a namespace of the control cluster: the Scope contains the namespace,
+// and no older installation claims it. Acts is sufficient for objects of Cluster API; for machine-controller-manager's
+// kinds, see Ours.
+func (c *Cluster) ActsIn(namespace string) bool {
 	if !c.InScope(namespace) {
 		return false
 	}
-	c.foreign.mu.Lock()
-	defer c.foreign.mu.Unlock()
-	return !c.foreign.installations.has(namespace)
+	c.otherControllers.mu.Lock()
+	defer c.otherControllers.mu.Unlock()
+	return !c.otherControllers.installations.isClaimed(namespace)
 }
 
-// Ours reports whether Millwright acts on the machine objects of a namespace of the control cluster: this installation acts
-// there, and machine-controller-manager does not.
-func (c *Cluster) Ours(namespace string) bool {
-	if !c.Acts(namespace) {
+// ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this installation
+// acts in the namespace, and machine-controller-manager is not active in it.
+func (c *Cluster) ActsOnMachines(namespace string) bool {
+	if !c.ActsIn(namespace) {
 		return false
 	}
-	c.foreign.mu.Lock()
-	defer c.foreign.mu.Unlock()
-	return !c.foreign.controllers.has(namespace, time.Now())
+	c.otherControllers.mu.Lock()
+	defer c.otherControllers.mu.Unlock()
+	return !c.otherControllers.mcmLeases.isActiveIn(namespace, time.Now())
 }
 
-// clockError is by how much the clock of a holder of a Lease may differ from ours, when we see the Lease for the first
-// time. Later its changes are observed, and no clock is compared.
-const clockError = time.Minute
+// maxClockSkew is the largest expected difference between the clock of a Lease's holder and this worker's clock.
+// maxClockSkew counts only when the worker sees a Lease for the first time: later the worker observes changes of the
+// Lease and compares no clocks.
+const maxClockSkew = time.Minute
 
-// MCMLeases returns the names of the Leases of machine-controller-manager's leader elections. It keeps them in the
-// namespace of its machine objects.
+// MCMLeases returns the names of the Leases of machine-controller-manager's leader elections.
+// Machine-controller-manager keeps these Leases in the namespace of its machine objects.
 func MCMLeases() []string { return []string{"machine-controller-manager", "machine-controller"} }
 
-// controllers are the Leases of machine-controller-manager (MCM). Each says that MCM is at work in its namespace.
-type controllers map[types.NamespacedName]holding
+// mcmLeases maps the key of each Lease of machine-controller-manager (MCM) to its last state. An active Lease means
+// that MCM is active in the Lease's namespace.
+type mcmLeases map[types.NamespacedName]mcmLease
 
-// holding is a Lease of MCM as it was seen last.
-type holding struct {
-	by      string
-	renewed time.Time // by the holder's clock
-	until   time.Time // by our clock: the holder is at work until then, or renews it before
+// mcmLease is the last observed state of a Lease of MCM.
+type mcmLease struct {
+	holder      string
+	renewedAt   time.Time // last renewal of the Lease, by the holder's clock
+	activeUntil time.Time // expiry of the Lease, by this worker's clock
 }
 
-// Holder returns who holds a Lease of MCM now, by our clock, and when it was renewed; an empty name: nobody does.
+// Holder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal; an
+// empty name if the Lease is not held.
 func Holder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(lasts(lease)).Before(now) {
+	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(leaseDuration(lease)).Before(now) {
 		return "", time.Time{}
 	}
 	return *s.HolderIdentity, s.RenewTime.Time
 }
 
-// lasts returns how long a Lease of MCM counts after a renewal.
-func lasts(lease *coordinationv1.Lease) time.Duration {
+// leaseDuration returns how long a Lease of MCM is valid after a renewal.
+func leaseDuration(lease *coordinationv1.Lease) time.Duration {
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
 	return 0
 }
 
-func keyOf(lease *coordinationv1.Lease) types.NamespacedName {
+func leaseKey(lease *coordinationv1.Lease) types.NamespacedName {
 	return types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name}
 }
 
-// seen takes up a Lease, and returns its holder if it begins to work. A Lease that its holder has renewed since it was
-// seen last says that the holder is at work.
-func (c controllers) seen(lease *coordinationv1.Lease, now time.Time) []beginning {
-	key, s := keyOf(lease), lease.Spec
-	h := holding{by: *s.HolderIdentity, renewed: s.RenewTime.Time, until: now.Add(lasts(lease))}
+// recordLease stores a Lease, and returns its holder if the holder has become active. A renewal since the last
+// observation proves that the holder is active.
+func (c mcmLeases) recordLease(lease *coordinationv1.Lease, now time.Time) []activeController {
+	key, s := leaseKey(lease), lease.Spec
+	h := mcmLease{holder: *s.HolderIdentity, renewedAt: s.RenewTime.Time, activeUntil: now.Add(leaseDuration(lease))}
 	last, known := c[key]
 	switch {
-	case known && last.by == h.by && last.renewed.Equal(h.renewed):
-		h.until = last.until
-	case !known && h.renewed.Add(lasts(lease)+clockError).Before(now): // it was left behind long ago
-		h.until = now
+	case known && last.holder == h.holder && last.renewedAt.Equal(h.renewedAt):
+		h.activeUntil = last.activeUntil
+	case !known && h.renewedAt.Add(leaseDuration(lease)+maxClockSkew).Before(now): // the Lease expired long ago
+		h.activeUntil = now
 	}
 	c[key] = h
-	if last.until.After(now) || !h.until.After(now) {
+	if last.activeUntil.After(now) || !h.activeUntil.After(now) {
 		return nil
 	}
-	return []beginning{h.begins(key, now)}
+	return []activeController{h.activeController(key, now)}
 }
 
-// gone forgets a Lease, and reports whether it was known.
-func (c controllers) gone(lease *coordinationv1.Lease) bool {
-	key := keyOf(lease)
+// forgetLease removes a Lease, and reports whether the Lease was known.
+func (c mcmLeases) forgetLease(lease *coordinationv1.Lease) bool {
+	key := leaseKey(lease)
 	_, known := c[key]
 	delete(c, key)
 	return known
 }
 
-// has reports whether MCM is at work in a namespace.
-func (c controllers) has(namespace string, now time.Time) bool {
+// isActiveIn reports whether MCM is active in a namespace.
+func (c mcmLeases) isActiveIn(namespace string, now time.Time) bool {
 	for _, name := range MCMLeases() {
-		if c[types.NamespacedName{Namespace: namespace, Name: name}].until.After(now) {
+		if c[types.NamespacedName{Namespace: namespace, Name: name}].activeUntil.After(now) {
 			return true
 		}
 	}
 	return false
 }
 
-// atWork returns each MCM that is at work.
-func (c controllers) atWork(now time.Time) (all []beginning) {
+// active returns each active MCM.
+func (c mcmLeases) active(now time.Time) (all []activeController) {
 	for key, h := range c {
-		if h.until.After(now) {
-			all = append(all, h.begins(key, now))
+		if h.activeUntil.After(now) {
+			all = append(all, h.activeController(key, now))
 		}
 	}
 	return all
 }
 
-func (h holding) begins(key types.NamespacedName, now time.Time) beginning {
-	return beginning{
-		why: fmt.Sprintf(
+func (h mcmLease) activeController(key types.NamespacedName, now time.Time) activeController {
+	return activeController{
+		message: fmt.Sprintf(
 			"machine-controller-manager is at work in namespace %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until it stops",
-			key.Namespace, h.by, key.Name, phrase.Clock(h.renewed, now),
+			key.Namespace, h.holder, key.Name, phrase.Clock(h.renewedAt, now),
 		),
-		in: func(namespace string) bool { return namespace == key.Namespace },
+		actsIn: func(namespace string) bool { return namespace == key.Namespace },
 	}
 }

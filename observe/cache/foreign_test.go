@@ -20,8 +20,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// held is a Lease of machine-controller-manager that its holder has renewed at this time of the holder's clock.
-func held(namespace string, renewed time.Time) *coordinationv1.Lease {
+// renewedMCMLease returns a Lease of machine-controller-manager whose holder renewed it at this time of the holder's
+// clock.
+func renewedMCMLease(namespace string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: cache.MCMLeases()[0]},
 		Spec: coordinationv1.LeaseSpec{
@@ -32,8 +33,8 @@ func held(namespace string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// put changes a Lease.
-func put(t *testing.T, control kubernetes.Interface, lease *coordinationv1.Lease) {
+// updateLease updates a Lease and waits until the bubble is idle.
+func updateLease(t *testing.T, control kubernetes.Interface, lease *coordinationv1.Lease) {
 	t.Helper()
 	_, err := control.CoordinationV1().Leases(lease.Namespace).Update(t.Context(), lease, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -43,9 +44,9 @@ func put(t *testing.T, control kubernetes.Interface, lease *coordinationv1.Lease
 func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := kubefake.NewClientset(
-			held("left-behind", time.Now().Add(-10*time.Minute)),
-			held("at-work", time.Now().Add(-time.Second)),
-			held("slow-clock", time.Now().Add(-10*time.Minute)),
+			renewedMCMLease("left-behind", time.Now().Add(-10*time.Minute)),
+			renewedMCMLease("at-work", time.Now().Add(-time.Second)),
+			renewedMCMLease("slow-clock", time.Now().Add(-10*time.Minute)),
 		)
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
@@ -53,62 +54,62 @@ func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		told := map[string]string{}
-		c.OnForeign(func(why string, in func(string) bool) {
+		c.OnOtherController(func(why string, in func(string) bool) {
 			for _, namespace := range []string{"shop", "left-behind", "at-work", "slow-clock"} {
 				if in(namespace) {
 					told[namespace] = why
 				}
 			}
 		})
-		put := func(lease *coordinationv1.Lease) { t.Helper(); put(t, control, lease) }
+		put := func(lease *coordinationv1.Lease) { t.Helper(); updateLease(t, control, lease) }
 
-		assert.True(t, c.Ours("shop"))
-		assert.True(t, c.Ours("left-behind"))
-		assert.False(t, c.Ours("at-work"))
+		assert.True(t, c.ActsOnMachines("shop"))
+		assert.True(t, c.ActsOnMachines("left-behind"))
+		assert.False(t, c.ActsOnMachines("at-work"))
 		assert.Len(t, told, 1)
 		assert.Contains(
 			t,
 			told["at-work"],
 			"machine-controller-manager is at work in namespace at-work: pod-1 renewed Lease ",
 		)
-		put(held("slow-clock", time.Now().Add(-9*time.Minute)))
-		assert.False(t, c.Ours("slow-clock"), "it renews, whatever its clock says")
+		put(renewedMCMLease("slow-clock", time.Now().Add(-9*time.Minute)))
+		assert.False(t, c.ActsOnMachines("slow-clock"), "it renews, whatever its clock says")
 		assert.Contains(t, told, "slow-clock")
 
 		time.Sleep(10 * time.Second)
-		put(held("at-work", time.Now()))
+		put(renewedMCMLease("at-work", time.Now()))
 		time.Sleep(10 * time.Second)
-		assert.False(t, c.Ours("at-work"), "it was renewed")
-		assert.True(t, c.Ours("slow-clock"), "it has ended")
-		lease := held("at-work", time.Now())
+		assert.False(t, c.ActsOnMachines("at-work"), "it was renewed")
+		assert.True(t, c.ActsOnMachines("slow-clock"), "it has ended")
+		lease := renewedMCMLease("at-work", time.Now())
 		lease.Labels = map[string]string{"a": "b"}
 		lease.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-10 * time.Second)))
 		put(lease)
 		time.Sleep(6 * time.Second)
-		assert.True(t, c.Ours("at-work"), "a write that renews nothing counts for nothing")
+		assert.True(t, c.ActsOnMachines("at-work"), "a write that renews nothing counts for nothing")
 
 		clear(told)
-		put(held("at-work", time.Now()))
-		assert.False(t, c.Ours("at-work"))
+		put(renewedMCMLease("at-work", time.Now()))
+		assert.False(t, c.ActsOnMachines("at-work"))
 		assert.Contains(t, told, "at-work", "it has begun again")
-		released := held("at-work", time.Now())
+		released := renewedMCMLease("at-work", time.Now())
 		released.Spec.HolderIdentity = new("")
 		put(released)
-		assert.True(t, c.Ours("at-work"), "it has released the Lease")
-		put(held("at-work", time.Now()))
+		assert.True(t, c.ActsOnMachines("at-work"), "it has released the Lease")
+		put(renewedMCMLease("at-work", time.Now()))
 		require.NoError(t, control.CoordinationV1().Leases("at-work").Delete(t.Context(), lease.Name, metav1.DeleteOptions{}))
 		synctest.Wait()
-		assert.True(t, c.Ours("at-work"), "the Lease is gone")
+		assert.True(t, c.ActsOnMachines("at-work"), "the Lease is gone")
 
-		put(held("left-behind", time.Now()))
-		assert.False(t, c.Ours("left-behind"))
+		put(renewedMCMLease("left-behind", time.Now()))
+		assert.False(t, c.ActsOnMachines("left-behind"))
 		c.Scope = cache.Scope{Except: []string{"shop"}}
-		assert.False(t, c.Ours("shop"))
+		assert.False(t, c.ActsOnMachines("shop"))
 	})
 }
 
-// workers is the Lease of an installation's workers, whose namespaces are JSON.
-func workers(namespace string, created, renewed time.Time, namespaces string) *coordinationv1.Lease {
+// workersLease returns the Lease of an installation's workers; namespaces is the scope as JSON.
+func workersLease(namespace string, created, renewed time.Time, namespaces string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: v1alpha1.LeaseWorkers, CreationTimestamp: metav1.NewTime(created),
@@ -120,22 +121,22 @@ func workers(namespace string, created, renewed time.Time, namespaces string) *c
 	}
 }
 
-// Of two installations in a control cluster, the younger one leaves the namespaces of the older one alone, also while that
-// one is down: its instances have its name.
+// Of two installations in a control cluster, the younger installation does not act in the namespaces of the older one,
+// even while the older installation is down, because the instances there carry the older installation's name.
 func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		labelled := func(name, fleet string) *corev1.Namespace {
 			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"fleet": fleet}}}
 		}
-		unnamed := workers("earlier", now.Add(-9*time.Hour), now, "")
+		unnamed := workersLease("earlier", now.Add(-9*time.Hour), now, "")
 		delete(unnamed.Annotations, v1alpha1.AnnotationInstallation)
 		control := kubefake.NewClientset(
 			labelled("shop", "blue"), labelled("bakery", "green"), labelled("farm", ""), labelled("mill", ""),
-			workers("old", now.Add(-time.Hour), now.Add(-50*time.Minute), `{"namespaceSelector":"fleet=blue"}`),
-			workers("young", now.Add(-time.Second), now, ""),
-			workers("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
-			workers("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
+			workersLease("old", now.Add(-time.Hour), now.Add(-50*time.Minute), `{"namespaceSelector":"fleet=blue"}`),
+			workersLease("young", now.Add(-time.Second), now, ""),
+			workersLease("same", now.Add(-time.Minute), now, `{"namespaces":["farm"]}`),
+			workersLease("a-same", now.Add(-time.Minute), now, `{"namespaces":["mill"]}`),
 			unnamed,
 		)
 		leases := func(namespace string) typedcoordinationv1.LeaseInterface {
@@ -148,7 +149,7 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		synctest.Wait()
 		ours := func() (ours []string) {
 			for _, namespace := range []string{"shop", "bakery", "farm", "mill", "new"} {
-				if c.Ours(namespace) {
+				if c.ActsOnMachines(namespace) {
 					ours = append(ours, namespace)
 				}
 			}
@@ -156,7 +157,7 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		}
 		assert.Empty(t, ours(), "as long as we have no Lease, all others are older")
 		var told []string
-		c.OnForeign(func(why string, in func(string) bool) {
+		c.OnOtherController(func(why string, in func(string) bool) {
 			if in("shop") {
 				told = append(told, why)
 			}
@@ -165,7 +166,9 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 		assert.Contains(t, strings.Join(told, "\n"), "installation of-old of Millwright, in namespace old, "+
 			"is at work in all namespaces with labels fleet=blue: pod-2 renewed Lease millwright-worker at ")
 
-		_, err = leases("our").Create(t.Context(), workers("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
+		_, err = leases(
+			"our",
+		).Create(t.Context(), workersLease("our", now.Add(-time.Minute), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(
@@ -180,21 +183,21 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 			require.NoError(t, err)
 			synctest.Wait()
 		}
-		<-c.Moved()
+		<-c.OwnershipChanges()
 		label("green")
-		assert.Len(t, c.Moved(), 1, "the other's selector does not have it any more")
+		assert.Len(t, c.OwnershipChanges(), 1, "the other's selector does not have it any more")
 		assert.Equal(t, []string{"shop", "bakery", "farm"}, ours())
-		<-c.Moved()
-		c.Scope = selecting(t, "fleet in (blue, green)")
+		<-c.OwnershipChanges()
+		c.Scope = selectorScope(t, "fleet in (blue, green)")
 		label("red")
-		assert.Len(t, c.Moved(), 1)
+		assert.Len(t, c.OwnershipChanges(), 1)
 		assert.Equal(t, []string{"bakery"}, ours())
 		c.Scope = cache.Scope{}
 
-		<-c.Moved()
+		<-c.OwnershipChanges()
 		told = nil
-		put(t, control, workers("old", now.Add(-time.Hour), now, `{}`))
-		assert.Len(t, c.Moved(), 1, "it acts on more namespaces than before")
+		updateLease(t, control, workersLease("old", now.Add(-time.Hour), now, `{}`))
+		assert.Len(t, c.OwnershipChanges(), 1, "it acts on more namespaces than before")
 		assert.Len(t, told, 1)
 		assert.Empty(t, ours())
 		require.NoError(t, leases("old").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
@@ -203,11 +206,11 @@ func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 
 		told = nil
 		require.NoError(t, leases("our").Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
-		put(t, control, workers("young", now.Add(-time.Second), time.Now(), ""))
+		updateLease(t, control, workersLease("young", now.Add(-time.Second), time.Now(), ""))
 		assert.Len(t, told, 1, "without a Lease, ours is the youngest")
-		_, err = leases("our").Create(t.Context(), workers("our", time.Now(), now, ""), metav1.CreateOptions{})
+		_, err = leases("our").Create(t.Context(), workersLease("our", time.Now(), now, ""), metav1.CreateOptions{})
 		require.NoError(t, err)
-		put(t, control, workers("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
+		updateLease(t, control, workersLease("young", now.Add(-time.Second), time.Now().Add(time.Second), ""))
 		assert.Len(t, told, 1, "it was told already")
 
 		time.Sleep(time.Hour)

@@ -21,8 +21,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-// A volume that was attached while the watch was interrupted counts: an empty cache is no answer.
-func TestAttachmentsOfACacheThatIsCutOff(t *testing.T) {
+// A volume that was attached during an interruption of the watch counts: an empty cache does not prove that no volume
+// is attached.
+func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()
 		var now *watch.RaceFreeFakeWatcher
@@ -65,7 +66,7 @@ func TestAttachmentsOfACacheThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestAttachmentsThatNobodyWatches(t *testing.T) {
+func TestUnwatchedAttachmentsCountAsKnown(t *testing.T) {
 	cluster, _ := observetest.Start(t, nil)
 	assert.True(t, cluster.KnowsAttachments())
 	assert.Zero(t, cluster.Attached("n"))

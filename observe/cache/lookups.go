@@ -14,76 +14,76 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Machine returns a machine from the cache.
+// Machine returns a Machine from the cache.
 func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
-	return get[*v1alpha1.Machine](c.Informers[Machines], key)
+	return getByKey[*v1alpha1.Machine](c.Informers[Machines], key)
 }
 
 // Set returns a MachineSet from the cache.
 func (c *Cluster) Set(key string) (*v1alpha1.MachineSet, bool) {
-	return get[*v1alpha1.MachineSet](c.Informers[Sets], key)
+	return getByKey[*v1alpha1.MachineSet](c.Informers[Sets], key)
 }
 
 // Deployment returns a MachineDeployment from the cache.
 func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
-	return get[*v1alpha1.MachineDeployment](c.Informers[Deployments], key)
+	return getByKey[*v1alpha1.MachineDeployment](c.Informers[Deployments], key)
 }
 
 // Class returns a MachineClass from the cache.
 func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
-	return get[*v1alpha1.MachineClass](c.Informers[Classes], key)
+	return getByKey[*v1alpha1.MachineClass](c.Informers[Classes], key)
 }
 
 // Node returns a Node of the target from the cache.
 func (c *Cluster) Node(name string) (*corev1.Node, bool) {
-	return get[*corev1.Node](c.Informers[Nodes], name)
+	return getByKey[*corev1.Node](c.Informers[Nodes], name)
 }
 
-// MachinesOf returns the machines that the object with this UID controls, in no order.
+// MachinesOf returns the machines that the object with this UID controls, unsorted.
 func (c *Cluster) MachinesOf(ownerUID string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
 }
 
-// MachinesCalling returns the machines of a set that are at the step in which the cloud creates their instances, or
-// deletes them, in no order. It is asked for each machine that wants to call: to look at all members would cost the
+// MachinesCalling returns the machines of a set that are at the step in which the cloud creates or deletes their
+// instances, unsorted. Each machine calls MachinesCalling before a cloud call: a scan of all members would cost the
 // square of their number.
 func (c *Cluster) MachinesCalling(ownerUID string, deleting bool) []*v1alpha1.Machine {
-	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byCall, callKey(ownerUID, deleting))
+	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
 }
 
-func callKey(ownerUID string, deleting bool) string { return fmt.Sprint(deleting, " ", ownerUID) }
+func cloudCallKey(ownerUID string, deleting bool) string { return fmt.Sprint(deleting, " ", ownerUID) }
 
-func callOf(m *v1alpha1.Machine) string {
+func cloudCallOf(m *v1alpha1.Machine) string {
 	owner, deleting := metav1.GetControllerOf(m), m.DeletionTimestamp != nil
 	switch last := m.Status.LastOperation; {
 	case owner == nil:
 		return ""
 	case deleting && m.Status.Deletion != nil && m.Status.Deletion.Stage == v1alpha1.MachineDeletionInstance,
-		// After a failure it waits, and calls nothing.
+		// A machine in a back-off after a failure makes no cloud call.
 		!deleting && m.Spec.ProviderID == "" && last.Type == v1alpha1.MachineOperationCreate && last.State == v1alpha1.MachineStateProcessing:
-		return callKey(string(owner.UID), deleting)
+		return cloudCallKey(string(owner.UID), deleting)
 	default:
 		return ""
 	}
 }
 
-// MachinesOfClass returns the machines that refer to a class (key namespace/name), in no order.
+// MachinesOfClass returns the machines that refer to a class (key namespace/name), unsorted.
 func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines that name this node, in no order. More than one is a mistake of a user or of the
-// cloud.
+// MachinesOfNode returns the machines that name this node, unsorted. More than one machine is a mistake of a user or of
+// the cloud.
 func (c *Cluster) MachinesOfNode(name string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
 }
 
-// SetsOf returns the sets that the object with this UID controls, in no order.
+// SetsOf returns the sets that the object with this UID controls, unsorted.
 func (c *Cluster) SetsOf(ownerUID string) []*v1alpha1.MachineSet {
 	return Indexed[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
 }
 
-// MembersOf returns the machines that several sets control, in no order.
+// MembersOf returns the machines that these sets control, unsorted.
 func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	var members []*v1alpha1.Machine
 	for _, set := range sets {
@@ -92,20 +92,20 @@ func (c *Cluster) MembersOf(sets []*v1alpha1.MachineSet) []*v1alpha1.Machine {
 	return members
 }
 
-// FreeMachines returns the machines that a set may adopt if it selects them, in no order; see IsFree.
+// FreeMachines returns the machines that a set may adopt if its selector matches them, unsorted; see IsFree.
 func (c *Cluster) FreeMachines(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
-	return free[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
+	return freeObjects[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
 }
 
-// FreeSets returns the sets that a deployment may adopt if it selects them, in no order; see IsFree.
-func (c *Cluster) FreeSets(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
-	return free[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
+// SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see IsFree.
+func (c *Cluster) SetsWithoutController(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
+	return freeObjects[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
 }
 
-// free returns the objects of a cache that IsFree for this owner.
-func free[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
+// freeObjects returns the objects of a cache that are free for this owner; see IsFree.
+func freeObjects[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
 	list := Indexed[T](informer, ByOwner, OrphansOf(owner.GetNamespace()))
-	for _, o := range Indexed[T](informer, byOwnerName, ownerName(kind, owner.GetNamespace(), owner.GetName())) {
+	for _, o := range Indexed[T](informer, byOwnerName, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
 		if IsFree(o, owner, kind) {
 			list = append(list, o)
 		}
@@ -113,7 +113,8 @@ func free[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Obje
 	return list
 }
 
-// LiveSetsOf reads the sets that a deployment controls from the API server, and those that it may adopt.
+// LiveSetsOf reads from the API server the sets that a deployment controls (owned) and the sets that it may adopt
+// (free).
 func (c *Cluster) LiveSetsOf(
 	ctx context.Context,
 	d *v1alpha1.MachineDeployment,
@@ -133,8 +134,8 @@ func (c *Cluster) LiveSetsOf(
 	return owned, free, nil
 }
 
-// EachMachine reads the machines of a namespace from the API server, past its caches, in pages of 500, and calls do for
-// each. After an error it has called do for some of them only.
+// EachMachine reads the machines of a namespace from the API server, not from a cache, in pages of 500, and calls do
+// for each machine. If EachMachine returns an error, it has called do for only some of the machines.
 func EachMachine(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)

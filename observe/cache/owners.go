@@ -10,8 +10,8 @@ import (
 	"millwright/decide/ownership"
 )
 
-// WhoseNode says whose a node is, as seen from a machine that names it or has its provider ID. What other machines claim
-// comes from the cache of machines of all namespaces.
+// WhoseNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
+// provider ID. The claims of other machines come from the cache of Machines of all namespaces.
 func (c *Cluster) WhoseNode(m *v1alpha1.Machine, node *corev1.Node) ownership.Answer {
 	n := ownership.Node{
 		Name:       node.Name,
@@ -36,7 +36,7 @@ func (c *Cluster) WhoseNode(m *v1alpha1.Machine, node *corev1.Node) ownership.An
 	return ownership.OfNode(n, ClaimOf(m), claims)
 }
 
-// OwnNode returns the node that a machine names if it is proven to be the machine's; nil else.
+// OwnNode returns the node that a machine names if the node is proven to be the machine's; otherwise nil.
 func (c *Cluster) OwnNode(m *v1alpha1.Machine) *corev1.Node {
 	node := c.NodeOf(m)
 	if node == nil || !c.WhoseNode(m, node).Is(ownership.Ours) {
@@ -45,10 +45,10 @@ func (c *Cluster) OwnNode(m *v1alpha1.Machine) *corev1.Node {
 	return node
 }
 
-// Claim is what a machine says of its instance and its node.
+// Claim holds the instance and the node that a machine claims.
 type Claim = ownership.Machine
 
-// ClaimOf returns what a machine says of its instance and its node.
+// ClaimOf returns the instance and the node that a machine claims.
 func ClaimOf(m *v1alpha1.Machine) Claim {
 	health, deletion := m.Status.Health, m.Status.Deletion
 	return Claim{
@@ -58,12 +58,12 @@ func ClaimOf(m *v1alpha1.Machine) Claim {
 	}
 }
 
-// MachinesOfInstance returns the machines that name an instance, in no order; none for an empty provider ID.
+// MachinesOfInstance returns the machines that name an instance, unsorted; none for an empty provider ID.
 func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
 	return Indexed[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.Key(providerID))
 }
 
-// NodesOfInstance returns the nodes of an instance, by name; none for an empty provider ID, and without a target.
+// NodesOfInstance returns the nodes of an instance, sorted by name; none for an empty provider ID or without a target.
 func (c *Cluster) NodesOfInstance(providerID string) []*corev1.Node {
 	if c.Informers[Nodes] == nil {
 		return nil
@@ -73,9 +73,9 @@ func (c *Cluster) NodesOfInstance(providerID string) []*corev1.Node {
 	return nodes
 }
 
-// NodeToName returns the node whose name a machine lacks: the only one with its provider ID, while the machine names
-// none, or another one. It is nil if there is none, and if there are several, of which a person or the cloud must remove
-// all but one.
+// NodeToName returns the node whose name the machine must get: the only node with the machine's provider ID, if the
+// machine has no node name or the name of another node. NodeToName returns nil if no node or several nodes have the
+// provider ID. If there are several, a person or the cloud must remove all but one.
 func (c *Cluster) NodeToName(m *v1alpha1.Machine) *corev1.Node {
 	nodes := c.NodesOfInstance(m.Spec.ProviderID)
 	if len(nodes) != 1 || nodes[0].Name == NodeNameOf(m) {

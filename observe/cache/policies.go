@@ -2,25 +2,26 @@ package cache
 
 import "time"
 
-// This file holds the intervals of this room.
+// This file holds the intervals and timeouts of package cache.
 
-// versionsPoll is how often a waiting decision checks the caches, which have no notification. Source: a tenth of the
-// time that an event takes from one process to another.
-const versionsPoll = 5 * time.Millisecond
+// versionPollInterval is how often a waiting decision checks the versions of the caches, because the caches send no
+// notification. Source: a tenth of the latency of an event from one process to another.
+const versionPollInterval = 5 * time.Millisecond
 
-// budgetsWithin is how long a starting worker waits for disruption budgets before it asks whether the target has any,
-// and for the answer. Source: a list takes less than a second, and a second of a start is nothing.
-const budgetsWithin = 2 * time.Second
+// budgetsTimeout is how long a starting worker waits for disruption budgets before it asks whether the target serves
+// policy/v1, and how long it waits for that answer. Source: a list takes less than 1 s, and one more second does not
+// matter at a start.
+const budgetsTimeout = 2 * time.Second
 
-// WatchCatchUp is how long after a watch was resumed the cache may still lack events of the interruption. Source: the
-// API server sends them at once, so a second is ample, and short for a wait for volumes.
+// WatchCatchUp is how long the cache may still lack events of an interruption after a watch was resumed. Source: the
+// API server sends these events at once, so 1 s is ample, and 1 s is short compared with a wait for volumes.
 const WatchCatchUp = time.Second
 
-// linkRenewed is the longest gap between two watches that is no interruption: the API server ends each watch after some
-// minutes, and the next one continues where it ended. Source: longer than a request, shorter than the first pause of
-// client-go after a failure (800 ms).
-const linkRenewed = 500 * time.Millisecond
+// maxRenewalGap is the longest gap between two watches that does not count as an interruption: the API server ends each
+// watch after some minutes, and the next watch continues from the same version. Source: longer than a request, shorter
+// than client-go's first back-off after a failure (800 ms).
+const maxRenewalGap = 500 * time.Millisecond
 
-// versionRequest bounds the requests of one check whether an API server was restored to a former state. Source: each of
-// them reads one object.
-const versionRequest = 5 * time.Second
+// versionCheckTimeout bounds the requests of one check for a restored API server. Source: each request reads one
+// object.
+const versionCheckTimeout = 5 * time.Second

@@ -15,121 +15,121 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Restores notices that an API server was restored to a former state. A watch that continues from a later version than
-// the API server has shows no change until the API server has reached that version, and what the restore changed it
-// never shows. A restore interrupts each watch, so it is enough to ask for the API server's version when a watch
-// continues after an interruption. The process has to end then: its next start fills the caches anew. Safe for
-// concurrent use.
+// Restores detects that an API server was restored to a former state. After a restore, the API server is older than the
+// version from which a watch continues. After a restore, such a watch shows no change until the API server has reached
+// that version, and never shows the changes that the restore made. A restore interrupts each watch, so Restores reads
+// the API server's version whenever a watch continues after an interruption. After a restore, the process has to end:
+// its next start fills the caches again. Restores is safe for concurrent use.
 type Restores struct {
-	found chan error
+	restoreErrors chan error
 
-	mu    sync.Mutex
-	ended map[string]time.Time // when the last watch of a URL ended
+	mu            sync.Mutex
+	watchEndTimes map[string]time.Time // URL → end of the last watch
 }
 
-// NewRestores returns a Restores that has noticed nothing.
+// NewRestores returns a Restores without a detected restore.
 func NewRestores() *Restores {
-	return &Restores{found: make(chan error, 1), ended: map[string]time.Time{}}
+	return &Restores{restoreErrors: make(chan error, 1), watchEndTimes: map[string]time.Time{}}
 }
 
-// AwaitRestore returns an error once a restore has been noticed, and nil when ctx ends. Only one caller gets the error.
+// AwaitRestore returns an error once a restore is detected, and nil when ctx ends. Only one caller gets the error.
 func (r *Restores) AwaitRestore(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-r.found:
+	case err := <-r.restoreErrors:
 		return err
 	}
 }
 
-// notice tells of a restore, unless one is known already.
-func (r *Restores) notice(resource, version string) {
+// report sends the error of a detected restore, unless an earlier error is still unread.
+func (r *Restores) report(resource, version string) {
 	select {
-	case r.found <- fmt.Errorf("the API server was restored to a former state: it is older than version %s in the cache of %s", version, resource):
+	case r.restoreErrors <- fmt.Errorf("the API server was restored to a former state: it is older than version %s in the cache of %s", version, resource):
 	default:
 	}
 }
 
-// Watched returns a copy of a config whose clients check each watch of a whole resource that continues from a version
-// after an interruption. Such a watch opens only if the check could be made; each costs one request for one object. A
-// nil config stays nil.
+// Watched returns a copy of a config. Clients of the copy check each watch of a whole resource that continues from a
+// version after an interruption. If the check fails, the watch does not open. Each check costs one request for one
+// object. A nil config stays nil.
 func (r *Restores) Watched(config *rest.Config) *rest.Config {
 	if config == nil {
 		return nil
 	}
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return checked{next, r} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return restoreChecker{next, r} })
 	return config
 }
 
-// checked compares the version of a watch with that of the API server.
-type checked struct {
+// restoreChecker compares the version of a watch with the version of the API server.
+type restoreChecker struct {
 	next     http.RoundTripper
 	restores *Restores
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c checked) RoundTrip(request *http.Request) (*http.Response, error) {
+func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(request)
-	version := continued(request.URL.Query())
+	version := continuedVersion(request.URL.Query())
 	if err != nil || response.StatusCode != http.StatusOK || version == "" {
 		return response, err
 	}
 	resource := request.URL.Host + request.URL.Path
-	response.Body = watchBody{response.Body, func() { c.restores.end(resource) }}
-	if c.restores.renewed(resource) {
+	response.Body = watchBody{response.Body, func() { c.restores.recordEnd(resource) }}
+	if c.restores.isRenewal(resource) {
 		return response, nil
 	}
-	newest, err := c.newest(request)
+	newest, err := c.newestVersion(request)
 	if err != nil {
-		_ = response.Body.Close() // an error is ignored: nothing of the body is used
+		_ = response.Body.Close() // The error is ignored: nobody reads the body.
 		return nil, fmt.Errorf("read the version of %s: %w", path.Base(request.URL.Path), err)
 	}
 	if Newer(version, newest) {
-		c.restores.notice(path.Base(request.URL.Path), version)
+		c.restores.report(path.Base(request.URL.Path), version)
 	}
 	return response, nil
 }
 
-// end records that a watch ended.
-func (r *Restores) end(resource string) {
+// recordEnd stores the end time of a watch.
+func (r *Restores) recordEnd(resource string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended[resource] = time.Now()
+	r.watchEndTimes[resource] = time.Now()
 }
 
-// renewed reports whether the previous watch ended at most linkRenewed ago. The API server ends each watch after some
-// minutes, and the next one follows at once; a restart of the API server takes longer.
-func (r *Restores) renewed(resource string) bool {
+// isRenewal reports whether the previous watch ended at most maxRenewalGap ago. The API server ends each watch after
+// some minutes, and the next watch follows at once; a restart of the API server takes longer.
+func (r *Restores) isRenewal(resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, known := r.ended[resource]
-	return known && time.Since(last) <= linkRenewed
+	last, known := r.watchEndTimes[resource]
+	return known && time.Since(last) <= maxRenewalGap
 }
 
-// watchBody tells when a watch ends.
+// watchBody calls onEnd when a watch ends.
 type watchBody struct {
 	io.ReadCloser
 
-	end func()
+	onEnd func()
 }
 
 // Read implements io.Reader.
 func (b watchBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.end()
+		b.onEnd()
 	}
 	return n, err
 }
 
-// continued returns the version from which a watch of a whole resource continues or, if the watch fills a cache anew,
-// the version that the cache had before; empty for another request, and for a watch that begins with all objects. A
-// cache that is filled anew matters too: the caches are filled at different times, and until all are, a decision would
-// be made from objects of two stores. A watch with a field selector needs no check: the pods of a drain fill no cache
-// that outlives an interruption, and where Leases or the control plane are watched, whole resources are watched as
-// well.
-func continued(query url.Values) string {
+// continuedVersion returns the version from which a watch of a whole resource continues. If a watch refills a cache,
+// continuedVersion returns the version that the cache had before. continuedVersion returns an empty string for other
+// requests, and for a watch that begins with all objects. A refill needs the check too: the caches refill at different
+// times, and until all caches are refilled, a decision would mix objects from before and after the restore. A watch
+// with a field selector needs no check, for two reasons. The cache of a drain's pods does not outlive an interruption.
+// Every process that watches Leases or the control plane also watches whole resources.
+func continuedVersion(query url.Values) string {
 	version := query.Get("resourceVersion")
 	if query.Get("watch") == "" || query.Get("fieldSelector") != "" || version == "0" {
 		return ""
@@ -137,9 +137,9 @@ func continued(query url.Values) string {
 	return version
 }
 
-// newest returns the version of the store, which is that of a list with one object.
-func (c checked) newest(watch *http.Request) (string, error) {
-	ctx, cancel := context.WithTimeout(watch.Context(), versionRequest)
+// newestVersion returns the version of the API server's store, read from a list with one object.
+func (c restoreChecker) newestVersion(watch *http.Request) (string, error) {
+	ctx, cancel := context.WithTimeout(watch.Context(), versionCheckTimeout)
 	defer cancel()
 	request := watch.Clone(ctx)
 	request.URL.RawQuery = url.Values{"limit": {"1"}}.Encode()

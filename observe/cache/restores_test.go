@@ -21,18 +21,18 @@ import (
 	"millwright/observe/cache"
 )
 
-// store is an API server in the memory of the test, so that a bubble's time passes while a watch waits. It answers
-// lists with a version, and counts them; watches stay open until they are stopped.
-type store struct {
-	version  atomic.Int64
-	lists    atomic.Int64
-	fails    atomic.Bool // the lists
-	restores *cache.Restores
-	client   versioned.Interface
+// fakeAPIServer is an in-memory API server, so that the time of a synctest bubble passes while a watch waits.
+// fakeAPIServer answers lists with its version, and counts the lists; a watch stays open until the client stops it.
+type fakeAPIServer struct {
+	version   atomic.Int64
+	listCount atomic.Int64
+	listsFail atomic.Bool // list requests fail
+	restores  *cache.Restores
+	client    versioned.Interface
 }
 
 // RoundTrip implements http.RoundTripper.
-func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *fakeAPIServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := &http.Response{
 		StatusCode: http.StatusOK,
 		Header:     http.Header{"Content-Type": {"application/json"}},
@@ -41,10 +41,10 @@ func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case r.URL.Query().Get("watch") != "":
 		answer.Body, _ = io.Pipe()
-	case s.fails.Load():
+	case s.listsFail.Load():
 		answer.StatusCode, answer.Status, answer.Body = http.StatusServiceUnavailable, "503 Service Unavailable", http.NoBody
 	default:
-		s.lists.Add(1)
+		s.listCount.Add(1)
 		list := fmt.Sprintf(
 			`{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`,
 			s.version.Load(),
@@ -54,9 +54,9 @@ func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-func newStore(t *testing.T) *store {
+func newFakeAPIServer(t *testing.T) *fakeAPIServer {
 	t.Helper()
-	s := &store{restores: cache.NewRestores()}
+	s := &fakeAPIServer{restores: cache.NewRestores()}
 	config := s.restores.Watched(&rest.Config{Host: "http://store", Transport: s})
 	var err error
 	s.client, err = versioned.NewForConfig(config)
@@ -64,8 +64,8 @@ func newStore(t *testing.T) *store {
 	return s
 }
 
-// watch opens a watch from a version and ends it.
-func (s *store) watch(t *testing.T, options metav1.ListOptions) error {
+// openAndStop opens a watch from a version and stops it.
+func (s *fakeAPIServer) openAndStop(t *testing.T, options metav1.ListOptions) error {
 	t.Helper()
 	w, err := s.client.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), options)
 	if err == nil {
@@ -74,8 +74,9 @@ func (s *store) watch(t *testing.T, options metav1.ListOptions) error {
 	return err
 }
 
-// noticed returns what was noticed while the watches were opened: it is known before a watch is.
-func (s *store) noticed(t *testing.T) error {
+// restoreError returns the error that AwaitRestore returns after the watches were opened. A restore is known before the
+// watch opens.
+func (s *fakeAPIServer) restoreError(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -85,27 +86,27 @@ func (s *store) noticed(t *testing.T) error {
 func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
+		s := newFakeAPIServer(t)
 		s.version.Store(1000)
-		require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
-		require.NoError(t, s.noticed(t), "nothing is older than the cache")
-		s.fails.Store(true)
+		require.NoError(t, s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}))
+		require.NoError(t, s.restoreError(t), "nothing is older than the cache")
+		s.listsFail.Store(true)
 		time.Sleep(time.Second)
 		require.ErrorContains(
 			t,
-			s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}),
+			s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}),
 			"read the version of machines: the API server answers 503",
 			"a watch that is not checked does not open",
 		)
-		s.fails.Store(false)
+		s.listsFail.Store(false)
 		s.version.Store(99)
 		for range 2 {
-			time.Sleep(time.Second) // an interruption
-			require.NoError(t, s.watch(t, metav1.ListOptions{ResourceVersion: "1000"}))
+			time.Sleep(time.Second) // longer than maxRenewalGap: an interruption
+			require.NoError(t, s.openAndStop(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		}
 		require.EqualError(
 			t,
-			s.noticed(t),
+			s.restoreError(t),
 			"the API server was restored to a former state: it is older than version 1000 in the cache of machines",
 		)
 	})
@@ -114,7 +115,7 @@ func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
+		s := newFakeAPIServer(t)
 		s.version.Store(1000)
 		open := func() watch.Interface {
 			w, err := s.client.MachineV1alpha1().
@@ -124,61 +125,63 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 			return w
 		}
 		w := open()
-		require.EqualValues(t, 1, s.lists.Load())
+		require.EqualValues(t, 1, s.listCount.Load())
 		for range 3 {
 			w.Stop()
-			for range w.ResultChan() { // until it has ended
+			for range w.ResultChan() { // wait for the end of the watch
 			}
 			w = open()
 		}
-		assert.EqualValues(t, 1, s.lists.Load())
+		assert.EqualValues(t, 1, s.listCount.Load())
 		w.Stop()
-		for range w.ResultChan() { // until it has ended
+		for range w.ResultChan() { // wait for the end of the watch
 		}
 		time.Sleep(time.Second)
 		open().Stop()
-		assert.EqualValues(t, 2, s.lists.Load(), "after an interruption")
+		assert.EqualValues(t, 2, s.listCount.Load(), "after an interruption")
 	})
 }
 
-// filled are the options with which a cache is filled that has had a version before; empty: it had none.
-func filled(before string) metav1.ListOptions {
+// fillOptions returns the list options of a reflector that fills a cache; before is the version that the cache had,
+// empty for a new cache.
+func fillOptions(before string) metav1.ListOptions {
 	return metav1.ListOptions{
 		ResourceVersion: before, SendInitialEvents: new(true), AllowWatchBookmarks: true,
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}
 }
 
-// While the API server starts, it may refuse watches: then each cache is filled anew, and not all at the same time.
+// A starting API server may refuse watches: then each cache is refilled, and the caches are refilled at different
+// times.
 func TestACacheThatIsFilledAnewNoticesARestore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
+		s := newFakeAPIServer(t)
 		s.version.Store(1000)
-		require.NoError(t, s.watch(t, filled("1000")))
-		require.NoError(t, s.noticed(t))
+		require.NoError(t, s.openAndStop(t, fillOptions("1000")))
+		require.NoError(t, s.restoreError(t))
 		s.version.Store(99)
 		time.Sleep(time.Second)
-		require.NoError(t, s.watch(t, filled("1000")))
-		require.ErrorContains(t, s.noticed(t), "it is older than version 1000 in the cache of machines")
+		require.NoError(t, s.openAndStop(t, fillOptions("1000")))
+		require.ErrorContains(t, s.restoreError(t), "it is older than version 1000 in the cache of machines")
 	})
 }
 
 func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]metav1.ListOptions{
-		"it begins with all objects": filled(""),
+		"it begins with all objects": fillOptions(""),
 		"from any version":           {ResourceVersion: "0"},
 		"from now on":                {},
 		"of some objects":            {ResourceVersion: "1000", FieldSelector: "metadata.name=m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStore(t)
+				s := newFakeAPIServer(t)
 				s.version.Store(99)
-				require.NoError(t, s.watch(t, options))
-				assert.Zero(t, s.lists.Load())
-				require.NoError(t, s.noticed(t))
+				require.NoError(t, s.openAndStop(t, options))
+				assert.Zero(t, s.listCount.Load())
+				require.NoError(t, s.restoreError(t))
 			})
 		})
 	}

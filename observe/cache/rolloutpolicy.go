@@ -13,13 +13,13 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// PolicyOf returns the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without one, from the
-// cache; nil when none does.
+// PolicyOf returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without a
+// deployment; nil if no policy applies.
 func (c *Cluster) PolicyOf(o metav1.Object) *v1alpha1.RolloutPolicy {
 	return FirstPolicy(Indexed[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()), o)
 }
 
-// LivePolicyOf is PolicyOf from the API server.
+// LivePolicyOf does the same as PolicyOf, but reads from the API server.
 func (c *Cluster) LivePolicyOf(ctx context.Context, o metav1.Object) (*v1alpha1.RolloutPolicy, error) {
 	list, err := c.client.MachineV1alpha1().RolloutPolicies(o.GetNamespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -28,17 +28,21 @@ func (c *Cluster) LivePolicyOf(ctx context.Context, o metav1.Object) (*v1alpha1.
 	return FirstPolicy(Pointers(list.Items), o), nil
 }
 
-// FirstPolicy returns the first policy by name that selects an object; nil when none does.
+// FirstPolicy returns the first policy, by name, that selects an object; nil if no policy selects the object.
 func FirstPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v1alpha1.RolloutPolicy {
-	selecting := slices.DeleteFunc(slices.Clone(policies), func(p *v1alpha1.RolloutPolicy) bool { return !selects(p, o) })
+	selecting := slices.DeleteFunc(
+		slices.Clone(policies),
+		func(p *v1alpha1.RolloutPolicy) bool { return !policySelects(p, o) },
+	)
 	if len(selecting) == 0 {
 		return nil
 	}
 	return slices.MinFunc(selecting, func(a, b *v1alpha1.RolloutPolicy) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// selects reports whether a policy applies to an object of its namespace. An entry that cannot be read selects nothing.
-func selects(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
+// policySelects reports whether a policy applies to an object of its namespace. A target whose selector does not parse
+// selects nothing.
+func policySelects(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
 	return len(p.Spec.Targets) == 0 || slices.ContainsFunc(p.Spec.Targets, func(t v1alpha1.RolloutPolicyTarget) bool {
 		if t.Name != "" && t.Name != o.GetName() {
 			return false

@@ -14,23 +14,23 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Scope says which namespaces of the control cluster are Millwright's. In the others it starts no run, and writes
-// nothing. It also reads the Machines of the others, because they may claim a node or an instance: docs/ownership.md.
-// The zero Scope has all namespaces.
+// Scope defines the namespaces of the control cluster that belong to Millwright. In other namespaces Millwright starts
+// no workflow and writes nothing. Millwright also reads the Machines of other namespaces, because these Machines may
+// claim a node or an instance: docs/ownership.md. The zero Scope contains all namespaces.
 type Scope struct {
-	Only     []string        // names; empty: all
-	Except   []string        // names that are left out, also if Only has them
-	Selector labels.Selector // of the labels of namespaces; nil: all
+	Only     []string        // names of namespaces; empty: all namespaces
+	Except   []string        // excluded namespaces, even if Only names them
+	Selector labels.Selector // selects namespaces by labels; nil: all namespaces
 }
 
-// Has reports whether a namespace with these labels is Millwright's. Labels that are nil are not known: a Selector
-// matches none of them.
+// Has reports whether a namespace with these labels belongs to Millwright. Nil labels are unknown labels: a Selector
+// does not match them.
 func (s Scope) Has(namespace string, of labels.Labels) bool {
 	return (len(s.Only) == 0 || slices.Contains(s.Only, namespace)) && !slices.Contains(s.Except, namespace) &&
 		(s.Selector == nil || of != nil && s.Selector.Matches(of))
 }
 
-// String says which namespaces these are, as the end of a sentence.
+// String describes the namespaces of the scope, as the end of a sentence.
 func (s Scope) String() string {
 	text := "all namespaces"
 	if len(s.Only) > 0 {
@@ -45,8 +45,8 @@ func (s Scope) String() string {
 	return text
 }
 
-// ScopeOf returns the Scope of the installation whose workers have a Lease. One that is not there, as in the Lease of an
-// earlier version, or cannot be read has all namespaces.
+// ScopeOf returns the Scope in the Lease of an installation's workers. If the Lease has no scope, as in an earlier
+// version, or the scope does not parse, ScopeOf returns all namespaces.
 func ScopeOf(workers *coordinationv1.Lease) (s Scope) {
 	if json.Unmarshal([]byte(workers.Annotations[v1alpha1.AnnotationScope]), &s) != nil {
 		return Scope{}
@@ -54,8 +54,8 @@ func ScopeOf(workers *coordinationv1.Lease) (s Scope) {
 	return s
 }
 
-// scopeText is a Scope as the workers' Lease has it.
-type scopeText struct {
+// scopeJSON is the JSON form of a Scope in the workers' Lease.
+type scopeJSON struct {
 	Only     []string `json:"namespaces,omitempty"`
 	Except   []string `json:"exceptNamespaces,omitempty"`
 	Selector string   `json:"namespaceSelector,omitempty"`
@@ -63,16 +63,16 @@ type scopeText struct {
 
 // MarshalJSON implements json.Marshaler.
 func (s Scope) MarshalJSON() ([]byte, error) {
-	text := scopeText{Only: s.Only, Except: s.Except}
+	text := scopeJSON{Only: s.Only, Except: s.Except}
 	if s.Selector != nil {
 		text.Selector = s.Selector.String()
 	}
-	return json.Marshal(text) //nolint:wrapcheck // it has no error
+	return json.Marshal(text) //nolint:wrapcheck // Marshal cannot fail for strings
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *Scope) UnmarshalJSON(data []byte) error {
-	var text scopeText
+	var text scopeJSON
 	if err := json.Unmarshal(data, &text); err != nil {
 		return fmt.Errorf("decode which namespaces are meant: %w", err)
 	}
@@ -88,45 +88,46 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// installations are the Leases of the workers of all installations of Millwright in the control cluster. Of two
-// installations, the one whose Lease is older has the namespaces that both mean: a new installation that somebody tries
-// out does not stop the old one. The older one has them until its Lease is deleted or released, also while it is down:
-// its instances have its name.
+// installations holds the workers' Leases of all installations of Millwright in the control cluster. If two
+// installations claim a namespace, the installation with the older Lease owns it: a new installation on trial does not
+// stop the old one. The older installation keeps its namespaces until its Lease is deleted or released, even while the
+// installation is down, because its instances carry its name.
 type installations struct {
-	ours   string                  // name of our installation
-	leases map[string]installation // by namespace of the Lease
-	labels func(namespace string) labels.Labels
+	ownName  string                  // name of this installation
+	leases   map[string]installation // keyed by the Lease's namespace
+	labelsOf func(namespace string) labels.Labels
 }
 
-// installation is the Lease of the workers of one installation as it was seen last.
+// installation is the last observed state of the Lease of an installation's workers.
 type installation struct {
-	name    string
-	scope   Scope
-	claims  string // the scope as the Lease has it
-	created time.Time
-	by      string
-	renewed time.Time
-	told    bool // that it has begun to work, with this scope, was told
+	name       string
+	scope      Scope
+	scopeText  string // the scope as text in the Lease
+	createdAt  time.Time
+	holder     string
+	renewedAt  time.Time
+	isReported bool // OnForeign's callback got this installation with this scope
 }
 
-// seen takes up a Lease, and returns the installations that go before ours and that it has not returned with this scope
-// yet. Only the installation of the Lease can be one, or any other if the Lease is that of our own workers.
-func (i installations) seen(lease *coordinationv1.Lease, now time.Time) (began []beginning) {
+// recordLease stores a Lease. recordLease returns the installations that have priority over this installation and whose
+// present scope recordLease has not yet returned. A Lease of another installation can add only that installation to the
+// result; a Lease of this installation's workers can add any.
+func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (began []activeController) {
 	next := installation{
-		name: lease.Annotations[v1alpha1.AnnotationInstallation], created: lease.CreationTimestamp.Time,
-		claims: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOf(lease),
-		by: *lease.Spec.HolderIdentity, renewed: lease.Spec.RenewTime.Time,
+		name: lease.Annotations[v1alpha1.AnnotationInstallation], createdAt: lease.CreationTimestamp.Time,
+		scopeText: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOf(lease),
+		holder: *lease.Spec.HolderIdentity, renewedAt: lease.Spec.RenewTime.Time,
 	}
 	last := i.leases[lease.Namespace]
-	next.told = last.told && last.claims == next.claims
+	next.isReported = last.isReported && last.scopeText == next.scopeText
 	i.leases[lease.Namespace] = next
 	for namespace, other := range i.leases {
-		if namespace != lease.Namespace && next.name != i.ours {
+		if namespace != lease.Namespace && next.name != i.ownName {
 			continue
 		}
-		if first := i.first(namespace, other); first != other.told {
-			if other.told = first; first {
-				began = append(began, i.begins(namespace, other, now))
+		if first := i.hasPriority(namespace, other); first != other.isReported {
+			if other.isReported = first; first {
+				began = append(began, i.activeController(namespace, other, now))
 			}
 			i.leases[namespace] = other
 		}
@@ -134,50 +135,51 @@ func (i installations) seen(lease *coordinationv1.Lease, now time.Time) (began [
 	return began
 }
 
-// gone forgets a Lease, and reports whether it was known.
-func (i installations) gone(lease *coordinationv1.Lease) bool {
+// forgetLease removes a Lease, and reports whether the Lease was known.
+func (i installations) forgetLease(lease *coordinationv1.Lease) bool {
 	_, known := i.leases[lease.Namespace]
 	delete(i.leases, lease.Namespace)
 	return known
 }
 
-// first reports whether another installation goes before ours. Of two Leases of the same second, their namespaces decide.
-// A Lease without a name is ours, from an earlier version.
-func (i installations) first(namespace string, other installation) bool {
-	if other.name == "" || other.name == i.ours {
+// hasPriority reports whether another installation has priority over this one. If two Leases have the same creation
+// second, their namespaces decide. A Lease without an installation name belongs to an earlier version of this
+// installation.
+func (i installations) hasPriority(namespace string, other installation) bool {
+	if other.name == "" || other.name == i.ownName {
 		return false
 	}
 	for at, own := range i.leases {
-		if own.name == i.ours && (own.created.Before(other.created) ||
-			own.created.Equal(other.created) && at < namespace) {
+		if own.name == i.ownName && (own.createdAt.Before(other.createdAt) ||
+			own.createdAt.Equal(other.createdAt) && at < namespace) {
 			return false
 		}
 	}
 	return true
 }
 
-// in reports whether an installation means a namespace. While the labels of the namespace are not known, its name alone
-// decides.
-func (i installations) in(other installation, namespace string) bool {
-	of, scope := i.labels(namespace), other.scope
+// claims reports whether an installation claims a namespace. While the labels of the namespace are unknown, only its
+// name decides.
+func (i installations) claims(other installation, namespace string) bool {
+	of, scope := i.labelsOf(namespace), other.scope
 	if of == nil {
 		scope.Selector = nil
 	}
 	return scope.Has(namespace, of)
 }
 
-// has reports whether an installation that goes before ours means a namespace.
-func (i installations) has(namespace string) bool {
+// isClaimed reports whether an installation with priority over this one claims a namespace.
+func (i installations) isClaimed(namespace string) bool {
 	for at, other := range i.leases {
-		if i.first(at, other) && i.in(other, namespace) {
+		if i.hasPriority(at, other) && i.claims(other, namespace) {
 			return true
 		}
 	}
 	return false
 }
 
-// selects reports whether an installation chooses its namespaces by labels.
-func (i installations) selects() bool {
+// usesSelectors reports whether any installation selects its namespaces by labels.
+func (i installations) usesSelectors() bool {
 	for _, other := range i.leases {
 		if other.scope.Selector != nil {
 			return true
@@ -186,23 +188,23 @@ func (i installations) selects() bool {
 	return false
 }
 
-// atWork returns the installations that go before ours.
-func (i installations) atWork(now time.Time) (all []beginning) {
+// active returns the installations that have priority over this one.
+func (i installations) active(now time.Time) (all []activeController) {
 	for namespace, other := range i.leases {
-		if i.first(namespace, other) {
-			all = append(all, i.begins(namespace, other, now))
+		if i.hasPriority(namespace, other) {
+			all = append(all, i.activeController(namespace, other, now))
 		}
 	}
 	return all
 }
 
-func (i installations) begins(at string, other installation, now time.Time) beginning {
-	return beginning{
-		why: fmt.Sprintf(
+func (i installations) activeController(at string, other installation, now time.Time) activeController {
+	return activeController{
+		message: fmt.Sprintf(
 			"installation %s of Millwright, in namespace %s, is at work in %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until the Lease is deleted",
-			other.name, at, other.scope, other.by, v1alpha1.LeaseWorkers, phrase.Clock(other.renewed, now),
+			other.name, at, other.scope, other.holder, v1alpha1.LeaseWorkers, phrase.Clock(other.renewedAt, now),
 		),
-		in: func(namespace string) bool { return i.in(other, namespace) },
+		actsIn: func(namespace string) bool { return i.claims(other, namespace) },
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// selecting returns the scope of a selector.
-func selecting(t *testing.T, text string) cache.Scope {
+// selectorScope returns a scope with this label selector.
+func selectorScope(t *testing.T, text string) cache.Scope {
 	t.Helper()
 	selector, err := labels.Parse(text)
 	require.NoError(t, err)
@@ -20,12 +20,12 @@ func selecting(t *testing.T, text string) cache.Scope {
 }
 
 func TestWhichNamespacesAreMillwrights(t *testing.T) {
-	blue, notGreen := selecting(t, "fleet=blue"), selecting(t, "fleet!=green")
+	blue, notGreen := selectorScope(t, "fleet=blue"), selectorScope(t, "fleet!=green")
 	both := blue
 	both.Only, both.Except = []string{"shop", "other"}, []string{"other"}
 	for name, row := range map[string]struct {
 		scope cache.Scope
-		want  []bool // shop and test, which are blue; other, which is green; new, whose labels are not known
+		want  []bool // for the namespaces shop and test (label blue), other (green), and new (labels unknown)
 		says  string
 	}{
 		"all":                       {cache.Scope{}, []bool{true, true, true, true}, "all namespaces"},

@@ -2,20 +2,21 @@ package cache
 
 import "k8s.io/client-go/tools/cache"
 
-// Watch adds the cache of one more resource, which Start fills. Call it before Start.
+// Watch adds the cache of another resource; Start fills the cache. Call Watch before Start.
 func (c *Cluster) Watch(resource Resource, informer cache.SharedIndexInformer) {
 	c.Informers[resource] = informer
-	c.factories = append(c.factories, runner{informer})
+	c.factories = append(c.factories, informerRunner{informer})
 }
 
-// Track adds the cache of one more resource while the others run. The caller runs the informer. Decisions wait for its
-// versions as for those of the other caches. Of two informers of one resource the first stays.
+// Track adds the cache of another resource after Start. The caller runs the informer. Decisions wait for the versions
+// of this cache as for the versions of all caches. If a resource already has an informer from Track, that informer
+// stays.
 func (c *Cluster) Track(resource Resource, informer cache.SharedIndexInformer) {
-	c.tracked.LoadOrStore(resource, informer)
+	c.trackedInformers.LoadOrStore(resource, informer)
 }
 
-// runner starts one informer.
-type runner struct{ informer cache.SharedIndexInformer }
+// informerRunner starts one informer.
+type informerRunner struct{ informer cache.SharedIndexInformer }
 
 // Start runs the informer until stop is closed.
-func (r runner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
+func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }

@@ -12,18 +12,19 @@ import (
 )
 
 // MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read
-// it: the newest of the versions that woke the workflow and that the workflow wrote. Versions compare within one
-// resource only.
+// the cache. Each version is the newest of the versions that woke the workflow and the versions that the workflow
+// wrote. Versions are comparable only within one resource.
 type MinVersions map[Resource]string
 
-// Raise keeps the newer of the recorded version and this one. An empty or malformed version changes nothing.
+// Raise records a version if it is newer than the recorded version of the resource. Raise ignores an empty or malformed
+// version.
 func (v MinVersions) Raise(resource Resource, version string) {
 	if Newer(version, v[resource]) {
 		v[resource] = version
 	}
 }
 
-// Newer reports whether version a is newer than b. A well-formed version is newer than an empty one. A malformed
+// Newer reports whether version a is newer than b. A well-formed version is newer than an empty version. A malformed
 // version, which a signal sent by hand may contain, is never newer: once recorded, it would hide every later version.
 func Newer(a, b string) bool {
 	if b == "" {
@@ -34,15 +35,16 @@ func Newer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// Await waits until the caches have reached these versions, for limit at most, and reports whether they have.
+// Await waits until the caches have reached these versions, for limit at most. Await reports whether the caches have
+// reached them.
 func (c *Cluster) Await(ctx context.Context, versions MinVersions, limit time.Duration) bool {
-	err := wait.PollUntilContextTimeout(ctx, versionsPoll, limit, true, func(context.Context) (bool, error) {
-		return c.reached(versions), nil
+	err := wait.PollUntilContextTimeout(ctx, versionPollInterval, limit, true, func(context.Context) (bool, error) {
+		return c.hasReached(versions), nil
 	})
 	return err == nil
 }
 
-func (c *Cluster) reached(versions MinVersions) bool {
+func (c *Cluster) hasReached(versions MinVersions) bool {
 	for resource, version := range versions {
 		if c.Informer(resource) != nil && Newer(version, c.Applied(resource)) {
 			return false
@@ -51,24 +53,25 @@ func (c *Cluster) reached(versions MinVersions) bool {
 	return true
 }
 
-// Rewound reports whether an API server is older than these versions: it was restored to a former state. The versions
-// will not be reached for a long time, if ever. It asks the API server for each resource that a cache has not reached,
-// but not for the control plane, whose kind may not be installed.
+// Rewound reports whether an API server is older than these versions, because the API server was restored to a former
+// state. After a restore, the caches reach these versions late or never. Rewound asks the API server for the version of
+// each resource whose cache is behind. Rewound does not ask for the control plane, whose kind may not be installed.
 func (c *Cluster) Rewound(ctx context.Context, versions MinVersions) (bool, error) {
 	ahead := maps.Clone(versions)
 	maps.DeleteFunc(
 		ahead,
-		func(resource Resource, version string) bool { return c.reached(MinVersions{resource: version}) },
+		func(resource Resource, version string) bool { return c.hasReached(MinVersions{resource: version}) },
 	)
-	resource, err := c.older(ctx, ahead)
+	resource, err := c.rewoundResource(ctx, ahead)
 	return resource != "", err
 }
 
-// older returns a resource of which the API server has not reached the version; empty if it has reached all of them.
-func (c *Cluster) older(ctx context.Context, versions MinVersions) (Resource, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionRequest)
+// rewoundResource returns a resource whose version the API server has not reached; empty if the API server has reached
+// all versions.
+func (c *Cluster) rewoundResource(ctx context.Context, versions MinVersions) (Resource, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionCheckTimeout)
 	defer cancel()
-	one := metav1.ListOptions{Limit: 1} // its version is that of the whole store
+	one := metav1.ListOptions{Limit: 1} // the list's resource version is the version of the whole store
 	v1 := c.client.MachineV1alpha1()
 	for resource, list := range map[Resource]func() (metav1.ListInterface, error){
 		Machines:    func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
@@ -93,12 +96,12 @@ func (c *Cluster) older(ctx context.Context, versions MinVersions) (Resource, er
 	return "", nil
 }
 
-// Applied returns the version that the cache of a resource has reached; empty when the resource is not watched.
+// Applied returns the version that the cache of a resource has reached; empty if the resource is not watched.
 func (c *Cluster) Applied(resource Resource) string {
 	informer := c.Informer(resource)
 	if informer == nil {
 		return ""
 	}
-	// the informer's own LastSyncResourceVersion may be ahead of its store
+	// The informer's own LastSyncResourceVersion may be ahead of its store.
 	return informer.GetStore().LastStoreSyncResourceVersion()
 }

@@ -32,7 +32,7 @@ func TestRaise(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			versions := cache.MinVersions{}
-			for range 2 { // twice is as good as once
+			for range 2 { // a second Raise changes nothing
 				versions.Raise(cache.Machines, row.has)
 				versions.Raise(cache.Machines, row.raised)
 				assert.Equal(t, row.want, versions[cache.Machines])
@@ -45,7 +45,7 @@ func TestRaise(t *testing.T) {
 func TestAwait(t *testing.T) {
 	cluster, client := observetest.Start(t, nil)
 	at := func(version string) cache.MinVersions { return cache.MinVersions{cache.Machines: version} }
-	touch(t, client, "m-1", "100")
+	createMachine(t, client, "m-1", "100")
 
 	t.Run("returns at once when nothing is asked for", func(t *testing.T) {
 		assert.True(t, cluster.Await(t.Context(), nil, 0))
@@ -78,13 +78,13 @@ func TestAwait(t *testing.T) {
 	t.Run("is woken by what arrives meanwhile", func(t *testing.T) {
 		reached := make(chan bool)
 		go func() { reached <- cluster.Await(context.Background(), at("102"), time.Minute) }()
-		touch(t, client, "m-2", "102")
+		createMachine(t, client, "m-2", "102")
 		assert.True(t, <-reached)
 	})
 }
 
-// touch creates a machine with this resource version.
-func touch(t *testing.T, client *fake.Clientset, name, version string) {
+// createMachine creates a machine with this resource version.
+func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 	t.Helper()
 	m := observetest.Machine(name)
 	m.ResourceVersion = version

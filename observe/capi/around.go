@@ -15,31 +15,31 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Foreign is an object of a provider that a set refers to.
-type Foreign struct {
+// ProviderObject is an object of a provider to which a set refers.
+type ProviderObject struct {
 	Ref      clusterv1.ContractVersionedObjectReference
 	Resource schema.GroupVersionResource // zero: the kind is not installed
-	Object   *unstructured.Unstructured  // nil: it does not exist, or was not read yet
-	Read     bool                        // it was read; with a nil Object it does not exist
-	NoClones bool                        // it is a template, and the kind of its clones is not installed
+	Object   *unstructured.Unstructured  // nil: the object does not exist, or was not read
+	Read     bool                        // the object was looked up; a nil Object does not exist
+	NoClones bool                        // the object is a template, and the kind of its clones is not installed
 }
 
-// Missing reports whether the object was looked for and does not exist, or the kind of its clones does not.
-func (f Foreign) Missing() bool { return f.Read && f.Object == nil || f.NoClones }
+// Missing reports whether the object was looked up and does not exist, or the kind of its clones is not installed.
+func (f ProviderObject) Missing() bool { return f.Read && f.Object == nil || f.NoClones }
 
-// Related holds what the facts about a set need besides the set.
+// Related holds the objects that the facts about a set need in addition to the set.
 type Related struct {
-	Members      []*clusterv1.Machine // machines that the set controls, in no order
-	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, in no order
-	Cluster      *clusterv1.Cluster   // nil: it does not exist
+	Members      []*clusterv1.Machine // machines that the set controls, unsorted
+	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, unsorted
+	Cluster      *clusterv1.Cluster   // nil: the Cluster does not exist
 	Deployment   *clusterv1.MachineDeployment
-	Templates    []Foreign // the bootstrap template, if there is one, then the infrastructure template
-	ControlPlane *Foreign  // nil: the Cluster names none
-	// the set that an annotation names to get the surplus of this one; nil: none is named, or it does not exist
+	Templates    []ProviderObject // the bootstrap template, if any, then the infrastructure template
+	ControlPlane *ProviderObject  // nil: the Cluster names no control plane
+	// Receiver is the set that an annotation names to take over this set's surplus machines; nil if no such set exists.
 	Receiver *clusterv1.MachineSet
 }
 
-// Versions returns the versions of all objects around a set.
+// Versions returns the resource versions of all objects related to a set.
 func (a Related) Versions() observecache.MinVersions {
 	v := observecache.MinVersions{}
 	for _, m := range slices.Concat(a.Members, a.Orphans) {
@@ -54,7 +54,7 @@ func (a Related) Versions() observecache.MinVersions {
 	if a.Receiver != nil {
 		v.Raise(SetsResource, a.Receiver.ResourceVersion)
 	}
-	for _, f := range a.foreign() {
+	for _, f := range a.foreignObjects() {
 		if f.Object != nil {
 			v.Raise(ResourceName(f.Resource), f.Object.GetResourceVersion())
 		}
@@ -62,7 +62,7 @@ func (a Related) Versions() observecache.MinVersions {
 	return v
 }
 
-func (a Related) foreign() []Foreign {
+func (a Related) foreignObjects() []ProviderObject {
 	all := slices.Clone(a.Templates)
 	if a.ControlPlane != nil {
 		all = append(all, *a.ControlPlane)
@@ -70,24 +70,24 @@ func (a Related) foreign() []Foreign {
 	return all
 }
 
-// reader reads what is around a set, from the caches or from the API server.
+// reader reads the objects related to a set, from the caches or from the API server.
 type reader struct {
-	machines   func() (members, orphans []*clusterv1.Machine, err error)
-	cluster    func() (*clusterv1.Cluster, error)
-	deployment func(name string) (*clusterv1.MachineDeployment, error)
-	receiver   func(name string) (*clusterv1.MachineSet, error)
-	foreign    func(clusterv1.ContractVersionedObjectReference) (Foreign, error)
-	unknown    func(schema.GroupKind) (bool, error) // whether a kind is not installed
+	readMachines   func() (members, orphans []*clusterv1.Machine, err error)
+	readCluster    func() (*clusterv1.Cluster, error)
+	readDeployment func(name string) (*clusterv1.MachineDeployment, error)
+	readReceiver   func(name string) (*clusterv1.MachineSet, error)
+	readForeign    func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
+	isNotInstalled func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }
 
-// templates reads the templates that a spec names.
-func (r reader) templates(spec *clusterv1.MachineSpec) (all []Foreign, err error) {
-	for _, ref := range templates(spec) {
-		f, err := r.foreign(ref)
+// readTemplates reads the templates that a spec names.
+func (r reader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject, err error) {
+	for _, ref := range templatesOf(spec) {
+		f, err := r.readForeign(ref)
 		if err != nil {
 			return nil, err
 		}
-		if f.NoClones, err = r.unknown(CloneKind(ref)); err != nil {
+		if f.NoClones, err = r.isNotInstalled(CloneKind(ref)); err != nil {
 			return nil, err
 		}
 		all = append(all, f)
@@ -95,29 +95,29 @@ func (r reader) templates(spec *clusterv1.MachineSpec) (all []Foreign, err error
 	return all, nil
 }
 
-// around reads what is around a set. Kinds that are not installed count as missing.
-func around(set *clusterv1.MachineSet, r reader) (a Related, err error) {
-	if a.Members, a.Orphans, err = r.machines(); err != nil {
+// readRelated reads the objects related to a set. A kind that is not installed counts as missing.
+func readRelated(set *clusterv1.MachineSet, r reader) (a Related, err error) {
+	if a.Members, a.Orphans, err = r.readMachines(); err != nil {
 		return a, err
 	}
-	if a.Cluster, err = r.cluster(); err != nil {
+	if a.Cluster, err = r.readCluster(); err != nil {
 		return a, err
 	}
 	if name := set.Labels[clusterv1.MachineDeploymentNameLabel]; name != "" {
-		if a.Deployment, err = r.deployment(name); err != nil {
+		if a.Deployment, err = r.readDeployment(name); err != nil {
 			return a, err
 		}
 	}
 	if name := set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; name != "" {
-		if a.Receiver, err = r.receiver(name); err != nil {
+		if a.Receiver, err = r.readReceiver(name); err != nil {
 			return a, err
 		}
 	}
-	if a.Templates, err = r.templates(&set.Spec.Template.Spec); err != nil {
+	if a.Templates, err = r.readTemplates(&set.Spec.Template.Spec); err != nil {
 		return a, err
 	}
 	if a.Cluster != nil && a.Cluster.Spec.ControlPlaneRef.IsDefined() {
-		f, err := r.foreign(a.Cluster.Spec.ControlPlaneRef)
+		f, err := r.readForeign(a.Cluster.Spec.ControlPlaneRef)
 		if err != nil {
 			return a, err
 		}
@@ -126,8 +126,8 @@ func around(set *clusterv1.MachineSet, r reader) (a Related, err error) {
 	return a, nil
 }
 
-// unknown reports whether a kind is not installed, or follows no known contract.
-func (c *Cache) unknown(ctx context.Context) func(schema.GroupKind) (bool, error) {
+// isNotInstalled reports whether a kind is not installed, or follows no known contract.
+func (c *Cache) isNotInstalled(ctx context.Context) func(schema.GroupKind) (bool, error) {
 	return func(kind schema.GroupKind) (bool, error) {
 		_, err := c.Resource(ctx, kind)
 		if errors.Is(err, ErrNoKind) {
@@ -137,54 +137,67 @@ func (c *Cache) unknown(ctx context.Context) func(schema.GroupKind) (bool, error
 	}
 }
 
-// Read returns what is around a set from the caches. A template or control plane whose cache is not filled yet is not
-// Read. An error means that a kind is not known, because the API server does not answer.
+// Read returns the objects related to a set from the caches. A template or control plane whose cache is not yet filled
+// has Read false. Read returns an error if a kind is unknown because the API server does not answer.
 func (c *Cache) Read(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
-	return around(set, reader{
-		unknown: c.unknown(ctx),
-		machines: func() (members, orphans []*clusterv1.Machine, err error) {
+	return readRelated(set, reader{
+		isNotInstalled: c.isNotInstalled(ctx),
+		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
 			return c.MachinesOf(set), c.FreeMachines(set.Namespace), nil
 		},
-		cluster: func() (*clusterv1.Cluster, error) {
+		readCluster: func() (*clusterv1.Cluster, error) {
 			cluster, _ := c.ClusterOf(set)
 			return cluster, nil
 		},
-		deployment: func(name string) (*clusterv1.MachineDeployment, error) {
+		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
 			d, _ := c.Deployment(set.Namespace + "/" + name)
 			return d, nil
 		},
-		receiver: func(name string) (*clusterv1.MachineSet, error) {
+		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
 			s, _ := c.Set(set.Namespace + "/" + name)
 			return s, nil
 		},
-		foreign: c.cached(ctx, set.Namespace),
+		readForeign: c.foreignFromCache(ctx, set.Namespace),
 	})
 }
 
-// cached returns a reader of the objects of providers in a namespace, from their caches.
-func (c *Cache) cached(
+// foreignFromCache returns a function that reads the objects of providers in a namespace from their caches.
+func (c *Cache) foreignFromCache(
 	ctx context.Context,
 	namespace string,
-) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
-	return func(ref clusterv1.ContractVersionedObjectReference) (Foreign, error) {
-		o, resource, read, err := c.Foreign(ctx, namespace, ref)
+) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
+	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
+		o, resource, read, err := c.ProviderObject(ctx, namespace, ref)
 		if errors.Is(err, ErrNoKind) {
-			return Foreign{Ref: ref, Read: true}, nil
+			return ProviderObject{Ref: ref, Read: true}, nil
 		}
-		return Foreign{Ref: ref, Resource: resource, Object: o, Read: read}, err
+		return ProviderObject{Ref: ref, Resource: resource, Object: o, Read: read}, err
 	}
 }
 
-// Templates returns the templates that the spec of a machine names, the bootstrap template first, from the caches. A
-// template whose cache is not filled yet is not Read. An error means that a kind is not known, because the API server
+// Templates returns the templates in the spec of a machine from the caches, the bootstrap template first. A template
+// whose cache is not yet filled has Read false. Templates returns an error if a kind is unknown because the API server
 // does not answer.
-func (c *Cache) Templates(ctx context.Context, namespace string, spec *clusterv1.MachineSpec) ([]Foreign, error) {
-	return reader{unknown: c.unknown(ctx), foreign: c.cached(ctx, namespace)}.templates(spec)
+func (c *Cache) Templates(
+	ctx context.Context,
+	namespace string,
+	spec *clusterv1.MachineSpec,
+) ([]ProviderObject, error) {
+	return reader{
+		isNotInstalled: c.isNotInstalled(ctx),
+		readForeign:    c.foreignFromCache(ctx, namespace),
+	}.readTemplates(
+		spec,
+	)
 }
 
-// TemplatesToAct is Templates for a decision that is carried out. What the caches do not know yet is read from the API
-// server.
-func (c *Cache) TemplatesToAct(ctx context.Context, namespace string, spec *clusterv1.MachineSpec) ([]Foreign, error) {
+// TemplatesToAct does the same as Templates, for a decision that writes. TemplatesToAct reads from the API server the
+// templates that the caches do not know yet.
+func (c *Cache) TemplatesToAct(
+	ctx context.Context,
+	namespace string,
+	spec *clusterv1.MachineSpec,
+) ([]ProviderObject, error) {
 	all, err := c.Templates(ctx, namespace, spec)
 	for i := range all {
 		if err := c.readLive(ctx, namespace, &all[i]); err != nil {
@@ -194,12 +207,22 @@ func (c *Cache) TemplatesToAct(ctx context.Context, namespace string, spec *clus
 	return all, err
 }
 
-// TemplatesLive is Templates from the API server.
-func (c *Cache) TemplatesLive(ctx context.Context, namespace string, spec *clusterv1.MachineSpec) ([]Foreign, error) {
-	return reader{unknown: c.unknown(ctx), foreign: c.live(ctx, namespace)}.templates(spec)
+// TemplatesLive does the same as Templates, but reads from the API server.
+func (c *Cache) TemplatesLive(
+	ctx context.Context,
+	namespace string,
+	spec *clusterv1.MachineSpec,
+) ([]ProviderObject, error) {
+	return reader{
+		isNotInstalled: c.isNotInstalled(ctx),
+		readForeign:    c.foreignFromServer(ctx, namespace),
+	}.readTemplates(
+		spec,
+	)
 }
 
-// ReadToAct is Read for a decision that is carried out. What the caches do not know yet is read from the API server.
+// ReadToAct does the same as Read, for a decision that writes. ReadToAct reads from the API server the objects that the
+// caches do not know yet.
 func (c *Cache) ReadToAct(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
 	a, err := c.Read(ctx, set)
 	if err != nil {
@@ -216,8 +239,8 @@ func (c *Cache) ReadToAct(ctx context.Context, set *clusterv1.MachineSet) (Relat
 	return a, err
 }
 
-// readLive reads an object of a provider from the API server unless it is read already.
-func (c *Cache) readLive(ctx context.Context, namespace string, f *Foreign) (err error) {
+// readLive reads an object of a provider from the API server, unless the object was read before.
+func (c *Cache) readLive(ctx context.Context, namespace string, f *ProviderObject) (err error) {
 	if f.Read {
 		return nil
 	}
@@ -232,11 +255,11 @@ func (c *Cache) readLive(ctx context.Context, namespace string, f *Foreign) (err
 	return nil
 }
 
-// ReadLive returns what is around a set from the API server.
+// ReadLive returns the objects related to a set from the API server.
 func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Related, error) {
-	return around(set, reader{
-		unknown: c.unknown(ctx),
-		machines: func() (members, orphans []*clusterv1.Machine, err error) {
+	return readRelated(set, reader{
+		isNotInstalled: c.isNotInstalled(ctx),
+		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
 			list, err := c.client.Machines(set.Namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return nil, nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
@@ -251,24 +274,24 @@ func (c *Cache) ReadLive(ctx context.Context, set *clusterv1.MachineSet) (Relate
 			}
 			return members, orphans, nil
 		},
-		cluster: func() (*clusterv1.Cluster, error) {
+		readCluster: func() (*clusterv1.Cluster, error) {
 			return Live(ctx, c.client.Clusters(set.Namespace), set.Spec.ClusterName)
 		},
-		deployment: func(name string) (*clusterv1.MachineDeployment, error) {
+		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
 			return Live(ctx, c.client.Deployments(set.Namespace), name)
 		},
-		receiver: func(name string) (*clusterv1.MachineSet, error) { return Live(ctx, c.client.Sets(set.Namespace), name) },
-		foreign:  c.live(ctx, set.Namespace),
+		readReceiver: func(name string) (*clusterv1.MachineSet, error) { return Live(ctx, c.client.Sets(set.Namespace), name) },
+		readForeign:  c.foreignFromServer(ctx, set.Namespace),
 	})
 }
 
-// live returns a reader of the objects of providers in a namespace, from the API server.
-func (c *Cache) live(
+// foreignFromServer returns a function that reads the objects of providers in a namespace from the API server.
+func (c *Cache) foreignFromServer(
 	ctx context.Context,
 	namespace string,
-) func(clusterv1.ContractVersionedObjectReference) (Foreign, error) {
-	return func(ref clusterv1.ContractVersionedObjectReference) (Foreign, error) {
-		f := Foreign{Ref: ref}
+) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
+	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
+		f := ProviderObject{Ref: ref}
 		resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 		if errors.Is(err, ErrNoKind) {
 			f.Read = true
@@ -282,7 +305,7 @@ func (c *Cache) live(
 	}
 }
 
-// Live reads an object from the API server; nil if it does not exist.
+// Live reads an object from the API server; nil if the object does not exist.
 func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name string) (T, error) {
 	o, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -294,13 +317,13 @@ func Live[T metav1.Object, L any](ctx context.Context, client Typed[T, L], name 
 	return o, nil
 }
 
-// Unread reports whether an object that the set refers to was not read yet.
+// Unread reports whether any provider object to which the set refers has not been read yet.
 func (a Related) Unread() bool {
-	return slices.ContainsFunc(a.foreign(), func(f Foreign) bool { return !f.Read })
+	return slices.ContainsFunc(a.foreignObjects(), func(f ProviderObject) bool { return !f.Read })
 }
 
-// Missing returns the kinds of the templates that do not exist, and of clones that are not installed.
-func Missing(templates []Foreign) (kinds []string) {
+// Missing returns the kinds of missing templates, and the kinds of clones that are not installed.
+func Missing(templates []ProviderObject) (kinds []string) {
 	for _, f := range templates {
 		switch {
 		case f.NoClones:

@@ -22,7 +22,8 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// The resources whose caches decisions wait for. Those of templates and control planes are added when a set names them.
+// The resources whose caches a decision waits for. A set that names a template or a control plane adds the resource of
+// that object.
 const (
 	SetsResource        observecache.Resource = "machinesets.cluster.x-k8s.io"
 	MachinesResource    observecache.Resource = "machines.cluster.x-k8s.io"
@@ -31,68 +32,70 @@ const (
 	RulesResource       observecache.Resource = "machinedrainrules.cluster.x-k8s.io"
 )
 
-// Field managers of what Millwright writes.
+// The field managers of Millwright
 const (
-	// FieldManager is that of the objects that it applies for a MachineSet of Cluster API.
+	// FieldManager is the field manager for the objects that Millwright applies for a MachineSet of Cluster API.
 	FieldManager = "millwright-machineset"
-	// DeploymentFieldManager is that of the MachineSets that it writes for a MachineDeployment of Cluster API.
+	// DeploymentFieldManager is the field manager for the MachineSets that Millwright writes for a MachineDeployment of
+	// Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
-	// InPlaceFieldManager is that of the annotations of an update in place on a Machine. It differs from FieldManager,
-	// because Cluster API's core removes these annotations: what a field manager has applied goes when it applies the
-	// object without it.
+	// InPlaceFieldManager is the field manager for the annotations of an in-place update on a Machine. InPlaceFieldManager
+	// differs from FieldManager, because Cluster API's core removes these annotations: an apply without a field removes
+	// the field if the same field manager applied it before.
 	InPlaceFieldManager = "millwright-in-place"
 )
 
-// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment. It is another one than Cluster API's, which
-// Cluster API's controller of the kind writes before it does anything else. So an admission policy that refuses Cluster
-// API's finalizer stops that controller, and an object with that finalizer shows that no policy does.
+// Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment of Cluster API. Finalizer differs from
+// Cluster API's own finalizer, which Cluster API's controller of the kind writes before any other change. An admission
+// policy that rejects Cluster API's finalizer therefore stops that controller. An object with Cluster API's finalizer
+// shows that no such policy is active.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
-// HandedOver says what is pending for a set or a deployment that has lost the label of Millwright.
+// HandedOver describes the pending work of a set or a deployment that has lost Millwright's label.
 const HandedOver = "it was handed over: Millwright's finalizer is left"
 
-// Settings say which objects are Millwright's.
+// Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
-	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the MachineSets and MachineDeployments that
-	// Millwright reconciles. It must not be empty.
+	// Filter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments that
+	// Millwright reconciles. Filter must not be empty.
 	Filter string
-	// Upstream is the value of that label on new Machines and their clones, which Cluster API's own controllers reconcile.
-	// Empty: they get no such label from Millwright.
+	// Upstream is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which Cluster
+	// API's own controllers reconcile. If Upstream is empty, Millwright sets no such label.
 	Upstream string
 }
 
 // Cache holds the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The
-// objects that they return belong to the caches and must not be changed.
+// returned objects belong to the caches; callers must not change them.
 type Cache struct {
 	Settings
 	Cluster *observecache.Cluster
 	client  *Client
-	kinds   kinds
+	kinds   kindCache
 
-	ctx     context.Context // ends the caches that are added later
-	mu      sync.Mutex
-	foreign map[schema.GroupVersionResource]cache.SharedIndexInformer
-	added   []func(observecache.Resource, cache.SharedIndexInformer)
+	ctx              context.Context // its end stops the caches that are added later
+	mu               sync.Mutex
+	foreignInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	onTrackFuncs     []func(observecache.Resource, cache.SharedIndexInformer)
 }
 
-// Watch adds the objects of Cluster API to the caches of a cluster. Call it before the caches start. ctx ends the
-// caches that are added later.
+// Watch adds the objects of Cluster API to the caches of a cluster. Call Watch before the caches start. The end of ctx
+// stops caches that are added later.
 func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, settings Settings) (*Cache, error) {
 	c := &Cache{
-		Settings: settings,
-		Cluster:  cluster,
-		client:   client,
-		ctx:      ctx,
-		foreign:  map[schema.GroupVersionResource]cache.SharedIndexInformer{},
+		Settings:         settings,
+		Cluster:          cluster,
+		client:           client,
+		ctx:              ctx,
+		foreignInformers: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for resource, informer := range map[observecache.Resource]cache.SharedIndexInformer{
-		SetsResource:        informer(client.Sets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
-		MachinesResource:    informer(client.Machines(metav1.NamespaceAll), &clusterv1.Machine{}, observecache.OwnerIndex()),
-		DeploymentsResource: informer(client.Deployments(metav1.NamespaceAll), &clusterv1.MachineDeployment{}, byNamespace),
-		ClustersResource:    informer(client.Clusters(metav1.NamespaceAll), &clusterv1.Cluster{}, byNamespace),
+		SetsResource:        newInformer(client.Sets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
+		MachinesResource:    newInformer(client.Machines(metav1.NamespaceAll), &clusterv1.Machine{}, observecache.OwnerIndex()),
+		DeploymentsResource: newInformer(client.Deployments(metav1.NamespaceAll), &clusterv1.MachineDeployment{}, byNamespace),
+		ClustersResource:    newInformer(client.Clusters(metav1.NamespaceAll), &clusterv1.Cluster{}, byNamespace),
 	} {
-		if err := informer.SetTransform(strip); err != nil {
+		if err := informer.SetTransform(stripUnused); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", resource, err)
 		}
 		cluster.Watch(resource, informer)
@@ -100,40 +103,44 @@ func Watch(ctx context.Context, cluster *observecache.Cluster, client *Client, s
 	return c, nil
 }
 
-// WatchRules also caches Cluster API's drain rules. Call it once, before the caches start.
+// WatchRules also caches Cluster API's drain rules. Call WatchRules once, before the caches start.
 func (c *Cache) WatchRules() error {
-	rules := informer(
+	rules := newInformer(
 		c.client.Rules(metav1.NamespaceAll),
 		&clusterv1.MachineDrainRule{},
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	)
-	if err := rules.SetTransform(strip); err != nil {
+	if err := rules.SetTransform(stripUnused); err != nil {
 		return fmt.Errorf("watch %s: %w", RulesResource, err)
 	}
 	c.Cluster.Watch(RulesResource, rules)
 	return nil
 }
 
-// NewReader returns a Cache without caches, for a process that reads the API server now and then. Only the methods that
-// read live may be called.
+// NewReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers may use
+// only the methods that read from the API server.
 func NewReader(client *Client, settings Settings) *Cache {
 	return &Cache{Settings: settings, Cluster: &observecache.Cluster{}, client: client}
 }
 
-// informer returns a cache of the objects of one kind.
-func informer[T, L runtime.Object](client Typed[T, L], example T, indexers cache.Indexers) cache.SharedIndexInformer {
+// newInformer returns a cache of the objects of one kind.
+func newInformer[T, L runtime.Object](
+	client Typed[T, L],
+	example T,
+	indexers cache.Indexers,
+) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: client.Watch,
 	}, example, 0, indexers)
 }
 
-// strip drops what no fact needs: the managed fields, except those of Millwright, which say what it has to remove
-// again.
-func strip(object any) (any, error) {
+// stripUnused drops fields that no decision needs: all managed fields except Millwright's own, which show what
+// Millwright must remove later.
+func stripUnused(object any) (any, error) {
 	o, err := meta.Accessor(object)
 	if err != nil {
-		return object, nil //nolint:nilerr // a tombstone
+		return object, nil //nolint:nilerr // the object is a tombstone
 	}
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range o.GetManagedFields() {
@@ -148,10 +155,10 @@ func strip(object any) (any, error) {
 // Client returns the client of the management cluster.
 func (c *Cache) Client() *Client { return c.client }
 
-// Set returns a MachineSet that is Millwright's, or that was and still has its finalizer.
+// Set returns a MachineSet that Millwright reconciles, or a former one that still has Millwright's finalizer.
 func (c *Cache) Set(key string) (*clusterv1.MachineSet, bool) {
-	set, found := get[*clusterv1.MachineSet](c, SetsResource, key)
-	return set, found && (c.Ours(set) || Lost(set))
+	set, found := getByKey[*clusterv1.MachineSet](c, SetsResource, key)
+	return set, found && (c.Ours(set) || HasFinalizer(set))
 }
 
 // Ours reports whether Millwright reconciles a set or a deployment.
@@ -159,37 +166,38 @@ func (c *Cache) Ours(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.Filter
 }
 
-// Lost reports whether a set or a deployment has Millwright's finalizer. If it is not Millwright's any more, it was
-// handed over, and the finalizer has to be removed.
-func Lost(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
+// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the object,
+// the object was handed over, and Millwright must remove the finalizer.
+func HasFinalizer(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.
 func (c *Cache) Machine(key string) (*clusterv1.Machine, bool) {
-	return get[*clusterv1.Machine](c, MachinesResource, key)
+	return getByKey[*clusterv1.Machine](c, MachinesResource, key)
 }
 
 // Deployment returns a MachineDeployment of Cluster API.
 func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
-	return get[*clusterv1.MachineDeployment](c, DeploymentsResource, key)
+	return getByKey[*clusterv1.MachineDeployment](c, DeploymentsResource, key)
 }
 
-// OwnDeployment returns a MachineDeployment that is Millwright's, or that was and still has its finalizer.
+// OwnDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has Millwright's
+// finalizer.
 func (c *Cache) OwnDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
-	return d, found && (c.Ours(d) || Lost(d))
+	return d, found && (c.Ours(d) || HasFinalizer(d))
 }
 
-// ClusterNamed returns the Cluster of a key.
+// ClusterNamed returns the Cluster with this key.
 func (c *Cache) ClusterNamed(key string) (*clusterv1.Cluster, bool) {
-	return get[*clusterv1.Cluster](c, ClustersResource, key)
+	return getByKey[*clusterv1.Cluster](c, ClustersResource, key)
 }
 
-// ClusterOf returns the Cluster that a set belongs to.
+// ClusterOf returns the Cluster of a set.
 func (c *Cache) ClusterOf(set *clusterv1.MachineSet) (*clusterv1.Cluster, bool) {
 	return c.ClusterNamed(set.Namespace + "/" + set.Spec.ClusterName)
 }
 
-// MachinesOf returns the machines that a set controls, in no order.
+// MachinesOf returns the machines that a set controls, unsorted.
 func (c *Cache) MachinesOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	return observecache.Indexed[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
@@ -198,7 +206,7 @@ func (c *Cache) MachinesOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	)
 }
 
-// FreeMachines returns the machines of a namespace that have no controller, in no order.
+// FreeMachines returns the machines of a namespace that have no controller, unsorted.
 func (c *Cache) FreeMachines(namespace string) []*clusterv1.Machine {
 	return observecache.Indexed[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
@@ -207,7 +215,7 @@ func (c *Cache) FreeMachines(namespace string) []*clusterv1.Machine {
 	)
 }
 
-// SetsOf returns the sets that a deployment controls, whosoever reconciles them, in no order.
+// SetsOf returns the sets that a deployment controls, whichever controller reconciles these sets, unsorted.
 func (c *Cache) SetsOf(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 	return observecache.Indexed[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
@@ -216,8 +224,8 @@ func (c *Cache) SetsOf(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 	)
 }
 
-// FreeSets returns the sets of a namespace that have no controller, in no order.
-func (c *Cache) FreeSets(namespace string) []*clusterv1.MachineSet {
+// SetsWithoutController returns the sets of a namespace that have no controller, unsorted.
+func (c *Cache) SetsWithoutController(namespace string) []*clusterv1.MachineSet {
 	return observecache.Indexed[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
 		observecache.ByOwner,
@@ -225,35 +233,35 @@ func (c *Cache) FreeSets(namespace string) []*clusterv1.MachineSet {
 	)
 }
 
-// acts reports whether Millwright reconciles a set or a deployment, and its namespace is Millwright's.
-func (c *Cache) acts(o metav1.Object) bool { return c.Ours(o) && c.Cluster.Acts(o.GetNamespace()) }
+// actsOn reports whether Millwright reconciles a set or a deployment, and acts in its namespace.
+func (c *Cache) actsOn(o metav1.Object) bool { return c.Ours(o) && c.Cluster.ActsIn(o.GetNamespace()) }
 
-// Deployments returns all deployments that Millwright acts on, in no order.
+// Deployments returns all deployments on which Millwright acts, unsorted.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
 	return slices.DeleteFunc(
 		observecache.All[*clusterv1.MachineDeployment](c.Cluster.Informer(DeploymentsResource)),
-		func(d *clusterv1.MachineDeployment) bool { return !c.acts(d) },
+		func(d *clusterv1.MachineDeployment) bool { return !c.actsOn(d) },
 	)
 }
 
-// Sets returns all sets that Millwright acts on, in no order.
+// Sets returns all sets on which Millwright acts, unsorted.
 func (c *Cache) Sets() []*clusterv1.MachineSet {
 	return slices.DeleteFunc(
 		observecache.All[*clusterv1.MachineSet](c.Cluster.Informer(SetsResource)),
-		func(s *clusterv1.MachineSet) bool { return !c.acts(s) },
+		func(s *clusterv1.MachineSet) bool { return !c.actsOn(s) },
 	)
 }
 
-// Names reports whether a set, or its Cluster, names an object of a provider: a template or a control plane.
-func (c *Cache) Names(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
+// RefersTo reports whether a set or its Cluster names this object of a provider: a template or a control plane.
+func (c *Cache) RefersTo(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
 	cluster, found := c.ClusterOf(set)
 	return set.Namespace == o.GetNamespace() &&
 		(found && refersTo(o)(cluster.Spec.ControlPlaneRef) || NamesTemplate(&set.Spec.Template.Spec, o))
 }
 
-// NamesTemplate reports whether the spec of a machine names a template of its namespace.
+// NamesTemplate reports whether the spec of a machine names this template. NamesTemplate does not compare namespaces.
 func NamesTemplate(spec *clusterv1.MachineSpec, o *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(templates(spec), refersTo(o))
+	return slices.ContainsFunc(templatesOf(spec), refersTo(o))
 }
 
 func refersTo(o *unstructured.Unstructured) func(clusterv1.ContractVersionedObjectReference) bool {
@@ -263,28 +271,29 @@ func refersTo(o *unstructured.Unstructured) func(clusterv1.ContractVersionedObje
 	}
 }
 
-// Selects reports whether the selector of a set matches a machine. An empty or unreadable selector matches none.
+// Selects reports whether the selector of a set matches a machine. An empty selector, or a selector that does not
+// parse, matches no machine.
 func Selects(set *clusterv1.MachineSet, m *clusterv1.Machine) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(m.Labels))
 }
 
-// ReleasedBy reports whether a set let go of a machine because its selector did not match it any more.
+// ReleasedBy reports whether a set released a machine because the set's selector no longer matched the machine.
 func ReleasedBy(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	return m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID)
 }
 
-// IsSet reports whether a reference names a MachineSet of Cluster API.
-func IsSet(ref metav1.OwnerReference) bool { return isOf(ref, "MachineSet") }
+// IsSet reports whether an owner reference names a MachineSet of Cluster API.
+func IsSet(ref metav1.OwnerReference) bool { return isOfKind(ref, "MachineSet") }
 
-// IsDeployment reports whether a reference names a MachineDeployment of Cluster API.
-func IsDeployment(ref metav1.OwnerReference) bool { return isOf(ref, "MachineDeployment") }
+// IsDeployment reports whether an owner reference names a MachineDeployment of Cluster API.
+func IsDeployment(ref metav1.OwnerReference) bool { return isOfKind(ref, "MachineDeployment") }
 
-func isOf(ref metav1.OwnerReference, kind string) bool {
+func isOfKind(ref metav1.OwnerReference, kind string) bool {
 	return ref.Kind == kind && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
 }
 
-func get[T any](c *Cache, resource observecache.Resource, key string) (T, bool) {
+func getByKey[T any](c *Cache, resource observecache.Resource, key string) (T, bool) {
 	informer := c.Cluster.Informer(resource)
 	if informer == nil {
 		return *new(T), false
@@ -296,13 +305,13 @@ func get[T any](c *Cache, resource observecache.Resource, key string) (T, bool) 
 	return item.(T), true
 }
 
-// filledWithin bounds the wait for the first filling of a cache that is added while others run. Source: the two seconds
-// of a local activity, shared by two templates and a control plane.
-const filledWithin = 500 * time.Millisecond
+// fillTimeout limits the wait for the first fill of a cache that is added at run time. Source: the timeout of a local
+// activity is 2 s, and two templates and a control plane share it.
+const fillTimeout = 500 * time.Millisecond
 
-// Foreign returns an object of a provider: a template or a control plane. It is nil if it does not exist; read is false
-// if that is not known yet, because its cache is being filled. The first call for a kind adds the cache.
-func (c *Cache) Foreign(
+// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not exist. A
+// nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds the cache.
+func (c *Cache) ProviderObject(
 	ctx context.Context,
 	namespace string,
 	ref clusterv1.ContractVersionedObjectReference,
@@ -312,7 +321,7 @@ func (c *Cache) Foreign(
 		return nil, resource, false, err
 	}
 	informer := c.track(resource)
-	bounded, cancel := context.WithTimeout(ctx, filledWithin)
+	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
 	if !cache.WaitFor(bounded, "", informer.HasSyncedChecker()) {
 		return nil, resource, false, nil
@@ -324,37 +333,37 @@ func (c *Cache) Foreign(
 	return item.(*unstructured.Unstructured), resource, true, nil
 }
 
-// ResourceName names a resource of a provider in MinVersions.
+// ResourceName returns the name of a provider's resource in MinVersions.
 func ResourceName(resource schema.GroupVersionResource) observecache.Resource {
 	return observecache.Resource(resource.GroupResource().String())
 }
 
-// track returns the cache of a resource of a provider.
+// track returns the cache of a provider's resource.
 func (c *Cache) track(resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if informer, found := c.foreign[resource]; found {
+	if informer, found := c.foreignInformers[resource]; found {
 		return informer
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.Objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
 		Informer()
-	_ = informer.SetTransform(strip) // fails only once it runs
-	c.foreign[resource] = informer
+	_ = informer.SetTransform(stripUnused) // SetTransform fails only after the informer has started
+	c.foreignInformers[resource] = informer
 	c.Cluster.Track(ResourceName(resource), informer)
-	for _, tell := range c.added {
+	for _, tell := range c.onTrackFuncs {
 		tell(ResourceName(resource), informer)
 	}
 	go informer.RunWithContext(c.ctx)
 	return informer
 }
 
-// OnTrack calls do for each cache of a provider's resource that there is, and for each that is added later. It is
-// called while the cache is locked, and must not call Foreign.
+// OnTrack calls do for each existing cache of a provider's resource, and later for each added cache. OnTrack calls do
+// while it holds the lock of c, so do must not call Foreign.
 func (c *Cache) OnTrack(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for resource, informer := range c.foreign {
+	for resource, informer := range c.foreignInformers {
 		do(ResourceName(resource), informer)
 	}
-	c.added = append(c.added, do)
+	c.onTrackFuncs = append(c.onTrackFuncs, do)
 }

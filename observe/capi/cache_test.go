@@ -24,16 +24,17 @@ import (
 	"millwright/observe/observetest"
 )
 
-// kindOf is the kind of the infrastructure template.
-func kindOf() schema.GroupKind { return capitest.Infrastructure().GroupVersionKind().GroupKind() }
+// templateKind returns the kind of the infrastructure template.
+func templateKind() schema.GroupKind { return capitest.Infrastructure().GroupVersionKind().GroupKind() }
 
-// The version of a provider's resource is the newest of the newest contract that its definition lists.
+// The version of a provider's resource is the newest version of the newest contract in the labels of the
+// CustomResourceDefinition.
 func TestVersionOfAContract(t *testing.T) {
 	const v1beta1, v1beta2 = "cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"
 	for _, row := range []struct {
 		name   string
 		labels map[string]string
-		want   string // empty: ErrNoKind
+		want   string // wanted version; empty: ErrNoKind
 	}{
 		{"one version", map[string]string{v1beta2: "v1beta1"}, "v1beta1"},
 		{"the newest of several", map[string]string{v1beta2: "v1alpha4_v1beta2_v1beta1"}, "v1beta2"},
@@ -48,7 +49,7 @@ func TestVersionOfAContract(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c, _ := capitest.Watching(t, capitest.Definition(capitest.Infrastructure().GroupVersionKind(), row.labels))
-			resource, err := c.Resource(t.Context(), kindOf())
+			resource, err := c.Resource(t.Context(), templateKind())
 			if row.want == "" {
 				require.ErrorIs(t, err, capi.ErrNoKind)
 				assert.True(t, resource.Empty())
@@ -57,7 +58,7 @@ func TestVersionOfAContract(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(
 				t,
-				schema.GroupVersionResource{Group: kindOf().Group, Version: row.want, Resource: "examplemachinetemplates"},
+				schema.GroupVersionResource{Group: templateKind().Group, Version: row.want, Resource: "examplemachinetemplates"},
 				resource,
 			)
 		})
@@ -67,7 +68,7 @@ func TestVersionOfAContract(t *testing.T) {
 func TestKindsAreRemembered(t *testing.T) {
 	c, server := capitest.Watching(t)
 	for range 3 {
-		_, err := c.Resource(t.Context(), kindOf())
+		_, err := c.Resource(t.Context(), templateKind())
 		require.NoError(t, err)
 		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
 		require.ErrorIs(t, err, capi.ErrNoKind)
@@ -80,20 +81,20 @@ func TestKindsAreRemembered(t *testing.T) {
 	)
 }
 
-// An API server that does not answer says nothing about a kind: that is no missing kind, and it is not remembered.
+// If the API server does not answer, a kind is unknown, not missing. The cache does not keep such an error.
 func TestAnErrorIsNoMissingKind(t *testing.T) {
 	c, server := capitest.Watching(t)
 	fails := true
 	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fails, nil, errors.New("connection refused")
 	})
-	_, err := c.Resource(t.Context(), kindOf())
+	_, err := c.Resource(t.Context(), templateKind())
 	require.ErrorContains(t, err, "connection refused")
 	require.NotErrorIs(t, err, capi.ErrNoKind)
 	_, err = c.Read(t.Context(), capitest.Set("s", 1))
 	require.ErrorContains(t, err, "connection refused", "nobody may take the template for missing")
 	fails = false
-	_, err = c.Resource(t.Context(), kindOf())
+	_, err = c.Resource(t.Context(), templateKind())
 	require.NoError(t, err)
 }
 
@@ -111,8 +112,8 @@ func TestTemplatesAndClones(t *testing.T) {
 	)
 }
 
-// populated is one of everything, with what belongs to others.
-func populated() []runtime.Object {
+// populatedObjects returns one object of each kind, and objects that belong to others.
+func populatedObjects() []runtime.Object {
 	s := capitest.Set("s", 1, capitest.OfDeployment)
 	other := capitest.Set("other", 1)
 	elsewhere := capitest.Machine("elsewhere", s, capitest.Unowned)
@@ -124,9 +125,9 @@ func populated() []runtime.Object {
 	}
 }
 
-// The caches and the API server tell the same about a set.
-func TestAround(t *testing.T) {
-	c, _ := capitest.Watching(t, populated()...)
+// The caches and the API server give the same objects related to a set.
+func TestReadAndReadLiveAgree(t *testing.T) {
+	c, _ := capitest.Watching(t, populatedObjects()...)
 	s, found := c.Set("shop/s")
 	require.True(t, found)
 	live, err := c.ReadLive(t.Context(), s)
@@ -165,8 +166,8 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// What does not exist is missing, whether the object or its kind.
-func TestAroundWithoutAnything(t *testing.T) {
+// A template counts as missing if its object or its kind does not exist.
+func TestReadWithMissingObjects(t *testing.T) {
 	ghost := func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 	}
@@ -190,8 +191,8 @@ func TestAroundWithoutAnything(t *testing.T) {
 	}
 }
 
-// A bootstrap provider is not needed where the data are in a Secret, and references to other objects than templates are
-// not cloned.
+// A set needs no bootstrap provider if the bootstrap data are in a Secret. A reference to an object that is not a
+// template is not cloned.
 func TestOnlyTemplatesAreRead(t *testing.T) {
 	c, _ := capitest.Watching(t, capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
@@ -203,9 +204,9 @@ func TestOnlyTemplatesAreRead(t *testing.T) {
 	assert.Equal(t, "small", a.Templates[0].Object.GetName())
 }
 
-// A cache that is not filled yet does not say that a template is missing. A decision that is carried out asks the API
-// server.
-func TestATemplateThatIsNotReadYet(t *testing.T) {
+// A cache that is not yet filled does not prove that a template is missing. A decision that writes reads the template
+// from the API server.
+func TestATemplateWhoseCacheIsNotFilled(t *testing.T) {
 	c, server := capitest.Watching(
 		t,
 		capitest.Set("s", 1),
@@ -214,7 +215,7 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 		capitest.Cluster(),
 		capitest.ControlPlane(),
 	)
-	var silent atomic.Bool // no reactor is added later: the lists that are tried again read the reactors meanwhile
+	var silent atomic.Bool // no reactor is added later, because retried lists read the reactors at the same time
 	server.Objects.PrependReactor(
 		"*",
 		"examplemachinetemplates",
@@ -249,7 +250,7 @@ func TestATemplateThatIsNotReadYet(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 }
 
-func TestTemplatesAreFollowed(t *testing.T) {
+func TestTemplatesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, server := capitest.Watching(t, capitest.Set("s", 1), capitest.Bootstrap())
 		var told []cache.Resource
@@ -271,7 +272,7 @@ func TestTemplatesAreFollowed(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, told, 2, "a clone is not watched")
 
-		synctest.Wait() // the watch begins after the list
+		synctest.Wait() // the watch opens after the list
 		require.NoError(
 			t,
 			server.Objects.Tracker().
@@ -284,7 +285,7 @@ func TestTemplatesAreFollowed(t *testing.T) {
 	})
 }
 
-func TestWhoseSet(t *testing.T) {
+func TestWhichSetsMillwrightReconciles(t *testing.T) {
 	label := func(value string) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
@@ -329,7 +330,7 @@ func TestNames(t *testing.T) {
 		{"another group", capitest.Infrastructure(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
 		{"another control plane", capitest.ControlPlane(rename("x")), false},
 	} {
-		assert.Equal(t, row.want, c.Names(s, row.o), row.name)
+		assert.Equal(t, row.want, c.RefersTo(s, row.o), row.name)
 	}
 }
 
@@ -361,7 +362,7 @@ func TestIsSet(t *testing.T) {
 	}
 }
 
-// The caches keep of the managed fields those of Millwright, which say what it has to remove again.
+// The caches keep only Millwright's managed fields, which show what Millwright must remove later.
 func TestManagedFieldsInTheCaches(t *testing.T) {
 	s := capitest.Set("s", 1)
 	c, _ := capitest.Watching(
@@ -447,7 +448,7 @@ func TestUnowned(t *testing.T) {
 	assert.Empty(t, capi.Unowned(a), "what does not exist")
 }
 
-// What is around a set has the set that takes its surplus, from the caches and from the API server.
+// Related contains the set that takes over a set's surplus, both from the caches and from the API server.
 func TestTheReceiverIsRead(t *testing.T) {
 	to := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
 	next := capitest.Set("next", 1)

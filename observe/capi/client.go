@@ -1,5 +1,5 @@
-// Package capi reads the objects of cluster.x-k8s.io/v1beta2 and what they refer to, from caches or from the API server.
-// The packages below it turn them into facts for decide.
+// Package capi reads the objects of cluster.x-k8s.io/v1beta2 and the objects to which they refer, from caches or from
+// the API server. The subpackages of capi derive facts for decide from the objects of Cluster API.
 package capi
 
 import (
@@ -22,7 +22,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// Typed is a client of the objects of one kind in one namespace.
+// Typed is a client for the objects of one kind in one namespace.
 type Typed[T, L any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -34,7 +34,7 @@ type Typed[T, L any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
 }
 
-// Client reads and writes the objects of Cluster API, and those of its providers.
+// Client reads and writes the objects of Cluster API and of its providers.
 type Client struct {
 	Sets        func(namespace string) Typed[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 	Machines    func(namespace string) Typed[*clusterv1.Machine, *clusterv1.MachineList]
@@ -42,12 +42,12 @@ type Client struct {
 	Clusters    func(namespace string) Typed[*clusterv1.Cluster, *clusterv1.ClusterList]
 	Rules       func(namespace string) Typed[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
 
-	Objects     dynamic.Interface  // templates, their clones, control planes
-	Definitions metadata.Interface // of CustomResourceDefinitions: their labels say which contracts they follow
-	Mapper      meta.RESTMapper    // from kinds to resources
+	Objects     dynamic.Interface  // client for templates, clones and control planes
+	Definitions metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
+	Mapper      meta.RESTMapper    // maps kinds to resources
 }
 
-// NewClient returns a client of a management cluster. It sends no request yet.
+// NewClient returns a client of a management cluster. NewClient sends no request yet.
 func NewClient(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := clusterv1.AddToScheme(scheme); err != nil {
@@ -117,8 +117,8 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// typedClient returns a function that makes the clients of one kind. object makes an empty object, and list an empty
-// list.
+// typedClient returns a function that makes the clients of one kind. The function object makes an empty object, and the
+// function list makes an empty list.
 func typedClient[T interface {
 	runtime.Object
 	metav1.Object

@@ -13,16 +13,17 @@ import (
 	"millwright/decide/scale"
 )
 
-// ClusterPaused says that the Cluster of an object is paused, in the words of Cluster API.
+// ClusterPaused is Cluster API's message for an object whose Cluster is paused.
 const ClusterPaused = "Cluster spec.paused is set to true"
 
-// Condition is a condition as a status says it. Since is when it began to hold; zero: when its status changed.
+// Condition is a condition of a status. Since is the transition time; zero means that the transition time follows from
+// the status.
 type Condition struct {
 	scale.Condition
 	Since time.Time
 }
 
-// SetConditions returns conditions in which those of the types in owned are replaced by what is said now.
+// SetConditions replaces the conditions of the types in owned by the conditions in said, and returns all conditions.
 func SetConditions(
 	was []metav1.Condition,
 	owned []string,
@@ -49,13 +50,16 @@ func SetConditions(
 		}
 		all = append(all, next)
 	}
-	slices.SortStableFunc(all, func(a, b metav1.Condition) int { return cmp.Compare(place(a.Type), place(b.Type)) })
+	slices.SortStableFunc(all, func(a, b metav1.Condition) int {
+		return cmp.Compare(conditionPosition(a.Type), conditionPosition(b.Type))
+	})
 	return all
 }
 
-// inOrder are the conditions of sets and deployments in the order in which Cluster API's controllers write them, so
-// that clusterctl prints both alike. Others are between the two parts.
-var inOrder = [2][]string{
+// conditionOrder lists the condition types of sets and deployments in the order in which Cluster API's controllers
+// write them, so that clusterctl prints the same order for Millwright's objects. Types that conditionOrder does not
+// list come between its two parts.
+var conditionOrder = [2][]string{
 	{
 		vocabulary.ConditionAvailable,
 		vocabulary.ConditionRollingOut,
@@ -68,20 +72,20 @@ var inOrder = [2][]string{
 	{vocabulary.ConditionPaused, vocabulary.ConditionDeleting},
 }
 
-// place returns the place of a condition among the others.
-func place(kind string) int {
-	first, last := slices.Index(inOrder[0], kind), slices.Index(inOrder[1], kind)
+// conditionPosition returns the position of a condition type.
+func conditionPosition(kind string) int {
+	first, last := slices.Index(conditionOrder[0], kind), slices.Index(conditionOrder[1], kind)
 	switch {
 	case first >= 0:
 		return first
 	case last >= 0:
-		return len(inOrder[0]) + 1 + last
+		return len(conditionOrder[0]) + 1 + last
 	default:
-		return len(inOrder[0])
+		return len(conditionOrder[0])
 	}
 }
 
-// SaysBlocked returns the condition Blocked; none if nothing blocks.
+// SaysBlocked returns the condition Blocked; nil if nothing is blocked.
 func SaysBlocked(blocked explain.Summary) []Condition {
 	if !blocked.Blocked() {
 		return nil
@@ -99,7 +103,7 @@ func SaysBlocked(blocked explain.Summary) []Condition {
 	}
 }
 
-// SelectorText returns a selector as text; empty if it cannot be read, which a condition says.
+// SelectorText returns a selector as text; empty if the selector does not parse. A condition reports such a selector.
 func SelectorText(s *metav1.LabelSelector) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -116,8 +120,8 @@ func ConditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// TheirConditions returns the conditions that Cluster API's own controllers also write. They leave all others alone, so
-// what Millwright said in others about an object that was handed over would stand there for ever.
+// TheirConditions returns the conditions that Cluster API's own controllers also write. After a handover, Cluster API's
+// controllers do not update other conditions, so Millwright's other conditions would stay forever.
 func TheirConditions(conditions []metav1.Condition) []metav1.Condition {
 	own := []string{
 		vocabulary.ConditionMachinesCreated,

@@ -17,52 +17,52 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ErrNoKind says that no CustomResourceDefinition of a kind is installed, or that it follows no contract that
+// ErrNoKind means that no CustomResourceDefinition for a kind is installed, or that it follows no contract that
 // Millwright knows.
 var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
-// contracts are the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
+// contracts lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
 var contracts = []string{"v1beta2", "v1beta1"}
 
-// How long an answer about a kind is used. Sources: definitionsFor is Cluster API's own resync period; absentFor hardly
-// delays a person who installs a provider, and saves a request at every decision.
+// Lifetimes of cached lookups of kinds. Sources: definitionTTL is Cluster API's own resync period. absenceTTL is a
+// short delay for a person who installs a provider, and saves a request per decision.
 const (
-	definitionsFor = 10 * time.Minute
-	absentFor      = 10 * time.Second
+	definitionTTL = 10 * time.Minute
+	absenceTTL    = 10 * time.Second
 )
 
-var definitions = schema.GroupVersionResource{
+var definitionsResource = schema.GroupVersionResource{
 	Group:    "apiextensions.k8s.io",
 	Version:  "v1",
 	Resource: "customresourcedefinitions",
 }
 
-// kinds remembers the resources of the kinds that references name.
-type kinds struct {
+// kindCache caches the resources of the kinds in references.
+type kindCache struct {
 	mu    sync.Mutex
 	known map[schema.GroupKind]knownKind
 }
 
 type knownKind struct {
-	resource schema.GroupVersionResource // zero: there is none
-	until    time.Time
+	resource  schema.GroupVersionResource // zero: the kind has no resource
+	expiresAt time.Time
 }
 
-// Resource returns the resource that a reference without a version names: the newest version of the newest contract
-// that the labels of its CustomResourceDefinition list. It returns ErrNoKind if there is none. It asks the API server
-// at most once in ten minutes about a kind that exists.
+// Resource returns the resource for a reference without a version: the newest version of the newest contract in the
+// labels of its CustomResourceDefinition. Resource returns ErrNoKind if there is no such resource. For an existing
+// kind, Resource asks the API server at most once in 10 min.
 func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()
 	known := c.kinds.known[kind]
-	if time.Now().After(known.until) {
+	if time.Now().After(known.expiresAt) {
 		resource, err := c.lookUp(ctx, kind)
 		if err != nil {
 			return resource, err
 		}
-		known = knownKind{resource, time.Now().Add(definitionsFor)}
+		known = knownKind{resource, time.Now().Add(definitionTTL)}
 		if resource.Empty() {
-			known.until = time.Now().Add(absentFor)
+			known.expiresAt = time.Now().Add(absenceTTL)
 		}
 		if c.kinds.known == nil {
 			c.kinds.known = map[schema.GroupKind]knownKind{}
@@ -75,7 +75,7 @@ func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.Gro
 	return known.resource, nil
 }
 
-// lookUp asks the API server for the resource of a kind; zero if there is none.
+// lookUp reads the resource of a kind from the API server; zero if there is no such resource.
 func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.GroupVersionResource, err error) {
 	mapping, err := c.client.Mapper.RESTMapping(kind)
 	switch {
@@ -86,7 +86,7 @@ func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.
 	}
 	resource := mapping.Resource
 	name := resource.GroupResource().String()
-	definition, err := c.client.Definitions.Resource(definitions).Get(ctx, name, metav1.GetOptions{})
+	definition, err := c.client.Definitions.Resource(definitionsResource).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return none, nil
@@ -99,8 +99,8 @@ func (c *Cache) lookUp(ctx context.Context, kind schema.GroupKind) (none schema.
 	return resource, nil
 }
 
-// contractVersion returns the newest version that the labels of a CustomResourceDefinition list for the newest known
-// contract; empty for none.
+// contractVersion returns the newest version in the labels of a CustomResourceDefinition for the newest known contract;
+// empty if the labels list no known contract.
 func contractVersion(labels map[string]string) string {
 	for _, contract := range contracts {
 		if list := labels[clusterv1.GroupVersion.Group+"/"+contract]; list != "" {
@@ -110,29 +110,30 @@ func contractVersion(labels map[string]string) string {
 	return ""
 }
 
-// templateSuffix is the end of the kinds of templates. The kind of a clone is the kind of its template without it.
+// templateSuffix is the suffix of template kinds. The kind of a clone is the kind of its template without
+// templateSuffix.
 const templateSuffix = "Template"
 
-// IsTemplate reports whether a reference names a template, which is cloned for each machine.
+// IsTemplate reports whether a reference names a template, which Millwright clones for each machine.
 func IsTemplate(ref clusterv1.ContractVersionedObjectReference) bool {
 	return strings.HasSuffix(ref.Kind, templateSuffix) && ref.Kind != templateSuffix
 }
 
-// CloneKind returns the kind of the clones of a template.
+// CloneKind returns the kind of a template's clones.
 func CloneKind(ref clusterv1.ContractVersionedObjectReference) schema.GroupKind {
 	return schema.GroupKind{Group: ref.APIGroup, Kind: strings.TrimSuffix(ref.Kind, templateSuffix)}
 }
 
-// templates returns the references of a machine's spec that name templates: the bootstrap template, then the
-// infrastructure template.
-func templates(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
+// templatesOf returns the template references in a machine's spec: the bootstrap template, then the infrastructure
+// template.
+func templatesOf(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
 	return slices.DeleteFunc(
 		[]clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef},
 		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) },
 	)
 }
 
-// Value returns what a pointer of the API points to; the zero value for nil.
+// Value returns the value of an API pointer; the zero value for nil.
 func Value[T any](p *T) T {
 	if p == nil {
 		return *new(T)

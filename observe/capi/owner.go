@@ -23,20 +23,21 @@ func Applied(o metav1.Object, manager string) (labels, annotations []string) {
 			} `json:"f:metadata"`
 		}
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil {
-			labels = append(labels, keys(fields.Metadata.Labels)...)
-			annotations = append(annotations, keys(fields.Metadata.Annotations)...)
+			labels = append(labels, fieldKeys(fields.Metadata.Labels)...)
+			annotations = append(annotations, fieldKeys(fields.Metadata.Annotations)...)
 		}
 	}
 	return labels, annotations
 }
 
-// MetadataPatch returns the merge patch that gives an object these labels and annotations, and takes away those that
-// Millwright put on it and that are wanted no more. Those of others stay, and the mark of an update in place.
+// MetadataPatch returns the merge patch that gives an object these labels and annotations, and removes Millwright's
+// former labels and annotations. The patch keeps labels and annotations of other writers, and the annotation of an
+// in-place update.
 func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
 	patch := func(want map[string]string, applied []string) map[string]any {
 		result := map[string]any{}
 		for _, key := range applied {
-			if key != clusterv1.UpdateInProgressAnnotation { // core removes it
+			if key != clusterv1.UpdateInProgressAnnotation { // Cluster API's core removes this annotation
 				result[key] = nil
 			}
 		}
@@ -51,7 +52,7 @@ func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[s
 	}}
 }
 
-func keys(fields map[string]any) (names []string) {
+func fieldKeys(fields map[string]any) (names []string) {
 	for name := range fields {
 		if key, isKey := strings.CutPrefix(name, "f:"); isKey {
 			names = append(names, key)
@@ -60,13 +61,13 @@ func keys(fields map[string]any) (names []string) {
 	return names
 }
 
-// Contested reports whether another controller reconciles an object of Millwright: it has Millwright's finalizer and
-// this one, which is that of Cluster API for the kind.
+// Contested reports whether another controller also reconciles an object of Millwright: the object has Millwright's
+// finalizer and the given finalizer, which is Cluster API's for the kind.
 func Contested(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// ClusterReference is the owner reference to a Cluster.
+// ClusterReference returns the owner reference to a Cluster.
 func ClusterReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: clusterv1.GroupVersion.String(),
@@ -76,8 +77,8 @@ func ClusterReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
 	}
 }
 
-// WithOwner returns the owner references with one more, unless it is there. One with the same UID and another version
-// is replaced.
+// WithOwner adds an owner reference to a list, unless the list contains it. WithOwner replaces an owner reference with
+// the same UID and another version.
 func WithOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
 	refs = slices.DeleteFunc(
 		slices.Clone(refs),
@@ -92,7 +93,7 @@ func WithOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []meta
 // SameObject reports whether two states of a set are equal.
 func SameObject(a, b *clusterv1.MachineSet) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// Owned reports whether an object has an owner of this UID.
+// Owned reports whether an object has an owner reference with this UID.
 func Owned(o metav1.Object, uid string) bool {
 	return slices.ContainsFunc(
 		o.GetOwnerReferences(),
@@ -100,15 +101,15 @@ func Owned(o metav1.Object, uid string) bool {
 	)
 }
 
-// OwnedByMachine reports whether a machine of Cluster API owns an object.
+// OwnedByMachine reports whether a Machine of Cluster API owns an object.
 func OwnedByMachine(o metav1.Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool {
 		return ref.Kind == "Machine" && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
 	})
 }
 
-// Unowned returns the templates of a set that lack the owner reference to its Cluster, or the label of its Cluster.
-func Unowned(related Related) (all []Foreign) {
+// Unowned returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's label.
+func Unowned(related Related) (all []ProviderObject) {
 	if related.Cluster == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-// Package class turns a MachineClass, its machines and its Secrets into facts for decide.
+// Package class derives facts for decide from a MachineClass, its machines and its Secrets.
 package class
 
 import (
@@ -19,14 +19,14 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Neighbours are the objects of one namespace on which the finalizers of its classes and Secrets depend.
+// Neighbours holds the objects of one namespace that determine the finalizers of the namespace's classes and Secrets.
 type Neighbours struct {
 	Classes  []*v1alpha1.MachineClass
 	Machines []*v1alpha1.Machine
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// Read returns the neighbours of a namespace from the caches. Secrets that are not watched are left out.
+// Read returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not watched.
 func Read(c *observecache.Cluster, namespace string) Neighbours {
 	n := Neighbours{
 		Classes: observecache.Indexed[*v1alpha1.MachineClass](
@@ -42,7 +42,7 @@ func Read(c *observecache.Cluster, namespace string) Neighbours {
 	return n
 }
 
-// ReadLive reads the neighbours of a namespace from the API server, of Secrets only the metadata.
+// ReadLive reads the neighbours of a namespace from the API server. ReadLive reads only the metadata of Secrets.
 func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (Neighbours, error) {
 	var n Neighbours
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
@@ -65,21 +65,21 @@ func ReadLive(ctx context.Context, c *observecache.Cluster, namespace string) (N
 	return n, nil
 }
 
-// Facts returns the facts from which the pending work of a class is decided.
+// Facts returns the facts from which decide derives the pending work of a class.
 func Facts(class *v1alpha1.MachineClass, n Neighbours) attention.ClassFacts {
 	return attention.ClassFacts{
 		Deleting:         class.DeletionTimestamp != nil,
 		Finalizer:        observecache.HasFinalizer(class.Finalizers),
-		Machines:         n.machines(class.Name),
-		Unguarded:        len(n.Unguarded(class)),
+		Machines:         n.machineCount(class.Name),
+		Unguarded:        len(n.SecretsWithoutFinalizer(class)),
 		Unused:           len(n.Unused()),
 		Reported:         SaysServed(class),
 		ReportedUnserved: Unserved(class) != "",
 	}
 }
 
-// Unserved returns what the status of a class says of a provider that no worker serves; empty: a worker serves it, or
-// that is not known.
+// Unserved returns the message in a class's status that no worker serves the class's provider. Unserved is empty if a
+// worker serves the provider, or if the status has no such condition.
 func Unserved(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
 		c.Status == metav1.ConditionFalse {
@@ -88,12 +88,12 @@ func Unserved(class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// SaysServed reports whether the status of a class says whether a worker serves its provider, be it yes or no.
+// SaysServed reports whether the status of a class has the condition Served, whether True or False.
 func SaysServed(class *v1alpha1.MachineClass) bool {
 	return meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed) != nil
 }
 
-// Class returns the class with this UID; nil when there is none.
+// Class returns the class with this UID; nil if there is no such class.
 func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
 	i := slices.IndexFunc(n.Classes, func(class *v1alpha1.MachineClass) bool { return string(class.UID) == uid })
 	if i < 0 {
@@ -102,27 +102,27 @@ func (n Neighbours) Class(uid string) *v1alpha1.MachineClass {
 	return n.Classes[i]
 }
 
-// Unguarded returns the Secrets that a class needs and that lack our finalizer, sorted by name. A Secret that is being
-// deleted can get no finalizer any more.
-func (n Neighbours) Unguarded(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
-	if !n.inUse(class) {
+// SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name. Unguarded
+// leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
+func (n Neighbours) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
+	if !n.needsSecrets(class) {
 		return nil
 	}
-	return n.secrets(func(s *metav1.PartialObjectMetadata) bool {
+	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
 		return !GuardsSecret(s.Finalizers) && s.DeletionTimestamp == nil && refersTo(class, s.Namespace, s.Name)
 	})
 }
 
-// Unused returns the Secrets that have our finalizer and that no class needs, sorted by name.
+// Unused returns the Secrets that have Millwright's finalizer and that no class needs, sorted by name.
 func (n Neighbours) Unused() []*metav1.PartialObjectMetadata {
-	return n.secrets(func(s *metav1.PartialObjectMetadata) bool {
+	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
 		return GuardsSecret(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
-			return refersTo(class, s.Namespace, s.Name) && n.inUse(class)
+			return refersTo(class, s.Namespace, s.Name) && n.needsSecrets(class)
 		})
 	})
 }
 
-// Versions returns the newest resource versions of the objects that were read.
+// Versions returns the newest resource versions of the objects in n.
 func (n Neighbours) Versions() observecache.MinVersions {
 	versions := observecache.MinVersions{}
 	for _, class := range n.Classes {
@@ -137,20 +137,21 @@ func (n Neighbours) Versions() observecache.MinVersions {
 	return versions
 }
 
-// GuardsSecret reports whether the list contains Millwright's finalizer of Secrets.
+// GuardsSecret reports whether the list contains Millwright's finalizer for Secrets.
 func GuardsSecret(finalizers []string) bool {
 	return slices.Contains(finalizers, v1alpha1.FinalizerSecret)
 }
 
-// inUse reports whether a class still needs its Secrets. A class that is being deleted and has no machine does not,
-// even before it is gone: otherwise two such classes with one Secret would wait for each other.
-func (n Neighbours) inUse(class *v1alpha1.MachineClass) bool {
-	return class.DeletionTimestamp == nil || n.machines(class.Name) > 0
+// needsSecrets reports whether a class still needs its Secrets. A class that is being deleted and has no machine no
+// longer needs its Secrets, even before the class is gone. If a deleted class needed its Secrets, two deleted classes
+// with a common Secret would wait for each other.
+func (n Neighbours) needsSecrets(class *v1alpha1.MachineClass) bool {
+	return class.DeletionTimestamp == nil || n.machineCount(class.Name) > 0
 }
 
-// machines counts the machines that refer to a class by its name, including those that are being deleted. A provider's
-// calls find the class by its name too, whatever kind the machine says.
-func (n Neighbours) machines(class string) int {
+// machineCount counts the machines that refer to a class by name, including machines that are being deleted. A
+// provider's calls also find the class by name and ignore the kind in the machine's reference.
+func (n Neighbours) machineCount(class string) int {
 	count := 0
 	for _, m := range n.Machines {
 		if m.Spec.Class.Name == class {
@@ -160,8 +161,8 @@ func (n Neighbours) machines(class string) int {
 	return count
 }
 
-// secrets returns the Secrets for which the condition holds, sorted by name.
-func (n Neighbours) secrets(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
+// secretsWhere returns the Secrets for which the condition holds, sorted by name.
+func (n Neighbours) secretsWhere(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, s := range n.Secrets {
 		if holds(s) {
@@ -172,7 +173,7 @@ func (n Neighbours) secrets(holds func(*metav1.PartialObjectMetadata) bool) []*m
 	return found
 }
 
-// ClassesOfSecret returns the classes of all namespaces that name a Secret, in no order.
+// ClassesOfSecret returns the classes of all namespaces that refer to a Secret, unsorted.
 func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha1.MachineClass {
 	var classes []*v1alpha1.MachineClass
 	for _, class := range observecache.All[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
@@ -183,8 +184,8 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// SecretsOf returns the Secrets that a class names, each once, whether they exist or not. A reference without a
-// namespace means that of the class. One without a name is returned, too.
+// SecretsOf returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist. A
+// reference without a namespace means the namespace of the class. The result includes references without a name.
 func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
@@ -198,8 +199,8 @@ func SecretsOf(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	return keys
 }
 
-// Allows reports whether classes of a namespace may use a Secret: those of its own namespace, and those that its
-// annotation allows.
+// Allows reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may the
+// namespaces in the Secret's annotation.
 func Allows(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
@@ -208,15 +209,16 @@ func Allows(secret metav1.Object, namespace string) bool {
 	})
 }
 
-// Lenders returns the Secrets of other namespaces that a class names, each once.
-func Lenders(class *v1alpha1.MachineClass) []types.NamespacedName {
+// ForeignSecrets returns the Secrets of other namespaces to which a class refers, without duplicates.
+func ForeignSecrets(class *v1alpha1.MachineClass) []types.NamespacedName {
 	return slices.DeleteFunc(SecretsOf(class), func(key types.NamespacedName) bool {
 		return key.Name == "" || key.Namespace == class.Namespace
 	})
 }
 
-// Versions returns the versions of a class and of the Secrets that it names, as the caches have them: two calls with
-// the same text need read them once. It is empty if a Secret is not in the caches.
+// Versions returns the cached versions of a class and of the Secrets to which it refers, as one text. Two provider
+// calls with equal texts can share one read of the class and its Secrets. Versions is empty if a Secret is not in the
+// caches.
 func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
 	versions := VersionOf(class)
 	for _, key := range SecretsOf(class) {
@@ -229,12 +231,12 @@ func Versions(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
 	return versions
 }
 
-// VersionOf returns the part of Versions that is of one object.
+// VersionOf returns one object's part of the text that the function Versions returns.
 func VersionOf(o metav1.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion() + " "
 }
 
-// refersTo reports whether one of the two references of a class names a Secret.
+// refersTo reports whether one of a class's two references names this Secret.
 func refersTo(class *v1alpha1.MachineClass, namespace, name string) bool {
 	return slices.Contains(SecretsOf(class), types.NamespacedName{Namespace: namespace, Name: name})
 }

@@ -22,7 +22,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// secret is the metadata of a Secret, with our finalizer if guarded.
+// secret returns the metadata of a Secret.
 func secret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 	s := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -34,31 +34,33 @@ func secret(name string, change ...func(*metav1.PartialObjectMetadata)) *metav1.
 	return s
 }
 
-func guarded(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerSecret} }
+func withFinalizer(s *metav1.PartialObjectMetadata) {
+	s.Finalizers = []string{v1alpha1.FinalizerSecret}
+}
 
-func goingSecret(s *metav1.PartialObjectMetadata) { s.DeletionTimestamp = observetest.Now() }
+func secretIsDeleting(s *metav1.PartialObjectMetadata) { s.DeletionTimestamp = observetest.Now() }
 
-func goingClass(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }
+func classIsDeleting(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }
 
-// naming makes a class refer to one Secret, as namespace and name.
-func naming(namespace, name string) func(*v1alpha1.MachineClass) {
+// withSecretRef sets a class's secretRef to a Secret.
+func withSecretRef(namespace, name string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.SecretRef = &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
 }
 
-// withCredentials names a Secret with credentialsSecretRef.
+// withCredentials sets a class's credentialsSecretRef to a Secret.
 func withCredentials(namespace, name string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.CredentialsSecretRef = &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
 }
 
-func ofClass(kind, name string) func(*v1alpha1.Machine) {
+func withClass(kind, name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
-// startWithSecrets is start with a cache of Secrets' metadata.
+// startWithSecrets returns caches that include the metadata of Secrets, and the fake client of that metadata.
 func startWithSecrets(
 	t *testing.T,
 	secrets []runtime.Object,
@@ -74,16 +76,16 @@ func startWithSecrets(
 	return cluster, client
 }
 
-// served is a class whose status says whether a worker serves its provider.
-func served(as metav1.ConditionStatus) *v1alpha1.MachineClass {
+// servedClass returns a class whose condition Served has this status.
+func servedClass(as metav1.ConditionStatus) *v1alpha1.MachineClass {
 	return observetest.Class("small", func(c *v1alpha1.MachineClass) {
 		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClassServed, Status: as, Message: "as asked"}}
 	})
 }
 
 func TestClassFacts(t *testing.T) {
-	small := observetest.Class("small", naming("shop", "keys"))
-	going := observetest.Class("small", naming("shop", "keys"), goingClass)
+	small := observetest.Class("small", withSecretRef("shop", "keys"))
+	going := observetest.Class("small", withSecretRef("shop", "keys"), classIsDeleting)
 	user := observetest.Machine("user")
 	type secrets = []*metav1.PartialObjectMetadata
 	for _, row := range []struct {
@@ -92,11 +94,11 @@ func TestClassFacts(t *testing.T) {
 		n     class.Neighbours
 		want  attention.ClassFacts
 	}{
-		{"in order", small, class.Neighbours{Secrets: secrets{secret("keys", guarded)}}, attention.ClassFacts{Finalizer: true}},
+		{"in order", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer)}}, attention.ClassFacts{Finalizer: true}},
 		{"without finalizer", observetest.Class("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.Neighbours{}, attention.ClassFacts{}},
 		{"its Secret is missing", small, class.Neighbours{}, attention.ClassFacts{Finalizer: true}},
 		{"machines that refer to it, terminating ones included", going, class.Neighbours{Machines: []*v1alpha1.Machine{
-			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", ofClass("MachineClass", "large")), observetest.Machine("old", ofClass("AWSMachineClass", "small")),
+			user, observetest.Machine("going", observetest.GoingMachine), observetest.Machine("large", withClass("MachineClass", "large")), observetest.Machine("old", withClass("AWSMachineClass", "small")),
 		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 3}},
 		{"its Secret lacks our finalizer", small, class.Neighbours{Secrets: secrets{
 			secret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), secret("other"),
@@ -104,35 +106,35 @@ func TestClassFacts(t *testing.T) {
 		{"so does that of its credentials alone", observetest.Class("small", withCredentials("", "keys")), class.Neighbours{
 			Secrets: secrets{secret("keys")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"one Secret for both", observetest.Class("small", naming("", "keys"), withCredentials("shop", "keys")), class.Neighbours{
+		{"one Secret for both", observetest.Class("small", withSecretRef("", "keys"), withCredentials("shop", "keys")), class.Neighbours{
 			Secrets: secrets{secret("keys")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"two Secrets", observetest.Class("small", naming("", "keys"), withCredentials("shop", "more")), class.Neighbours{
+		{"two Secrets", observetest.Class("small", withSecretRef("", "keys"), withCredentials("shop", "more")), class.Neighbours{
 			Secrets: secrets{secret("keys"), secret("more")},
 		}, attention.ClassFacts{Finalizer: true, Unguarded: 2}},
-		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.Class("small", naming("keys", "keys"), withCredentials("keys", "more")), class.Neighbours{
-			Secrets: secrets{secret("keys"), secret("more", guarded)},
+		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.Class("small", withSecretRef("keys", "keys"), withCredentials("keys", "more")), class.Neighbours{
+			Secrets: secrets{secret("keys"), secret("more", withFinalizer)},
 		}, attention.ClassFacts{Finalizer: true, Unused: 1}},
-		{"a Secret that goes gets no finalizer any more", small, class.Neighbours{Secrets: secrets{secret("keys", goingSecret)}}, attention.ClassFacts{Finalizer: true}},
-		{"a Secret that goes is kept while the class needs it", small, class.Neighbours{Secrets: secrets{secret("keys", guarded, goingSecret)}}, attention.ClassFacts{Finalizer: true}},
+		{"a Secret that goes gets no finalizer any more", small, class.Neighbours{Secrets: secrets{secret("keys", secretIsDeleting)}}, attention.ClassFacts{Finalizer: true}},
+		{"a Secret that goes is kept while the class needs it", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer, secretIsDeleting)}}, attention.ClassFacts{Finalizer: true}},
 		{"a class that goes needs its Secret while a machine refers to it", going, class.Neighbours{
 			Machines: []*v1alpha1.Machine{observetest.Machine("going", observetest.GoingMachine)}, Secrets: secrets{secret("keys")},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1, Unguarded: 1}},
-		{"then no more", going, class.Neighbours{Secrets: secrets{secret("keys", guarded)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
+		{"then no more", going, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
 		{"nor gets its Secret the finalizer back", going, class.Neighbours{Secrets: secrets{secret("keys")}}, attention.ClassFacts{Deleting: true, Finalizer: true}},
 		{"unless another class needs it", going, class.Neighbours{
-			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withCredentials("", "keys"))}, Secrets: secrets{secret("keys", guarded)},
+			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withCredentials("", "keys"))}, Secrets: secrets{secret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
 		{"one that goes with its machines", going, class.Neighbours{
-			Classes:  []*v1alpha1.MachineClass{observetest.Class("large", naming("", "keys"), goingClass)},
-			Machines: []*v1alpha1.Machine{observetest.Machine("m", ofClass("MachineClass", "large"))}, Secrets: secrets{secret("keys", guarded)},
+			Classes:  []*v1alpha1.MachineClass{observetest.Class("large", withSecretRef("", "keys"), classIsDeleting)},
+			Machines: []*v1alpha1.Machine{observetest.Machine("m", withClass("MachineClass", "large"))}, Secrets: secrets{secret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
 		{"but not one that goes as well: neither would release it", going, class.Neighbours{
-			Classes: []*v1alpha1.MachineClass{observetest.Class("large", naming("", "keys"), goingClass)}, Secrets: secrets{secret("keys", guarded)},
+			Classes: []*v1alpha1.MachineClass{observetest.Class("large", withSecretRef("", "keys"), classIsDeleting)}, Secrets: secrets{secret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"a worker serves its provider", served(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true}},
-		{"no worker does", served(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
-		{"a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", guarded), secret("former", guarded)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
+		{"a worker serves its provider", servedClass(metav1.ConditionTrue), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true}},
+		{"no worker does", servedClass(metav1.ConditionFalse), class.Neighbours{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
+		{"a Secret that no class names any more", small, class.Neighbours{Secrets: secrets{secret("keys", withFinalizer), secret("former", withFinalizer)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.n.Classes = append(row.n.Classes, row.class)
@@ -143,10 +145,19 @@ func TestClassFacts(t *testing.T) {
 
 func TestSecretsOfADecisionAreInOrder(t *testing.T) {
 	n := class.Neighbours{
-		Classes: []*v1alpha1.MachineClass{observetest.Class("small", naming("", "z"), withCredentials("", "y"))},
-		Secrets: []*metav1.PartialObjectMetadata{secret("z"), secret("b", guarded), secret("y"), secret("a", guarded)},
+		Classes: []*v1alpha1.MachineClass{observetest.Class("small", withSecretRef("", "z"), withCredentials("", "y"))},
+		Secrets: []*metav1.PartialObjectMetadata{
+			secret("z"),
+			secret("b", withFinalizer),
+			secret("y"),
+			secret("a", withFinalizer),
+		},
 	}
-	assert.Equal(t, []string{"y", "z"}, []string{n.Unguarded(n.Classes[0])[0].Name, n.Unguarded(n.Classes[0])[1].Name})
+	assert.Equal(
+		t,
+		[]string{"y", "z"},
+		[]string{n.SecretsWithoutFinalizer(n.Classes[0])[0].Name, n.SecretsWithoutFinalizer(n.Classes[0])[1].Name},
+	)
 	assert.Equal(t, []string{"a", "b"}, []string{n.Unused()[0].Name, n.Unused()[1].Name})
 }
 
@@ -198,9 +209,9 @@ func TestNeighboursWithoutSecrets(t *testing.T) {
 	}
 }
 
-// kubectl apply leaves a copy of a Secret in its annotations, which no cache may hold.
-func TestNothingOfASecretIsKept(t *testing.T) {
-	s := secret("keys", guarded, goingSecret)
+// kubectl apply leaves a copy of a Secret in the Secret's annotations, and no cache may keep this copy.
+func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
+	s := secret("keys", withFinalizer, secretIsDeleting)
 	s.ResourceVersion, s.Labels = "7", map[string]string{"a": "b"}
 	s.Annotations = map[string]string{
 		"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`,
@@ -216,10 +227,10 @@ func TestNothingOfASecretIsKept(t *testing.T) {
 	assert.NotNil(t, kept[0].DeletionTimestamp)
 }
 
-func TestWhoMayUseASecret(t *testing.T) {
+func TestWhichNamespacesMayUseASecret(t *testing.T) {
 	for _, row := range []struct {
 		allows string
-		users  []string // of shop, the Secret's own namespace, and three others
+		users  []string // subset of shop (the Secret's namespace), bakery, farm and bake
 	}{
 		{"", []string{"shop"}},
 		{"bakery", []string{"shop", "bakery"}},
@@ -242,14 +253,14 @@ func TestWhoMayUseASecret(t *testing.T) {
 
 func TestTheSecretsOfOtherNamespaces(t *testing.T) {
 	for want, c := range map[string]*v1alpha1.MachineClass{
-		"[]":            observetest.Class("own", naming("shop", "keys"), withCredentials("", "keys")),
-		"[other/keys]":  observetest.Class("both", naming("other", "keys"), withCredentials("other", "keys")),
-		"[x/keys y/it]": observetest.Class("two", naming("x", "keys"), withCredentials("y", "it")),
-		"[z/keys]":      observetest.Class("one", naming("shop", "keys"), withCredentials("z", "keys")),
+		"[]":            observetest.Class("own", withSecretRef("shop", "keys"), withCredentials("", "keys")),
+		"[other/keys]":  observetest.Class("both", withSecretRef("other", "keys"), withCredentials("other", "keys")),
+		"[x/keys y/it]": observetest.Class("two", withSecretRef("x", "keys"), withCredentials("y", "it")),
+		"[z/keys]":      observetest.Class("one", withSecretRef("shop", "keys"), withCredentials("z", "keys")),
 	} {
-		assert.Equal(t, want, fmt.Sprint(class.Lenders(c)))
+		assert.Equal(t, want, fmt.Sprint(class.ForeignSecrets(c)))
 	}
-	assert.Empty(t, class.Lenders(observetest.Class("no name", naming("other", ""))))
+	assert.Empty(t, class.ForeignSecrets(observetest.Class("no name", withSecretRef("other", ""))))
 }
 
 func TestClassesOfSecret(t *testing.T) {
@@ -257,15 +268,15 @@ func TestClassesOfSecret(t *testing.T) {
 		t,
 		nil,
 		observetest.Class("none"),
-		observetest.Class("user-data", naming("shop", "keys")),
-		observetest.Class("both", naming("shop", "keys"), withCredentials("shop", "keys")),
+		observetest.Class("user-data", withSecretRef("shop", "keys")),
+		observetest.Class("both", withSecretRef("shop", "keys"), withCredentials("shop", "keys")),
 		observetest.Class(
 			"credentials",
 			withCredentials("shop", "keys"),
 		),
-		observetest.Class("other", naming("shop", "other")),
-		observetest.Class("other-namespace", naming("other", "keys")),
-		observetest.Class("no-namespace", naming("", "keys")),
+		observetest.Class("other", withSecretRef("shop", "other")),
+		observetest.Class("other-namespace", withSecretRef("other", "keys")),
+		observetest.Class("no-namespace", withSecretRef("", "keys")),
 	)
 	assert.Equal(
 		t,

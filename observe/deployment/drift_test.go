@@ -11,14 +11,14 @@ import (
 	"millwright/observe/observetest"
 )
 
-// What a set copies from its deployment, and what stays its own.
+// FollowDeployment copies some fields of a deployment to a set. Other fields of the set stay unchanged.
 func TestFollowDeployment(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {
 		name       string
 		deployment observetest.OnDeployment
-		set        observetest.OnSet // as it is
-		becomes    observetest.OnSet // the set afterwards
+		set        observetest.OnSet // change of the set before FollowDeployment
+		becomes    observetest.OnSet // expected change of the set afterwards
 		same       bool
 	}{
 		{"nothing differs", func(*v1alpha1.MachineDeployment) {}, stays, stays, true},
@@ -62,8 +62,8 @@ func TestFollowDeployment(t *testing.T) {
 	}
 }
 
-// Annotations about the deployment's own object, size or rollout are never copied to a set.
-func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
+// A set never gets annotations about the deployment's own object, size or rollout.
+func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 	for _, key := range []string{
 		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
 		v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas, v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze,
@@ -81,7 +81,7 @@ func TestFollowDeploymentCopiesNotEverything(t *testing.T) {
 	}
 }
 
-// A change of the set must not change the deployment.
+// A later change of the set must not change the deployment.
 func TestFollowDeploymentSharesNothing(t *testing.T) {
 	d := observetest.Deployment("d", noteDeployment("note", "x"), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = observetest.Drained(time.Minute)

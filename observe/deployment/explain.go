@@ -14,24 +14,33 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Explained returns the facts from which it is explained what blocks a deployment, its sets and its machines. The plan
-// has the conditions that its status should have. Hold says why failed machines are not replaced now; empty: they are,
-// or there are none.
+// Explained returns the facts that explain what blocks a deployment, its sets and its machines. The plan contains the
+// conditions that the deployment's status should have. The parameter hold is the reason why failed machines are not
+// replaced now; empty if they are replaced or no machine has failed.
 func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace: d.Namespace, Name: d.Name, Hold: hold, Busy: plan.Decision.NoSet || !plan.Decision.Complete,
-		HoldSince: sinceOf(d, string(v1alpha1.MachineDeploymentReplacementHeld), string(v1alpha1.ConditionTrue), now),
-		Of:        max(len(f.Members), int(d.Spec.Replicas)),
+		Namespace: d.Namespace,
+		Name:      d.Name,
+		Hold:      hold,
+		Busy:      plan.Decision.NoSet || !plan.Decision.Complete,
+		HoldSince: transitionTimeOf(
+			d,
+			string(v1alpha1.MachineDeploymentReplacementHeld),
+			string(v1alpha1.ConditionTrue),
+			now,
+		),
+		Of: max(len(f.Members), int(d.Spec.Replicas)),
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
 		e.Step, e.Until = p.Reached(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		// only Progressing has it: the transition time stays if only the reason changes, and the update time does not
+		// Only Progressing has an update time here. A new reason changes the update time of a condition, but not its
+		// transition time.
 		since := c.Updated
 		if since.IsZero() {
-			since = sinceOf(d, c.Type, c.Status, now)
+			since = transitionTimeOf(d, c.Type, c.Status, now)
 		}
 		e.Conditions = append(
 			e.Conditions,
@@ -39,7 +48,7 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 		)
 	}
 	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *v1alpha1.MachineSet) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // newest set first
 	})
 	for _, set := range sets {
 		e.Sets = append(e.Sets, observeset.ExplainedAlone(set, d, now))
@@ -54,8 +63,9 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 	return e
 }
 
-// sinceOf returns since when a condition of a deployment has had its status; now if it has not.
-func sinceOf(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
+// transitionTimeOf returns the transition time of a deployment's condition if the condition has this status; otherwise
+// now.
+func transitionTimeOf(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
 	for _, c := range d.Status.Conditions {
 		if string(c.Type) == kind && string(c.Status) == status {
 			return c.LastTransitionTime.Time
@@ -64,7 +74,7 @@ func sinceOf(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) 
 	return now
 }
 
-// MessageOf returns the message of a condition of a deployment; empty when it has none.
+// MessageOf returns the message of a deployment's condition; empty if the deployment has no such condition.
 func MessageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentConditionType) string {
 	for _, c := range d.Status.Conditions {
 		if c.Type == kind {
@@ -74,7 +84,7 @@ func MessageOf(d *v1alpha1.MachineDeployment, kind v1alpha1.MachineDeploymentCon
 	return ""
 }
 
-// IsExplained reports whether the status of a deployment shows what blocks it.
+// IsExplained reports whether the status of a deployment shows what blocks the deployment.
 func IsExplained(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) bool {
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.MachineDeploymentBlocked {
@@ -84,7 +94,8 @@ func IsExplained(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary) b
 	return !blocked.Blocked()
 }
 
-// ApplyBlocked puts what blocks a deployment into the conditions of its status, or takes it out.
+// ApplyBlocked sets the condition Blocked in a deployment's status, or removes the condition if nothing blocks the
+// deployment.
 func ApplyBlocked(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
 	if !blocked.Blocked() {
 		s.Conditions = slices.DeleteFunc(

@@ -13,12 +13,13 @@ import (
 	"millwright/observe/deployment"
 )
 
-// A step that waits and a hold have the same status, Unknown: the transition time of the condition is that of the step.
-func TestSinceWhenARolloutStandsStill(t *testing.T) {
+// A waiting step and a hold both have the status Unknown: the transition time of the condition is the start of the
+// waiting step.
+func TestSinceWhenARolloutIsHeld(t *testing.T) {
 	step := time.Date(2026, 11, 25, 1, 58, 57, 0, time.UTC)
 	hold, now := step.Add(10*time.Minute), step.Add(20*time.Minute)
 	for name, row := range map[string]struct {
-		was     string // present reason
+		was     string // reason in the present condition
 		updated time.Time
 		want    time.Time
 	}{

@@ -23,7 +23,7 @@ func TestLookups(t *testing.T) {
 	s.OwnerReferences = observetest.OwnedBy(d, "MachineDeployment")
 	class := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
 	loose := observetest.Machine("loose")
-	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // not as controller
+	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
 	elsewhere := observetest.Machine("elsewhere", observetest.Of(s))
 	elsewhere.Spec.Class.Name = "large"
 	cluster, _ := observetest.Start(
@@ -56,7 +56,7 @@ func TestLookups(t *testing.T) {
 	assert.Equal(t, []string{"s"}, observetest.Names(cluster.SetsOf("uid-d")))
 }
 
-func TestCachesDropWhatNoFactIsMadeOf(t *testing.T) {
+func TestCachesDropUnusedFields(t *testing.T) {
 	big := observetest.Node()
 	big.Status.Images = []corev1.ContainerImage{{Names: []string{"pause"}}}
 	big.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
@@ -98,7 +98,7 @@ func TestLiveSetsOf(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"mine"}, observetest.Names(sets))
 	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(free))
-	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(cluster.FreeSets(d)))
+	assert.Equal(t, []string{"orphan", "restored"}, observetest.Names(cluster.SetsWithoutController(d)))
 }
 
 func TestOverlappingDeployments(t *testing.T) {

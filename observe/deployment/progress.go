@@ -13,9 +13,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordedSteps returns the steps that the rollout to a revision began with and keeps; nil when none are recorded,
-// because the record is of another revision or of a version of Millwright that recorded no steps. A rollout without
-// steps has an empty list.
+// RecordedSteps returns the steps with which the rollout to a revision began, and which the rollout keeps.
+// RecordedSteps returns nil if the status has no steps for this revision: the record is for another revision, or an
+// older version of Millwright recorded no steps. A rollout without steps has an empty list.
 func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.RolloutStep {
 	if r == nil || r.Revision != revision {
 		return nil
@@ -23,7 +23,7 @@ func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.Rollout
 	return r.Steps
 }
 
-// Progress returns the progress that a record of a rollout has; nil: none is recorded.
+// Progress returns the progress in the record of a rollout; a nil record gives the zero Progress.
 func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	if r == nil {
 		return rollout.Progress{}
@@ -36,8 +36,8 @@ func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	}
 }
 
-// Record returns the record of a progress. Of the same revision it keeps the steps that were recorded; a new revision
-// gets those of the policy.
+// Record returns the record of a progress. If the old record is for the same revision, Record keeps the old record's
+// steps; a new revision gets the steps of the policy.
 func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
 	steps := RecordedSteps(was, p.Revision)
 	if steps == nil {
@@ -50,7 +50,7 @@ func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.Ro
 	return r
 }
 
-// Revision returns the revision of a deployment or set; 0 when the annotation is missing or no number.
+// Revision returns the revision of a deployment or set; 0 if the annotation is missing or not a number.
 func Revision(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[v1alpha1.AnnotationRevision], 10, 64)
 	if err != nil {
@@ -59,8 +59,8 @@ func Revision(o metav1.Object) int64 {
 	return max(n, 0)
 }
 
-// CurrentRevision returns the revision of the set that has the current template, of the oldest if there are several; 0
-// when there is none.
+// CurrentRevision returns the revision of the set with the current template; 0 if no set has the current template.
+// Among several sets with the current template, the oldest counts.
 func CurrentRevision(sets []rollout.Set) int64 {
 	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
@@ -70,8 +70,8 @@ func CurrentRevision(sets []rollout.Set) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// Requests reads the operator requests about the rollout of one revision: why it is held, empty when it is not, and how
-// many of its steps are approved. Requests about another revision are ignored.
+// Requests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty without
+// a hold; approved is the number of approved steps. Requests ignores requests about another revision.
 func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
@@ -88,7 +88,7 @@ func Requests(d metav1.Object, revision int64) (held string, approved int) {
 	return held, approved
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.Plan decides.
+// reportedRollout returns the part of a deployment's status that rollout.Plan computes.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
 		Replicas:        int(s.Replicas),

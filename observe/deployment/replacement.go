@@ -14,15 +14,15 @@ import (
 	"millwright/observe/machine"
 )
 
-// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector
-// matches none.
+// Selects reports whether the selector of a deployment matches the labels of a set. An empty selector, or a selector
+// that does not parse, matches no set.
 func Selects(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))
 }
 
-// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches its labels, and the
-// deployment that released it, in no order.
+// DeploymentsSelecting returns the deployments of a set's namespace whose selector matches the set's labels, and the
+// deployment that released the set, unsorted.
 func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
 	return slices.DeleteFunc(
 		cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),
@@ -34,7 +34,7 @@ func DeploymentsSelecting(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha
 }
 
 // OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
-// labels of this deployment's template: both would claim the same machines.
+// labels of this deployment's template. Two such deployments would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
 	for _, other := range cache.All[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
@@ -50,8 +50,8 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 	return names
 }
 
-// ReplaceObserved returns the facts from which the replacements of a deployment are decided. Members are the machines
-// of its sets.
+// ReplaceObserved returns the facts from which the replacements of a deployment's machines are decided. The parameter
+// members holds the machines of the deployment's sets.
 func ReplaceObserved(
 	c *cache.Cluster,
 	d *v1alpha1.MachineDeployment,
@@ -95,7 +95,7 @@ func replaceFacts(m *v1alpha1.Machine, domain string) replace.Machine {
 		Created:   m.CreationTimestamp.Time,
 		Joined:    phase == v1alpha1.MachineTerminating || machine.HasJoined(m),
 	}
-	if f.Failed { // without the condition, the phase counts
+	if f.Failed { // without the condition ReplacementDue, the phase counts
 		f.Due, f.DueSince, f.Reason = true, m.Status.CurrentStatus.LastUpdateTime.Time, string(phase)
 	}
 	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue); c != nil &&

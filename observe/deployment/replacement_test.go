@@ -16,7 +16,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestWhoWaitsToBeReplaced(t *testing.T) {
+func TestMachinesThatWaitForReplacement(t *testing.T) {
 	recovered := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered"},
@@ -85,7 +85,7 @@ func TestReplaceObserved(t *testing.T) {
 			{Name: "going", UID: "uid-going", Domain: "a", Deleting: true},
 		},
 		Grants:  []replace.Grant{{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", At: granted.Time}},
-		Missing: 6, // the one that goes does not count
+		Missing: 6, // the machine that is being deleted does not count
 		Budget:  rollout.Bound{Value: 1},
 		Nodes:   replace.Nodes{Joined: 1, Dead: 1},
 		Now:     observetest.Noon,

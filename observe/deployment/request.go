@@ -8,15 +8,16 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and
-// decided at that time. The step at which the rollout waits is known only when no other work comes first.
+// Request returns the facts from which a command on a deployment is decided. The parameters o and next are the
+// observation and the decision of the same time. Request knows the step at which the rollout waits only if no other
+// work has priority.
 func Request(d *v1alpha1.MachineDeployment, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	f := RequestAbout(d, o, next)
 	f.RestartedAt = d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt]
 	return f
 }
 
-// RequestAbout is Request for a deployment of either API, without the time of its last restart.
+// RequestAbout does the same as Request for a deployment of either API, but without the time of the last restart.
 func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
 		Name:       d.GetNamespace() + "/" + d.GetName(),
@@ -28,7 +29,7 @@ func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) re
 		Paused:     o.Paused,
 		Held:       o.Held,
 		OnDelete:   o.Strategy == rollout.OnDelete,
-		Revision:   next.Revision, // also when it is not written yet: people mean this one
+		Revision:   next.Revision, // the next revision, even before it is written: operators mean this revision
 		RollbackTo: o.RollbackTo,
 		Steps:      o.StepCount(),
 		Approved:   o.Approved,
@@ -42,7 +43,7 @@ func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) re
 		}
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
 		switch {
-		case s.Revision == 0 || s.Twin(): // its template is the present one
+		case s.Revision == 0 || s.Twin(): // the set's template is the current template
 		case s.Lacks() != "":
 			if f.Lacking == nil {
 				f.Lacking = map[int64]string{}

@@ -19,8 +19,8 @@ import (
 	"millwright/observe/set"
 )
 
-// revised is a set of a deployment with a revision and Running machines.
-func revised(
+// setWithMachines returns a set of a deployment with a revision, and the set's Running machines.
+func setWithMachines(
 	d *v1alpha1.MachineDeployment,
 	name, revision string,
 	machines int32,
@@ -43,24 +43,24 @@ func revised(
 	return s, members
 }
 
-func otherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
+func withOtherClass(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// onTheWay is a deployment of four machines, one of which has the new template.
-func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
+// midRollout returns a deployment of four machines; one of the machines has the new template.
+func midRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
 	d := observetest.Deployment("d", append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Replicas, d.Annotations = 4, map[string]string{v1alpha1.AnnotationRevision: "7"}
 		d.Spec.Strategy.Type = v1alpha1.RollingUpdateMachineDeploymentStrategyType
 	}}, change...)...)
-	oldest, _ := revised(d, "d-1", "3", 0, otherClass)
-	old, oldMachines := revised(d, "d-2", "6", 3, otherClass)
-	leaving, leavingMachines := revised(d, "d-3", "5", 0, otherClass, observetest.GoingSet)
-	current, newMachines := revised(d, "d-4", "7", 1)
+	oldest, _ := setWithMachines(d, "d-1", "3", 0, withOtherClass)
+	old, oldMachines := setWithMachines(d, "d-2", "6", 3, withOtherClass)
+	leaving, leavingMachines := setWithMachines(d, "d-3", "5", 0, withOtherClass, observetest.GoingSet)
+	current, newMachines := setWithMachines(d, "d-4", "7", 1)
 	deployment.FollowDeployment(current, d)
 	for _, s := range []*v1alpha1.MachineSet{old, current} {
 		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
 	}
 	return deployment.Tree{
-		Policy: stages(
+		Policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		),
@@ -70,7 +70,7 @@ func onTheWay(change ...func(*v1alpha1.MachineDeployment)) deployment.Tree {
 }
 
 func TestDeploymentRequestOfARollout(t *testing.T) {
-	f := deploymentRequest(onTheWay(func(d *v1alpha1.MachineDeployment) {
+	f := deploymentRequest(midRollout(func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationLastRequest] = "2026-11-21T12:00:00Z ann requested start"
 		d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
 	}), observetest.Asked)
@@ -82,7 +82,7 @@ func TestDeploymentRequestOfARollout(t *testing.T) {
 	assert.Equal(t, request.DeploymentFacts{
 		Name: "shop/d", UID: "uid-d", Now: observetest.Asked, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
 		WaitsAt: 1, Steps: 2,
-	}, deploymentRequest(onTheWay(), observetest.Asked))
+	}, deploymentRequest(midRollout(), observetest.Asked))
 }
 
 func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
@@ -103,14 +103,14 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.Steps == 0 },
 		},
 	} {
-		f := deploymentRequest(onTheWay(c.change), observetest.Asked)
+		f := deploymentRequest(midRollout(c.change), observetest.Asked)
 		assert.True(t, c.check(f), "%s: %+v", name, f)
 	}
 }
 
-// A former set that is the current one again still has its old revision when an operator acts on it.
-func TestDeploymentRequestNameTheRevisionThatIsComing(t *testing.T) {
-	tree := onTheWay(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
+// If a former set becomes current again, the set still has its old revision when an operator writes a request.
+func TestDeploymentRequestsNameTheNextRevision(t *testing.T) {
+	tree := midRollout(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
 	for _, s := range tree.Sets {
 		if s.Name == "d-1" {
 			s.Spec.Template.Spec.Class.Name = "older"
@@ -122,8 +122,8 @@ func TestDeploymentRequestNameTheRevisionThatIsComing(t *testing.T) {
 	assert.True(t, f.Rolling)
 }
 
-func TestDeploymentRequestOfACalmDeployment(t *testing.T) {
-	tree := onTheWay()
+func TestDeploymentRequestWithoutARollout(t *testing.T) {
+	tree := midRollout()
 	for _, s := range tree.Sets {
 		if s.Name == "d-2" {
 			s.Spec.Replicas = 0
@@ -178,7 +178,7 @@ func TestRequestPatch(t *testing.T) {
 	assert.Nil(t, machine.RequestPatch(request.Machine, request.Force, request.Decision{Refused: "no"}))
 }
 
-// The record of a request is about the deployment, and not about its sets.
+// The record of a request concerns the deployment, and not its sets.
 func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 	d := observetest.Deployment("d", func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationLastRequest: "x"}
@@ -189,7 +189,7 @@ func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 	assert.True(t, v1alpha1.IsOwnMetadataKey(v1alpha1.AnnotationLastRequest))
 }
 
-// A start must change the template, or nothing would be rolled out.
+// A start must change the template; otherwise there would be no rollout.
 func TestStartMakesAnotherTemplate(t *testing.T) {
 	d := observetest.Deployment("d")
 	before := d.Spec.Template.DeepCopy()

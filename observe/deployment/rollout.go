@@ -1,4 +1,4 @@
-// Package deployment turns a MachineDeployment with its sets and machines into facts for decide.
+// Package deployment derives facts for decide from a MachineDeployment with its sets and machines.
 package deployment
 
 import (
@@ -24,34 +24,35 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Tree is a deployment with its sets and machines, as they were read at one moment.
+// Tree is a deployment with its sets and machines, all read at the same time.
 type Tree struct {
 	Deployment *v1alpha1.MachineDeployment
-	Sets       []*v1alpha1.MachineSet // that it controls, in no order
-	Orphans    []*v1alpha1.MachineSet // sets of its namespace without a controller that exists, in no order
-	Members    []*v1alpha1.Machine    // that these sets control, in no order
-	Read       string                 // the machines are at least as new as this resource version; empty: not known
-	// Node returns the node that is proven to be a machine's, nil when it has none. A nil function means that nothing
-	// is known about nodes.
+	Sets       []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
+	Orphans    []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
+	Members    []*v1alpha1.Machine    // machines that these sets control, unsorted
+	Read       string                 // the machines are at least as new as this resource version; empty: unknown
+	// Node returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function means
+	// that nodes are unknown.
 	Node func(*v1alpha1.Machine) *corev1.Node
-	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
-	// classes.
+	// ClassOf returns the class of a machine; nil if the class does not exist. A nil function means that classes are
+	// unknown.
 	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
-	// Guard: rollouts keep the cluster autoscaler from scaling down nodes.
+	// Guard means that rollouts stop the cluster autoscaler from scaling down nodes.
 	Guard  bool
-	AsMCM  bool                    // see cache.Cluster
-	Policy *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
-	// Absences are when no worker was at work.
+	AsMCM  bool                    // the flag --as-mcm; see cache.Cluster
+	Policy *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	// Absences are the times when no worker was working.
 	Absences cache.Absences
 }
 
 // Read returns a deployment with its sets and machines from the caches.
 func Read(c *cache.Cluster, d *v1alpha1.MachineDeployment) Tree {
-	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines) // the version first, so that it is never too new
+	// The version is read before the machines, so that the machines are at least as new.
+	sets, read := c.SetsOf(string(d.UID)), c.Applied(cache.Machines)
 	return Tree{
 		Deployment: d,
 		Sets:       sets,
-		Orphans:    c.FreeSets(d),
+		Orphans:    c.SetsWithoutController(d),
 		Members:    c.MembersOf(sets),
 		Read:       read,
 		Node:       c.OwnNode,
@@ -74,7 +75,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			Orphaning: cache.IsOrphaning(d),
 			Finalizer: cache.HasFinalizer(d.Finalizers),
 		},
-		Invalid: cmp.Or(invalid(d), InvalidSteps(f.Policy)),
+		Invalid: cmp.Or(invalidReason(d), InvalidSteps(f.Policy)),
 		MCM: rollout.MCMDeployment{
 			Frozen:    cache.IsFrozen(d),
 			Thaws:     f.AsMCM,
@@ -99,7 +100,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			o.Absent = f.Absences.Between(c.Updated, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Strategy)
+	o.Strategy, o.Surge, o.Unavailable = strategyOf(&d.Spec.Strategy)
 	applySpec(&o, &d.Spec)
 	ApplyPolicy(&o, f.Policy.PolicySpec())
 	members := map[types.UID][]*v1alpha1.Machine{}
@@ -132,7 +133,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	return o
 }
 
-// applySpec reads the parts of the spec beside the strategy that control a rollout.
+// applySpec reads the fields of the spec that control a rollout, without the strategy.
 func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	if limit := spec.RevisionHistoryLimit; limit != nil {
 		o.HistoryLimit = new(int(*limit))
@@ -145,7 +146,7 @@ func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	}
 }
 
-// ApplyPolicy adds what a policy says about a rollout to its facts.
+// ApplyPolicy adds a policy's settings for rollouts to the facts about a rollout.
 func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
 	o.Steps = Steps(policy.Steps)
@@ -157,7 +158,7 @@ func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	}
 }
 
-// Steps reads the steps of a rollout.
+// Steps converts the steps of a rollout.
 func Steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	for _, s := range of {
 		step := rollout.Step{Size: Number(s.Replicas), Approve: s.Approve}
@@ -169,8 +170,8 @@ func Steps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	return steps
 }
 
-// strategy reads how old machines are replaced by new ones.
-func strategy(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
+// strategyOf reads how new machines replace old machines.
+func strategyOf(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
 	maxSurge, maxUnavailable := s.EffectiveRollingUpdate()
 	switch s.EffectiveType() {
 	case v1alpha1.RecreateMachineDeploymentStrategyType:
@@ -189,8 +190,8 @@ func strategy(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, sur
 	return kind, Number(maxSurge), Number(maxUnavailable)
 }
 
-// Number reads a number of machines or a percentage. A string without a percent sign is a percentage too, as in MCM.
-// Admission rejects every other string.
+// Number reads a number of machines or a percentage. A string without a percent sign also counts as a percentage, as in
+// MCM. Admission rejects all other strings.
 func Number(v intstr.IntOrString) rollout.Bound {
 	if v.Type == intstr.Int {
 		return rollout.Bound{Value: int(v.IntVal)}
@@ -202,8 +203,9 @@ func Number(v intstr.IntOrString) rollout.Bound {
 	return rollout.Bound{Value: n, Percent: true}
 }
 
-// invalid returns why a deployment cannot be rolled out; empty when it can. Admission rejects most of these.
-func invalid(d *v1alpha1.MachineDeployment) string {
+// invalidReason returns why a deployment cannot be rolled out; empty for a valid deployment. Admission rejects most
+// invalid deployments.
+func invalidReason(d *v1alpha1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	kind := d.Spec.Strategy.EffectiveType()
 	switch class := d.Spec.Template.Spec.Class; {
@@ -215,27 +217,27 @@ func invalid(d *v1alpha1.MachineDeployment) string {
 		return "the selector does not match the labels of the template"
 	case class.Name == "":
 		return "the template names no machine class"
-	case kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && !orchestrated(d.Spec.Strategy.InPlaceUpdate):
+	case kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && !hasOrchestrationType(d.Spec.Strategy.InPlaceUpdate):
 		return "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"
-	case !slices.Contains(strategies, kind):
+	case !slices.Contains(knownStrategies, kind):
 		return fmt.Sprintf("the strategy %q does not exist", kind)
 	default:
 		return ""
 	}
 }
 
-var strategies = []v1alpha1.MachineDeploymentStrategyType{
+var knownStrategies = []v1alpha1.MachineDeploymentStrategyType{
 	v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.RecreateMachineDeploymentStrategyType,
 	v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, v1alpha1.OnDeleteMachineDeploymentStrategyType,
 }
 
-func orchestrated(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
+func hasOrchestrationType(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 	return u != nil &&
 		(u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// InvalidSteps returns why a rollout step cannot be read; empty when all can. Admission cannot check so many steps
-// within its cost limit.
+// InvalidSteps returns why a rollout step does not parse; empty if all steps are valid. The cost limit of admission is
+// too low for a check of so many steps.
 func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
@@ -251,16 +253,16 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// counted returns how many machines the status of a set counts; 0 when the tree was read at least as recently, and so
-// has them all.
-func (f Tree) counted(set *v1alpha1.MachineSet) int {
+// unreadCount returns how many machines the status of a set counts. unreadCount returns 0 if the tree is at least as
+// new as the status: such a tree contains all counted machines.
+func (f Tree) unreadCount(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" && (f.Read == seen || cache.Newer(f.Read, seen)) {
 		return 0
 	}
 	return int(set.Status.Replicas)
 }
 
-// rolloutSet returns the facts about one of the sets.
+// rolloutSet returns the facts about one set of a deployment.
 func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.Set {
 	s := rollout.Set{
 		Name:    set.Name,
@@ -278,7 +280,7 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 			Finalizer: cache.HasFinalizer(set.Finalizers),
 		},
 		Replicas: int(set.Spec.Replicas),
-		Counted:  f.counted(set),
+		Counted:  f.unreadCount(set),
 		ActedOn:  int(set.Status.ObservedReplicas),
 		Revision: Revision(set),
 		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
@@ -308,7 +310,7 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 	return s
 }
 
-// NumberIn reads the value of an annotation as a number; -1 when it is none, or negative.
+// NumberIn parses the value of an annotation as a number; -1 if the value is negative or not a number.
 func NumberIn(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
 		return n
@@ -316,8 +318,8 @@ func NumberIn(text string) int {
 	return -1
 }
 
-// rolloutMember returns the facts about a machine. Its availability and deletion order come from decide/scale, so that
-// a deployment and its sets agree.
+// rolloutMember returns the facts about a machine. The machine's availability and deletion order come from
+// decide/scale, so that a deployment and its sets agree.
 func rolloutMember(
 	m *v1alpha1.Machine,
 	set *v1alpha1.MachineSet,
@@ -353,7 +355,7 @@ func rolloutMember(
 		r.MCM.Updated = done && !seen.Updating
 		r.MCM.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 		r.MCM.Guarded = r.MCM.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
-		if r.MCM.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes it
+		if r.MCM.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes the guard
 			r.MCM.Guard = v1alpha1.ValueLowerTrue
 		}
 		r.MCM.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)

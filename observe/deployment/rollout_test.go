@@ -22,7 +22,7 @@ import (
 	"millwright/observe/set"
 )
 
-// rolloutRow is one fact about a deployment, from the deployment and its sets.
+// rolloutRow is a test row for one fact about a deployment, derived from the deployment and its sets.
 type rolloutRow struct {
 	name       string
 	fact       string
@@ -33,8 +33,8 @@ type rolloutRow struct {
 	want       any
 }
 
-// forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
-func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
+// assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
+func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
 	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[T]()) {
 		shown := false
@@ -45,18 +45,18 @@ func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 	}
 }
 
-func title(name, fact string) string { return strings.TrimPrefix(name+", "+fact, ", ") }
+func rowTitle(name, fact string) string { return strings.TrimPrefix(name+", "+fact, ", ") }
 
 func noteDeployment(key, value string) observetest.OnDeployment {
 	return func(d *v1alpha1.MachineDeployment) { metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value) }
 }
 
-func strategic(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
+func withStrategy(s v1alpha1.MachineDeploymentStrategy) observetest.OnDeployment {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy = s }
 }
 
-// bounded is a strategy with these bounds; nil omits one.
-func bounded(
+// withBounds sets a strategy with these bounds; a nil bound is omitted.
+func withBounds(
 	kind v1alpha1.MachineDeploymentStrategyType,
 	who v1alpha1.OrchestrationType,
 	surge, unavailable *intstr.IntOrString,
@@ -68,39 +68,39 @@ func bounded(
 	} else {
 		s.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds}
 	}
-	return strategic(s)
+	return withStrategy(s)
 }
 
-func stages(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
+func policyWithSteps(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
 	return observetest.Policy(v1alpha1.RolloutPolicySpec{Steps: steps})
 }
 
-func failsAt(most *int32) *v1alpha1.RolloutPolicy {
+func policyWithMaxFailed(most *int32) *v1alpha1.RolloutPolicy {
 	return observetest.Policy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}},
 	)
 }
 
-func freedWhen(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
+func policyWithReplacement(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
 	return observetest.Policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
 }
 
-func recordedAs(r v1alpha1.RolloutStatus) observetest.OnDeployment {
+func withRolloutStatus(r v1alpha1.RolloutStatus) observetest.OnDeployment {
 	return func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = &r }
 }
 
-func statusOf(s v1alpha1.MachineDeploymentStatus) observetest.OnDeployment {
+func withStatus(s v1alpha1.MachineDeploymentStatus) observetest.OnDeployment {
 	return func(d *v1alpha1.MachineDeployment) { d.Status = s }
 }
 
-// revision is a set with this number.
-func revision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
+// setOfRevision returns a set with this revision number.
+func setOfRevision(number string, change ...observetest.OnSet) *v1alpha1.MachineSet {
 	return observetest.Set(
 		"s-"+number,
 		append([]observetest.OnSet{observetest.NoteSet(v1alpha1.AnnotationRevision, number)}, change...)...)
 }
 
-// Each fact about a deployment, with a value that differs from that of an empty deployment.
+// Each row tests one fact about a deployment, with a value that differs from the fact's value for an empty deployment.
 func TestRolloutObserved(t *testing.T) {
 	const rolling, inPlace = v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.OnDeployment {
@@ -109,7 +109,7 @@ func TestRolloutObserved(t *testing.T) {
 	number := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }
 	text := func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
 	hold, approve := v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove
-	seven := []*v1alpha1.MachineSet{revision("6", otherClass), revision("7")}
+	seven := []*v1alpha1.MachineSet{setOfRevision("6", withOtherClass), setOfRevision("7")}
 	rows := []rolloutRow{
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
@@ -160,23 +160,27 @@ func TestRolloutObserved(t *testing.T) {
 		{name: "left out", fact: "Strategy", want: rollout.RollingUpdate},
 		{
 			fact:       "Strategy",
-			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: rolling}),
+			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: rolling}),
 			want:       rollout.RollingUpdate,
 		},
 		{
 			fact:       "Strategy",
-			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}),
+			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}),
 			want:       rollout.Recreate,
 		},
 		{
 			fact:       "Strategy",
-			deployment: strategic(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}),
+			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}),
 			want:       rollout.OnDelete,
 		},
-		{fact: "Strategy", deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), want: rollout.InPlaceAuto},
 		{
 			fact:       "Strategy",
-			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
+			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil),
+			want:       rollout.InPlaceAuto,
+		},
+		{
+			fact:       "Strategy",
+			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
 			want:       rollout.InPlaceManual,
 		},
 
@@ -185,43 +189,43 @@ func TestRolloutObserved(t *testing.T) {
 		{
 			name:       "left out of its block",
 			fact:       "Surge",
-			deployment: bounded(rolling, "", nil, number(2)),
+			deployment: withBounds(rolling, "", nil, number(2)),
 			want:       rollout.Bound{Value: 1},
 		},
-		{name: "zero is a number", fact: "Surge", deployment: bounded(rolling, "", number(0), nil), want: rollout.Bound{}},
-		{fact: "Surge.Value", deployment: bounded(rolling, "", number(3), nil), want: 3},
-		{fact: "Surge.Percent", deployment: bounded(rolling, "", text("25%"), nil), want: true},
+		{name: "zero is a number", fact: "Surge", deployment: withBounds(rolling, "", number(0), nil), want: rollout.Bound{}},
+		{fact: "Surge.Value", deployment: withBounds(rolling, "", number(3), nil), want: 3},
+		{fact: "Surge.Percent", deployment: withBounds(rolling, "", text("25%"), nil), want: true},
 		{
 			name:       "percent",
 			fact:       "Surge",
-			deployment: bounded(rolling, "", text("25%"), nil),
+			deployment: withBounds(rolling, "", text("25%"), nil),
 			want:       rollout.Bound{Value: 25, Percent: true},
 		},
 		{
 			name:       "a string without the sign, as in MCM",
 			fact:       "Surge",
-			deployment: bounded(rolling, "", text("25"), nil),
+			deployment: withBounds(rolling, "", text("25"), nil),
 			want:       rollout.Bound{Value: 25, Percent: true},
 		},
-		{name: "nonsense", fact: "Surge", deployment: bounded(rolling, "", text("many"), nil), want: rollout.Bound{}},
-		{fact: "Unavailable.Value", deployment: bounded(rolling, "", nil, number(2)), want: 2},
-		{fact: "Unavailable.Percent", deployment: bounded(rolling, "", nil, text("10%")), want: true},
+		{name: "nonsense", fact: "Surge", deployment: withBounds(rolling, "", text("many"), nil), want: rollout.Bound{}},
+		{fact: "Unavailable.Value", deployment: withBounds(rolling, "", nil, number(2)), want: 2},
+		{fact: "Unavailable.Percent", deployment: withBounds(rolling, "", nil, text("10%")), want: true},
 		{
 			name:       "of an in-place update",
 			fact:       "Surge",
-			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
+			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
 			want:       rollout.Bound{Value: 20, Percent: true},
 		},
 		{
 			name:       "of an in-place update",
 			fact:       "Unavailable",
-			deployment: bounded(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
+			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
 			want:       rollout.Bound{Value: 2},
 		},
 		{
 			name: "those of a rolling update are not an in-place update's",
 			fact: "Unavailable",
-			deployment: strategic(v1alpha1.MachineDeploymentStrategy{
+			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{
 				Type: inPlace,
 				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{
 					UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)},
@@ -251,7 +255,7 @@ func TestRolloutObserved(t *testing.T) {
 		{
 			name:       "the current set is going",
 			fact:       "Held",
-			sets:       []*v1alpha1.MachineSet{revision("7", observetest.GoingSet)},
+			sets:       []*v1alpha1.MachineSet{setOfRevision("7", observetest.GoingSet)},
 			deployment: noteDeployment(hold, "7 ann"),
 			want:       "",
 		},
@@ -268,15 +272,15 @@ func TestRolloutObserved(t *testing.T) {
 		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
 		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
 
-		{fact: "Steps", policy: stages(
+		{fact: "Steps", policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
-		{fact: "FreeWhenDeleting", policy: freedWhen(v1alpha1.MachineTerminationStarted), want: true},
+		{fact: "FreeWhenDeleting", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
 		{
 			name:   "the other policy",
 			fact:   "FreeWhenDeleting",
-			policy: freedWhen(v1alpha1.MachineTerminationComplete),
+			policy: policyWithReplacement(v1alpha1.MachineTerminationComplete),
 			want:   false,
 		},
 		{
@@ -293,10 +297,15 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Automatic.OnDeadline", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
-		{fact: "Automatic.MaxFailed", policy: failsAt(new(int32(2))), want: 2},
-		{fact: "Automatic.Failed", policy: failsAt(new(int32(2))), want: true},
-		{name: "none may fail", fact: "Automatic", policy: failsAt(new(int32(0))), want: rollout.AutoRollback{Failed: true}},
-		{name: "they are not counted", fact: "Automatic", policy: failsAt(nil), want: rollout.AutoRollback{}},
+		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
+		{fact: "Automatic.Failed", policy: policyWithMaxFailed(new(int32(2))), want: true},
+		{
+			name:   "none may fail",
+			fact:   "Automatic",
+			policy: policyWithMaxFailed(new(int32(0))),
+			want:   rollout.AutoRollback{Failed: true},
+		},
+		{name: "they are not counted", fact: "Automatic", policy: policyWithMaxFailed(nil), want: rollout.AutoRollback{}},
 		{
 			fact:       "RollbackTo",
 			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }),
@@ -320,43 +329,43 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: noteDeployment(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
 			want:       "2026-01-01T00:00:00Z",
 		},
-		{fact: "Progress.Revision", deployment: recordedAs(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
-		{fact: "Progress.Step", deployment: recordedAs(v1alpha1.RolloutStatus{Step: 2}), want: 2},
+		{fact: "Progress.Revision", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
+		{fact: "Progress.Step", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Step: 2}), want: 2},
 		{
 			fact:       "Progress.Reached",
-			deployment: recordedAs(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}),
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{ReachedAt: new(observetest.Ago(5))}),
 			want:       observetest.Ago(5).Time,
 		},
 		{
 			fact:       "Progress.Failed",
-			deployment: recordedAs(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
 			want:       []string{"a"},
 		},
-		{fact: "Reported.Counts.Replicas", deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
+		{fact: "Reported.Counts.Replicas", deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
 		{
 			fact:       "Reported.Counts.Updated",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}),
 			want:       2,
 		},
-		{fact: "Reported.Counts.Ready", deployment: statusOf(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},
+		{fact: "Reported.Counts.Ready", deployment: withStatus(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},
 		{
 			fact:       "Reported.Counts.Available",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}),
 			want:       4,
 		},
 		{
 			fact:       "Reported.Counts.Unavailable",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}),
 			want:       5,
 		},
 		{
 			fact:       "Reported.Counts.PreservedFailed",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}),
 			want:       6,
 		},
 		{
 			fact: "Reported.Conditions",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
 				{
 					Type:               "Progressing",
 					Status:             "True",
@@ -372,7 +381,7 @@ func TestRolloutObserved(t *testing.T) {
 		},
 		{
 			fact:       "Reported.Failed",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}),
 			want:       []string{"a"},
 		},
 		{
@@ -383,25 +392,25 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Generation", deployment: func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }, want: int64(7)},
 		{
 			fact:       "ObservedGeneration",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}),
 			want:       int64(7),
 		},
 		{
 			fact:       "MCM.Replacing",
-			deployment: statusOf(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
+			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
 			want:       1,
 		},
 		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 	}
 	told := map[string][]any{
 		"Absent":    {time.Minute}, // see TestAbsencesOfARollout
-		"MCM.Due":   {1},           // see TestWhoWaitsToBeReplaced
+		"MCM.Due":   {1},           // see TestMachinesThatWaitForReplacement
 		"Sets":      {nil},         // see TestRolloutSet
 		"MCM.Thaws": {true},        // see TestAsMCM
-		"NoSet":     {"refused"},   // from its workflow: see TestReportDeploymentWhoseSetIsRefused
+		"NoSet":     {"refused"},   // set by its workflow: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {
-		t.Run(title(row.name, row.fact), func(t *testing.T) {
+		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
 			d := observetest.Deployment("d")
 			if row.deployment != nil {
 				row.deployment(d)
@@ -422,10 +431,14 @@ func TestRolloutObserved(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("plain")}, time.Time{}), told)
+	assertAllFactsHaveRows(
+		t,
+		deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("plain")}, time.Time{}),
+		told,
+	)
 }
 
-// With --as-mcm, a deployment ignores minReadySeconds and thaws with its sets.
+// With --as-mcm, a deployment ignores minReadySeconds and unfreezes together with its sets.
 func TestAsMCM(t *testing.T) {
 	set := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
 	ready := observetest.Machine("m", observetest.Of(set), func(m *v1alpha1.Machine) {
@@ -447,7 +460,7 @@ func TestAsMCM(t *testing.T) {
 	}
 }
 
-// Admission rejects most of these. An invalid deployment that was stored nevertheless is not rolled out.
+// Admission rejects most invalid deployments. An invalid deployment that was stored anyway is not rolled out.
 func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 	selecting := func(selector *metav1.LabelSelector) observetest.OnDeployment {
 		return func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = selector }
@@ -463,9 +476,9 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 		"no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
 		"one that nobody can read":              {selecting(observetest.Unreadable()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		"no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
-		"in place, and nobody picks":            {strategic(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
-		"no surge and no unavailable: defaults": {bounded("RollingUpdate", "", nil, nil), ""},
-		"the same in place":                     {bounded(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
+		"in place, and nobody picks":            {withStrategy(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
+		"no surge and no unavailable: defaults": {withBounds("RollingUpdate", "", nil, nil), ""},
+		"the same in place":                     {withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.Deployment("d", row.deployment)
@@ -484,21 +497,24 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 		intstr.FromString("-5%"):  `step 2 of RolloutPolicy careful: replicas is "-5%", which is no percentage`,
 		intstr.FromInt32(3):       "", intstr.FromString("100%"): "",
 	} {
-		policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")}, v1alpha1.RolloutStep{Replicas: size})
+		policy := policyWithSteps(
+			v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")},
+			v1alpha1.RolloutStep{Replicas: size},
+		)
 		o := deployment.Observed(deployment.Tree{Deployment: observetest.Deployment("d"), Policy: policy}, observetest.Noon)
 		assert.Equal(t, invalid, o.Invalid)
 	}
 }
 
-// A rollout keeps the steps that it began with, whatever becomes of the policy.
+// A rollout keeps the steps with which it began, even if the policy changes.
 func TestARolloutKeepsItsSteps(t *testing.T) {
 	recorded := v1alpha1.RolloutStatus{
 		Revision: 7,
 		Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(2), Approve: true}},
 	}
-	sets := []*v1alpha1.MachineSet{revision("7")}
-	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
-		d := observetest.Deployment("d", recordedAs(recorded))
+	sets := []*v1alpha1.MachineSet{setOfRevision("7")}
+	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
+		d := observetest.Deployment("d", withRolloutStatus(recorded))
 		o := deployment.Observed(deployment.Tree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
 		assert.Equal(t, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}, o.Steps, name)
 		d.Status.Rollout.Revision = 6
@@ -513,10 +529,10 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 	}
 }
 
-// A version that kept the steps in spec.rollout recorded none. Its rollout must not pass the gates of the policy that
-// took their place.
+// Versions that kept the steps in spec.rollout recorded no steps. A rollout from such a version must not skip the gates
+// of the policy that replaced spec.rollout.
 func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
-	policy := stages(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(2), Approve: true})
+	policy := policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(2), Approve: true})
 	for name, row := range map[string]struct {
 		recorded []v1alpha1.RolloutStep
 		want     []rollout.Step
@@ -524,20 +540,20 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.Bound{Value: 2}, Approve: true}}},
 		"began without steps":            {[]v1alpha1.RolloutStep{}, nil},
 	} {
-		d := observetest.Deployment("d", recordedAs(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
+		d := observetest.Deployment("d", withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
 		o := deployment.Observed(
-			deployment.Tree{Deployment: d, Sets: []*v1alpha1.MachineSet{revision("7")}, Policy: policy},
+			deployment.Tree{Deployment: d, Sets: []*v1alpha1.MachineSet{setOfRevision("7")}, Policy: policy},
 			observetest.Noon,
 		)
 		assert.Equal(t, row.want, o.Steps, name)
 	}
 }
 
-// Machines count with the set that controls them, whatever their labels say.
+// A machine counts for the set that controls it, whatever the machine's labels are.
 func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
-	a, b := observetest.Set("a"), observetest.Set("b", otherClass)
+	a, b := observetest.Set("a"), observetest.Set("b", withOtherClass)
 	loose := observetest.Machine("loose")
-	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // not as controller
+	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // controller: unset
 	o := deployment.Observed(
 		deployment.Tree{
 			Deployment: observetest.Deployment("d"),
@@ -592,8 +608,8 @@ func TestTreeOfTheCaches(t *testing.T) {
 }
 
 func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
-	older := revision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(60) })
-	younger := revision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
+	older := setOfRevision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(60) })
+	younger := setOfRevision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.Ago(5) })
 	d := observetest.Deployment("d", noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann"))
 	for _, sets := range [][]*v1alpha1.MachineSet{{older, younger}, {younger, older}} {
 		assert.Equal(t, "ann", deployment.Observed(deployment.Tree{Deployment: d, Sets: sets}, observetest.Noon).Held)
@@ -602,21 +618,21 @@ func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
 	assert.Empty(t, deployment.Observed(deployment.Tree{Deployment: none}, observetest.Noon).Held, "no revision is 0")
 }
 
-func TestStrategiesThatNobodyKnows(t *testing.T) {
+func TestUnknownStrategies(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
-		d := observetest.Deployment("d", bounded(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
+		d := observetest.Deployment("d", withBounds(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
 		assert.Contains(
 			t,
 			deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid,
 			"needs an orchestrationType, Auto or Manual",
 		)
 	}
-	d := observetest.Deployment("d", strategic(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
+	d := observetest.Deployment("d", withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
 	assert.Contains(t, deployment.Observed(deployment.Tree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
 }
 
-// The machines that a set has counted are in the tree, unless the set had read a newer version.
-func TestTreeKnowsWhetherItHasAllMachinesThatAStatusCounts(t *testing.T) {
+// The tree contains the machines that a set has counted, unless the set had read a newer resource version.
+func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 })
 	for _, row := range []struct {
 		name, counted, read string
@@ -638,7 +654,7 @@ func TestTreeKnowsWhetherItHasAllMachinesThatAStatusCounts(t *testing.T) {
 	}
 }
 
-func TestTreeAndSetSayHowNewTheirMachinesAre(t *testing.T) {
+func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
 	d, m := observetest.Deployment("d"), observetest.Machine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
 	s := observetest.Set("s")
 	cluster, machines := observetest.Start(t, nil, d, s, m)
@@ -658,7 +674,7 @@ func TestTreeAndSetSayHowNewTheirMachinesAre(t *testing.T) {
 	assert.Equal(t, "40", live.Read, "the API server's list is newer")
 }
 
-// A time in which no worker was at work does not count for the progress deadline.
+// A time without a working worker does not count for the progress deadline.
 func TestAbsencesOfARollout(t *testing.T) {
 	d := observetest.Deployment("d")
 	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{

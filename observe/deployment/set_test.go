@@ -30,12 +30,12 @@ func failingSet(status v1alpha1.ConditionStatus) observetest.OnSet {
 	}
 }
 
-// Each fact about a set of a deployment.
+// Each row tests one fact about a set of a deployment.
 func TestRolloutSet(t *testing.T) {
 	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
 	numbered := func(d *v1alpha1.MachineDeployment) { noteDeployment(v1alpha1.AnnotationRevision, "7")(d) }
 	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
-	// See TestRolloutMember, and observe/capi/deployment.
+	// TestRolloutMember and observe/capi/deployment test the missing facts.
 	told := map[string][]any{"Machines": {nil}}
 	for _, row := range []struct {
 		name       string
@@ -89,7 +89,7 @@ func TestRolloutSet(t *testing.T) {
 		{name: "it has yet to get one", fact: "Drift", deployment: numbered, want: false},
 		{name: "former sets have other numbers", fact: "Drift", set: observetest.NoteSet(v1alpha1.AnnotationRevision, "6"), deployment: observetest.Both(numbered, observetest.RolledOut), want: false},
 	} {
-		t.Run(title(row.name, row.fact), func(t *testing.T) {
+		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
 			s, d := observetest.Set("s"), observetest.Deployment("d")
 			if row.set != nil {
 				row.set(s)
@@ -103,7 +103,7 @@ func TestRolloutSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, rollout.Set{}, told)
+	assertAllFactsHaveRows(t, rollout.Set{}, told)
 }
 
 func labelNode(key, value string) func(*corev1.Node) {
@@ -114,8 +114,8 @@ func noteNode(key, value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value) }
 }
 
-// updatedNode is a node whose label and condition say how its in-place update ended.
-func updatedNode(result, reason string) func(*corev1.Node) {
+// withUpdateResult sets the label and the condition for the result of a node's in-place update.
+func withUpdateResult(result, reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		metav1.SetMetaDataLabel(&n.ObjectMeta, v1alpha1.LabelUpdateResult, result)
 		n.Status.Conditions = append(
@@ -125,11 +125,11 @@ func updatedNode(result, reason string) func(*corev1.Node) {
 	}
 }
 
-// Each fact about a machine of a deployment, from the machine, its node and its set.
+// Each row tests one fact about a machine of a deployment, derived from the machine, its node and its set.
 func TestRolloutMember(t *testing.T) {
 	is := observetest.Phase
 	selected := labelNode(v1alpha1.LabelSelectedForUpdate, "true")
-	done := updatedNode("successful", v1alpha1.ReasonUpdateSuccessful)
+	done := withUpdateResult("successful", v1alpha1.ReasonUpdateSuccessful)
 	ours := observetest.Both(
 		noteNode(v1alpha1.AnnotationScaleDownDisabled, "true"),
 		noteNode(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"),
@@ -142,7 +142,7 @@ func TestRolloutMember(t *testing.T) {
 		name    string
 		fact    string
 		machine func(*v1alpha1.Machine)
-		node    func(*corev1.Node) // nil: it has none
+		node    func(*corev1.Node) // nil: the machine has no node
 		set     observetest.OnSet
 		want    any
 	}{
@@ -203,19 +203,19 @@ func TestRolloutMember(t *testing.T) {
 		{name: "with none of them", fact: "MCM.UpdateLabels", node: labelNode("pool", "web"), want: false},
 		{name: "selected", fact: "Updating", node: selected, want: true},
 		{name: "a candidate", fact: "Updating", node: labelNode(v1alpha1.LabelCandidateForUpdate, "true"), want: false},
-		{name: "selected, and failed", fact: "Updating", node: observetest.Both(selected, updatedNode("failed", v1alpha1.ReasonUpdateFailed)), want: true},
+		{name: "selected, and failed", fact: "Updating", node: observetest.Both(selected, withUpdateResult("failed", v1alpha1.ReasonUpdateFailed)), want: true},
 		{name: "selected, and done", fact: "Updating", node: observetest.Both(selected, done), want: false},
 		{name: "done, and the machine has not seen it", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: true},
 		{name: "not selected, and the machine says so", fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), node: func(*corev1.Node) {}, want: true},
 		{fact: "MCM.Updated", node: observetest.Both(selected, done), want: true},
-		{name: "with success by its label alone", fact: "MCM.Updated", node: updatedNode("successful", v1alpha1.ReasonSelectedForUpdate), want: false},
-		{name: "with success by its condition alone", fact: "MCM.Updated", node: updatedNode("", v1alpha1.ReasonUpdateSuccessful), want: false},
-		{name: "in vain", fact: "MCM.Updated", node: updatedNode("failed", v1alpha1.ReasonUpdateFailed), want: false},
+		{name: "with success by its label alone", fact: "MCM.Updated", node: withUpdateResult("successful", v1alpha1.ReasonSelectedForUpdate), want: false},
+		{name: "with success by its condition alone", fact: "MCM.Updated", node: withUpdateResult("", v1alpha1.ReasonUpdateSuccessful), want: false},
+		{name: "in vain", fact: "MCM.Updated", node: withUpdateResult("failed", v1alpha1.ReasonUpdateFailed), want: false},
 		{name: "and the machine has not seen it", fact: "MCM.Updated", machine: is(v1alpha1.MachineInPlaceUpdating), node: observetest.Both(selected, done), want: false},
 		{fact: "MCM.HandedOver", machine: handed, want: true},
 		{name: "the node's label is not the machine's", fact: "MCM.HandedOver", node: done, want: false},
 	} {
-		t.Run(title(row.name, row.fact), func(t *testing.T) {
+		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
 			s := observetest.Set("s")
 			m, n := observetest.Follower(observetest.Of(s)), observetest.Node()
 			if row.machine != nil {
@@ -240,11 +240,11 @@ func TestRolloutMember(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, rollout.Member{}, told)
+	assertAllFactsHaveRows(t, rollout.Member{}, told)
 }
 
-// A deployment and its sets must count alike. Otherwise a deployment would rely on available machines that its sets do
-// not have.
+// A deployment and its sets must count available machines in the same way: a deployment must not rely on available
+// machines that its sets do not have.
 func TestDeploymentAndSetsCountAlike(t *testing.T) {
 	s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
 	for _, m := range []*v1alpha1.Machine{
@@ -266,7 +266,7 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 	}
 }
 
-func TestAMachineThatItsNodeKeepsCountsAlikeForSetAndDeployment(t *testing.T) {
+func TestAPreservedNodeCountsAlikeForSetAndDeployment(t *testing.T) {
 	s := observetest.Set("s")
 	m := observetest.Follower(observetest.Of(s), observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n"))
 	n := observetest.Node()

@@ -9,8 +9,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. It is empty
-// when the status names none, or the rollout of another object: a restored object brings the status of its predecessor.
+// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. Named is
+// empty if the status names no rollout, or the rollout of another object: a restored deployment has the status of its
+// predecessor.
 func Named(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -18,14 +19,15 @@ func Named(d *v1alpha1.MachineDeployment) string {
 	return ""
 }
 
-// ofRollout are the conditions that rollout.Plan decides. It returns the last two only while they are True.
-var ofRollout = []v1alpha1.MachineDeploymentConditionType{
+// plannedConditions are the condition types that rollout.Plan computes. Plan returns ReplicaFailure and Frozen only
+// while they are True.
+var plannedConditions = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 }
 
-// ApplyStatus writes the status that rollout.Plan decided, except the failed machines, of which it knows only the
-// names. Other conditions stay.
+// ApplyStatus writes the status that rollout.Plan computed, without the failed machines, because Plan knows only their
+// names. ApplyStatus keeps all other conditions.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts
 	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)
@@ -34,7 +36,7 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	s.PreservedFailedReplicas = int32(c.PreservedFailed)
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1alpha1.MachineDeploymentCondition) bool {
 		stays := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
-		return slices.Contains(ofRollout, c.Type) && !stays
+		return slices.Contains(plannedConditions, c.Type) && !stays
 	})
 	for _, c := range want.Conditions {
 		updated := now
@@ -48,8 +50,9 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	}
 }
 
-// SetCondition puts a condition into the list. Its transition time changes only with its status. Its update time stays
-// if nothing else has changed, except that of Progressing; otherwise it is the given one, or now if none is given.
+// SetCondition sets a condition in the list. A condition's transition time changes only with its status. The update
+// time stays if status, reason and message stay, except for Progressing. If status, reason or message changed,
+// SetCondition uses the condition's own update time, or now if the own update time is zero.
 func SetCondition(
 	list []v1alpha1.MachineDeploymentCondition,
 	c v1alpha1.MachineDeploymentCondition,

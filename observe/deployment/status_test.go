@@ -16,9 +16,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-// reportedFamily is a deployment in a rollout whose status is complete.
-func reportedFamily(change ...observetest.OnDeployment) deployment.Tree {
-	tree := onTheWay(change...)
+// treeWithFullStatus returns a deployment in a rollout with a complete status.
+func treeWithFullStatus(change ...observetest.OnDeployment) deployment.Tree {
+	tree := midRollout(change...)
 	d := tree.Deployment
 	d.Finalizers = []string{v1alpha1.FinalizerMachine}
 	if d.Status.Rollout == nil {
@@ -34,14 +34,14 @@ func reportedFamily(change ...observetest.OnDeployment) deployment.Tree {
 	return tree
 }
 
-func TestWhatADeploymentHasPending(t *testing.T) {
+func TestPendingWorkOfADeployment(t *testing.T) {
 	waits := attention.Decision{
 		Need: attention.Rollout,
 		Why:  "step 1 of 2 has its 1 machine and waits until a person passes it",
 	}
 	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	after := func(change observetest.OnDeployment) deployment.Tree {
-		f := reportedFamily()
+		f := treeWithFullStatus()
 		change(f.Deployment)
 		return f
 	}
@@ -49,15 +49,15 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		tree deployment.Tree
 		want attention.Decision
 	}{
-		"a rollout waits for people": {reportedFamily(), waits},
-		"it goes on by the clock": {reportedFamily(func(d *v1alpha1.MachineDeployment) {
+		"a rollout waits for people": {treeWithFullStatus(), waits},
+		"it goes on by the clock": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) {
 			an := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Wait: &metav1.Duration{Duration: time.Hour}}
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: []v1alpha1.RolloutStep{an, an}}
 		}), attention.Decision{Need: attention.Rollout, Why: "step 1 of 2 has its 1 machine and waits until 13:00:00 UTC"}},
 		"somebody cancelled it: nothing waits": {
-			reportedFamily(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
+			treeWithFullStatus(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
 		},
-		"paused: it goes on some day": {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }), attention.Decision{
+		"paused: it goes on some day": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }), attention.Decision{
 			Need: attention.Rollout, Why: "paused",
 		}},
 		"a new generation": {
@@ -66,7 +66,7 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: our finalizer is missing")},
 		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
 		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Steps = []v1alpha1.RolloutStep{} }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
-		"it is being deleted":     {reportedFamily(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
+		"it is being deleted":     {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := row.tree.Deployment.DeepCopy()
@@ -77,8 +77,8 @@ func TestWhatADeploymentHasPending(t *testing.T) {
 	}
 }
 
-// The decided status is read back as it was written, and nothing else is compared.
-func TestWhatADeploymentHasReported(t *testing.T) {
+// The status that was written is read back unchanged, and no other fields are compared.
+func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
 	told := map[string]bool{}
 	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {
 		return func(s *v1alpha1.MachineDeploymentStatus) { change(&s.Conditions[1]) }
@@ -86,7 +86,7 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 	for _, row := range []struct {
 		field  string
 		change func(*v1alpha1.MachineDeploymentStatus)
-		same   bool // not part of this report
+		same   bool // true: the field is not part of the report
 	}{
 		{"Replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas++ }, false},
 		{"UpdatedReplicas", func(s *v1alpha1.MachineDeploymentStatus) { s.UpdatedReplicas-- }, false},
@@ -115,7 +115,7 @@ func TestWhatADeploymentHasReported(t *testing.T) {
 		{"Selector", func(s *v1alpha1.MachineDeploymentStatus) { s.Selector = "x" }, true},
 		{"CurrentOperation", func(s *v1alpha1.MachineDeploymentStatus) { s.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, true},
 	} {
-		tree := reportedFamily()
+		tree := treeWithFullStatus()
 		row.change(&tree.Deployment.Status)
 		assert.Equal(
 			t,
@@ -170,9 +170,9 @@ func TestApplyRolloutStatus(t *testing.T) {
 		UnavailableReplicas:     5,
 		PreservedFailedReplicas: 6,
 		ObservedGeneration:      4,
-		Selector:                "app=web", // neither counted nor decided
+		Selector:                "app=web", // ApplyStatus does not change this value
 		Conditions: []v1alpha1.MachineDeploymentCondition{
-			mine, // nor is this one
+			mine, // ApplyStatus does not change this value
 			{
 				Type:               v1alpha1.MachineDeploymentAvailable,
 				Status:             "False",
@@ -189,8 +189,8 @@ func TestApplyRolloutStatus(t *testing.T) {
 	}, s, "what is not so any more is gone")
 }
 
-// The transition time of a condition is that of its status. Its update time is that of what it says, but of
-// Progressing: there it is the last progress, which the progress deadline counts from.
+// The transition time of a condition changes with its status. The update time changes with the status, reason or
+// message. For Progressing, the update time is the time of the last progress, from which the progress deadline starts.
 func TestTimesOfADeploymentsConditions(t *testing.T) {
 	type condition = v1alpha1.MachineDeploymentCondition
 	first := metav1.NewTime(observetest.Noon)
@@ -201,7 +201,7 @@ func TestTimesOfADeploymentsConditions(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		was, is    condition
-		brings     metav1.Time // its update time
+		brings     metav1.Time // update time of the new condition
 		transition metav1.Time
 		update     metav1.Time
 	}{

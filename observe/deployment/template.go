@@ -10,8 +10,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// notCopied are the annotations of a deployment that its sets do not get, because they are about the deployment's own
-// object, size or rollout. Source: MCM's list, and our own annotations.
+// notCopied lists the annotations of a deployment that its sets do not get, because these annotations concern the
+// deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
 var notCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision,
@@ -29,8 +29,8 @@ var notCopied = []string{
 	v1alpha1.AnnotationAutomaticRollbackTo,
 }
 
-// FollowDeployment copies from a deployment to a set what changes existing machines in place or concerns the set alone,
-// and reports whether anything differed. Other annotations of the set stay.
+// FollowDeployment copies from a deployment to a set the fields that change existing machines in place or concern only
+// the set. FollowDeployment reports whether any field differed. Other annotations of the set stay.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && was == value {
@@ -48,14 +48,14 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// notReturned are further annotations of a set that a rollback does not bring back: the time of the last change of size
-// is no part of a revision, and the effective creation timeout was measured for the set alone.
+// notReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
+// part of a revision, and the effective creation timeout was measured for the set alone.
 var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
 
-// ReturnTo gives a deployment the template of one of its sets and the annotations that belonged to it. Source: MCM. The
-// template includes the last node template and timeouts of the set, but not the hash label. Annotations that the
-// deployment got since are removed, except those about its own object, size or rollout. The annotation that records an
-// automatic rollback is set if automatic is true, and removed otherwise.
+// ReturnTo gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
+// template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations
+// that the deployment got later, except annotations about its own object, size or rollout. ReturnTo sets the annotation
+// that records an automatic rollback if automatic is true, and removes the annotation otherwise.
 func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)

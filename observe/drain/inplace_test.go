@@ -16,8 +16,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// chosenNode is a node that is selected for an in-place update, with the condition.
-func chosenNode(change ...func(*corev1.Node)) *corev1.Node {
+// nodeSelectedForUpdate returns a node that is selected for an in-place update and has the update's condition.
+func nodeSelectedForUpdate(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "True"), corev1.NodeCondition{
 		Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: v1alpha1.ReasonSelectedForUpdate, Message: "because",
 		LastTransitionTime: metav1.Unix(1_700_000_000, 0),
@@ -30,7 +30,7 @@ func chosenNode(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func TestInPlaceNode(t *testing.T) {
-	n := chosenNode(func(n *corev1.Node) {
+	n := nodeSelectedForUpdate(func(n *corev1.Node) {
 		n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed
 		n.Annotations = map[string]string{v1alpha1.AnnotationUpdateFailedReason: "disk full"}
 		n.Spec.Unschedulable = true
@@ -60,10 +60,10 @@ func TestInPlace(t *testing.T) {
 	}{
 		{"the node is missing", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
 		{"it has no labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), observetest.Node(observetest.Condition("Ready", "True")), inplace.Nothing, ""},
-		{"it has labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
-		{"it is selected", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), chosenNode(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
-		{"it is selected, and its machine has not joined", observetest.Machine("m", observetest.Phase(v1alpha1.MachinePending)), chosenNode(), inplace.Nothing, ""},
-		{"the machine is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.GoingMachine), chosenNode(bare), inplace.Nothing, ""},
+		{"it has labels", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
+		{"it is selected", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning)), nodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
+		{"it is selected, and its machine has not joined", observetest.Machine("m", observetest.Phase(v1alpha1.MachinePending)), nodeSelectedForUpdate(), inplace.Nothing, ""},
+		{"the machine is being deleted", observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning), observetest.GoingMachine), nodeSelectedForUpdate(bare), inplace.Nothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.PlanMachine(machine.Facts(row.machine, machine.Related{Node: row.node}, time.Time{})).InPlace
@@ -73,7 +73,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// Each step follows from the state of the node after the step before.
+// The state of the node after one step determines the next step.
 func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineRunning))
 	n := observetest.Node(observetest.Condition("Ready", "True"))

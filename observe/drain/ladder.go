@@ -16,11 +16,11 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReason bounds how much of the value of an annotation is repeated in messages, in bytes. Source: a sentence of two
-// lines.
+// maxReason limits how many bytes of an annotation's value a message repeats. Source: a sentence of two lines.
 const maxReason = 200
 
-// AnnotationReason names the first of these annotations that a machine has, and its value; empty when it has none.
+// AnnotationReason returns the name and value of the first of these annotations that a machine has; empty if it has
+// none.
 func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
 		if value, set := m.Annotations[key]; set {
@@ -30,7 +30,8 @@ func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	return ""
 }
 
-// Held returns who holds the deletion or the drain of a machine, and why, such as "ann: lunch"; empty: nobody does.
+// Held returns who holds the deletion or the drain of a machine, and why, for example "ann: lunch"; empty if there is
+// no hold.
 func Held(m *v1alpha1.Machine) string {
 	words, held := m.Annotations[v1alpha1.AnnotationHold]
 	if !held {
@@ -39,8 +40,8 @@ func Held(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.Cut(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// Forced returns why the pods of a machine's node are killed at once: a label or an annotation asks for it. It is empty
-// when there is no such reason.
+// Forced returns why the pods of a machine's node are killed at once: the machine has a label or an annotation that
+// forces the drain. Forced is empty without such a label or annotation.
 func Forced(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -54,8 +55,8 @@ func Forced(m *v1alpha1.Machine) string {
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// Ladder returns the facts from which the means of a drain is decided. Record is nil before the drain began. Grace is
-// the longest grace period of the remaining pods at the last look.
+// Ladder returns the facts from which decide chooses the means of a drain. A nil record means that the drain has not
+// begun. The parameter grace is the longest grace period of the pods that remained at the last check.
 func Ladder(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
@@ -76,7 +77,7 @@ func Ladder(
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.Means(record.Means), cache.TimeOf(record.MeansSince)
 	}
 	l.Force, l.Extended = Forced(m), Extended(m)
-	l.Unusable, l.UnusableSince = unusable(node)
+	l.Unusable, l.UnusableSince = unusableReason(node)
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
 		l.Unusable = "the provider no longer has instance " + m.Spec.ProviderID + ", and " + l.Unusable
@@ -84,24 +85,25 @@ func Ladder(
 	return l
 }
 
-// Forever is the drainTimeout of a machine whose drain has no end. Only the facts about machines of Cluster API have
-// it.
+// Forever is the drainTimeout of a machine whose drain has no timeout. Only a Machine of Cluster API can have this
+// value.
 const Forever = time.Duration(math.MaxInt64)
 
-// OfClusterAPI reports whether facts are about a Machine of Cluster API, in the form of a Machine of Millwright.
+// OfClusterAPI reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
+// Millwright.
 func OfClusterAPI(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
-// Extended returns until when an operator wants evictions to continue; zero when no annotation asks for it or its time
-// cannot be read.
+// Extended returns the time until which an operator extends evictions; zero if the annotation is missing or its time
+// does not parse.
 func Extended(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
 	return cache.TimeIn(until)
 }
 
-// Requests returns all labels and annotations of a machine that change its drain, as one text to compare with an
-// earlier one.
+// Requests returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if the
+// requests differ.
 func Requests(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
@@ -116,9 +118,9 @@ func Requests(m *v1alpha1.Machine) string {
 // readonlyFilesystem is a condition type of node-problem-detector.
 const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
 
-// unusable returns why the pods of a node cannot be expected to end by themselves, and since when; both are zero when
-// they can.
-func unusable(node *corev1.Node) (why string, since time.Time) {
+// unusableReason returns why the pods of a node may never terminate by themselves, and since when; both results are
+// zero for a usable node.
+func unusableReason(node *corev1.Node) (why string, since time.Time) {
 	for _, c := range node.Status.Conditions {
 		bad := ""
 		switch {
@@ -134,8 +136,8 @@ func unusable(node *corev1.Node) (why string, since time.Time) {
 	return why, since
 }
 
-// Turns returns the facts about the order in which nodes are drained: one entry for each machine of the cluster that is
-// being deleted and whose drain has not ended.
+// Turns returns the facts about the order of drains: one entry for each machine that is being deleted and whose drain
+// has not ended.
 func Turns(c *cache.Cluster) []drain.Turn {
 	var turns []drain.Turn
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
@@ -154,8 +156,8 @@ func Turns(c *cache.Cluster) []drain.Turn {
 	return turns
 }
 
-// groupOf returns the UID of the object whose machines share the turns of a group: the deployment of a machine, else
-// its set; empty if it has no set.
+// groupOf returns the UID of the object whose machines share a group's drain slots: the machine's deployment, or its
+// set if the set has no deployment; empty for a machine without a set.
 func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -169,8 +171,8 @@ func groupOf(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// InDrain reports whether a machine takes part in the order in which nodes are drained: its deletion is in the stage
-// Drain, the drain has not ended, and no hold keeps it from beginning.
+// InDrain reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the drain
+// has not ended, and no hold stops the drain from beginning.
 func InDrain(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
@@ -182,8 +184,8 @@ func InDrain(m *v1alpha1.Machine) bool {
 	return d.Drain.Result == ""
 }
 
-// Priority returns the deletion priority of a machine: lower goes first. As in MCM, it is 3 without the annotation, or
-// when its value is not a number.
+// Priority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the priority
+// is 3 without the annotation, or if the annotation's value is not a number.
 func Priority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p

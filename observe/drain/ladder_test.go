@@ -47,7 +47,7 @@ func TestPriority(t *testing.T) {
 	assert.Equal(t, 3, drain.Priority(observetest.Machine("m")), "no annotation")
 }
 
-func TestWhoHoldsADrain(t *testing.T) {
+func TestHeld(t *testing.T) {
 	m := observetest.Machine("m")
 	assert.Empty(t, drain.Held(m))
 	for words, want := range map[string]string{"ann: lunch": "ann: lunch", " ": "no reason given", "": "no reason given"} {
@@ -56,8 +56,8 @@ func TestWhoHoldsADrain(t *testing.T) {
 	}
 }
 
-// The provider has once reported that the instance is gone. While the node is ready, its pods end by themselves.
-func TestTheWordOfTheProviderAloneLosesNoNode(t *testing.T) {
+// The provider has reported that the instance is gone. While the node is ready, its pods still terminate by themselves.
+func TestAReadyNodeIsNotLostIfTheProviderReportsItsInstanceAsGone(t *testing.T) {
 	m := observetest.Machine("m")
 	m.Status.Health = &v1alpha1.MachineHealth{InstanceGoneAt: observetest.Now()}
 	for ready, lost := range map[corev1.ConditionStatus]bool{

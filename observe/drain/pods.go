@@ -1,4 +1,4 @@
-// Package drain turns pods, volumes, disruption budgets and the record of a drain into facts for decide.
+// Package drain derives facts for decide from pods, volumes, disruption budgets and the record of a drain.
 package drain
 
 import (
@@ -19,7 +19,8 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// VolumeFacts returns where persistent volumes are attached, as seen from a node.
+// VolumeFacts returns for each persistent volume whether it is attached to this node, and whether it is attached to
+// another node.
 func VolumeFacts(c *observecache.Cluster, node string, names []string) map[string]drain.Volume {
 	facts := make(map[string]drain.Volume, len(names))
 	for _, name := range names {
@@ -40,7 +41,7 @@ func VolumeFacts(c *observecache.Cluster, node string, names []string) map[strin
 func BudgetsOf(c *observecache.Cluster, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
 	for _, b := range observecache.Indexed[*policyv1.PodDisruptionBudget](c.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
-		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // a nil selector selects nothing, as the API defines
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // in the policy API, a nil selector selects no pods
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
 		}
@@ -64,13 +65,13 @@ func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.Budget {
 	}
 }
 
-// PodFacts returns the facts that the pod object holds. The caller adds the attempts, budgets, volumes and rule.
+// PodFacts returns the facts that the pod object contains. The caller adds the attempts, budgets, volumes and rule.
 func PodFacts(pod *corev1.Pod) drain.Pod {
 	f := drain.Pod{
 		UID:       string(pod.UID),
 		Namespace: pod.Namespace,
 		Name:      pod.Name,
-		Grace:     grace(pod),
+		Grace:     gracePeriodOf(pod),
 		Finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		Pending:   pod.Status.Phase == corev1.PodPending,
 		Label:     pod.Labels[v1alpha1.LabelDrain],
@@ -96,7 +97,7 @@ func PodFacts(pod *corev1.Pod) drain.Pod {
 	return f
 }
 
-// ToleratesCordon reports whether a pod may be scheduled to a cordoned node.
+// ToleratesCordon reports whether the scheduler may place a pod on a cordoned node.
 func ToleratesCordon(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
 		return (t.Key == "" || t.Key == corev1.TaintNodeUnschedulable) &&
@@ -105,8 +106,9 @@ func ToleratesCordon(pod *corev1.Pod) bool {
 	})
 }
 
-// grace returns the termination grace period of a pod, which the API server always sets. That of a deletion may differ.
-func grace(pod *corev1.Pod) time.Duration {
+// gracePeriodOf returns the termination grace period of a pod. The grace period in a pod's deletion may differ from the
+// grace period in its spec, which the API server always sets.
+func gracePeriodOf(pod *corev1.Pod) time.Duration {
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
@@ -116,7 +118,7 @@ func grace(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// ClaimsOf returns the names of the persistent volume claims that a pod mounts, including those of ephemeral volumes.
+// ClaimsOf returns the names of a pod's persistent volume claims, including the claims of ephemeral volumes.
 func ClaimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -130,14 +132,14 @@ func ClaimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Filter selects the objects of the target cluster whose changes matter to a drain. Both functions are called
+// Filter selects the objects of the target cluster whose changes matter to a drain. Subscribe calls both functions
 // concurrently.
 type Filter struct {
-	Budget     func(namespace string) bool    // nil: no budget matters
-	Attachment func(node, volume string) bool // volume is empty when the attachment names no persistent volume
+	Budget     func(namespace string) bool    // nil: changes of budgets do not matter
+	Attachment func(node, volume string) bool // volume is empty if the attachment names no persistent volume
 }
 
-// Sources are the caches whose changes matter to a drain; nil: not watched.
+// Sources holds the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
 type Sources map[observecache.Resource]cache.SharedIndexInformer
 
 // SourcesOf returns the caches of a control cluster and its target.
@@ -149,15 +151,16 @@ func SourcesOf(c *observecache.Cluster) Sources {
 	return sources
 }
 
-// Subscribe notifies a drain of changes of any drain rule, of the machine with this UID, and of the disruption budgets
-// and volume attachments that the filter selects. A notification does not say what changed. After the filter has
-// changed, read the caches: they hold what it did not select before. The caller must call stop.
+// Subscribe notifies a drain of changes of all drain rules, of the machine with this UID, and of the disruption budgets
+// and volume attachments that the filter selects. A notification does not name the changed object. After a change of
+// the filter, the caller must read the caches, because Subscribe has sent no notification for objects that the old
+// filter left out. The caller must call stop.
 func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan struct{}, stop func(), err error) {
 	pending := make(chan struct{}, 1)
 	notify := func(any) {
 		select {
 		case pending <- struct{}{}:
-		default: // the notification before this one was not taken yet
+		default: // the channel still holds an unread notification
 		}
 	}
 	matters := map[observecache.Resource]func(object any) bool{
@@ -192,38 +195,38 @@ func Subscribe(sources Sources, machineUID string, of Filter) (changed <-chan st
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					object = gone.Obj
 				}
-				return object == nil || matters(object) // nil: an unknown object was deleted, which may matter
+				return object == nil || matters(object) // a nil object is a deleted object of unknown state
 			},
 		})
 		if err != nil {
 			stop()
 			return nil, nil, fmt.Errorf("follow %s for the drain of machine %s: %w", resource, machineUID, err)
 		}
-		// fails only when it was removed before
+		// RemoveEventHandler fails only if the handler was removed before.
 		stops = append(stops, func() { _ = informer.RemoveEventHandler(registration) })
 	}
 	return pending, stop, nil
 }
 
-// Rules are the drain rules of a machine, sorted by name. The zero value has none.
+// Rules holds the drain rules of a machine, sorted by name. The zero value is an empty list.
 type Rules []Rule
 
-// Rule is a drain rule with its selectors parsed.
+// Rule is a drain rule with parsed selectors.
 type Rule struct {
-	says *drain.Rule
-	pods []podSelector
+	rule         *drain.Rule
+	podSelectors []podSelector
 }
 
 type podSelector struct {
-	pod, namespace labels.Selector // nil: any
+	pod, namespace labels.Selector // a nil selector selects all
 }
 
-// ReadRules returns the drain rules that select a machine. A rule that cannot be parsed is an error, because it may
+// ReadRules returns the drain rules that select a machine. A rule that does not parse is an error, because the rule may
 // select this machine.
 func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 	var found Rules
 	for _, r := range observecache.Indexed[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
-		speaks, err := ofMachine(r, m)
+		speaks, err := selectsMachine(r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
 		}
@@ -243,15 +246,15 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (Rules, error) {
 	return SortedRules(found), nil
 }
 
-// PodSelector selects pods by their labels and those of their namespace; nil: any.
+// PodSelector selects pods by their labels and by the labels of their namespace; a nil selector selects all.
 type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
 
-// NewRule returns a drain rule that selects the pods which one of the selectors selects; without selectors, all pods.
-// An error means that a selector is invalid.
+// NewRule returns a drain rule for the pods that at least one of the selectors selects; without selectors, for all
+// pods. NewRule returns an error if a selector is invalid.
 func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, err error) {
-	r.says = &drain.Rule{Name: name, Behavior: behavior}
+	r.rule = &drain.Rule{Name: name, Behavior: behavior}
 	if order != nil {
-		r.says.Order = *order
+		r.rule.Order = *order
 	}
 	for _, p := range pods {
 		var s podSelector
@@ -261,18 +264,18 @@ func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, e
 		if err != nil {
 			return Rule{}, err
 		}
-		r.pods = append(r.pods, s)
+		r.podSelectors = append(r.podSelectors, s)
 	}
 	return r, nil
 }
 
-// SortedRules sorts rules by name: the first that selects a pod applies.
+// SortedRules sorts rules by name: the first rule that selects a pod applies.
 func SortedRules(rules Rules) Rules {
-	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.says.Name, y.says.Name) })
+	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.rule.Name, y.rule.Name) })
 	return rules
 }
 
-func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
+func selectsMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) {
 	for _, entry := range r.Spec.Machines {
 		s, err := Selector(entry.Selector)
 		if err != nil {
@@ -285,7 +288,7 @@ func ofMachine(r *v1alpha1.MachineDrainRule, m *v1alpha1.Machine) (bool, error) 
 	return len(r.Spec.Machines) == 0, nil
 }
 
-// Selector parses a selector; nil for one that is not set.
+// Selector parses a label selector; a nil selector gives nil.
 func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
@@ -293,22 +296,22 @@ func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// Namespaces reports whether a rule selects by the labels of namespaces.
+// Namespaces reports whether any rule selects by the labels of namespaces.
 func (d Rules) Namespaces() bool {
 	return slices.ContainsFunc(d, func(r Rule) bool {
-		return slices.ContainsFunc(r.pods, func(s podSelector) bool { return s.namespace != nil })
+		return slices.ContainsFunc(r.podSelectors, func(s podSelector) bool { return s.namespace != nil })
 	})
 }
 
-// Of returns the first rule that selects a pod, whose namespace has these labels; nil when none does.
+// Of returns the first rule that selects a pod in a namespace with these labels; nil if no rule selects the pod.
 func (d Rules) Of(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s podSelector) bool {
 			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) &&
 				(s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
 		}
-		if len(r.pods) == 0 || slices.ContainsFunc(r.pods, matches) {
-			return r.says
+		if len(r.podSelectors) == 0 || slices.ContainsFunc(r.podSelectors, matches) {
+			return r.rule
 		}
 	}
 	return nil

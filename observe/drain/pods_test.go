@@ -18,9 +18,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-func attaching(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
+func notYetAttached(a *storagev1.VolumeAttachment) { a.Status.Attached = false }
 
-func detachingNow(a *storagev1.VolumeAttachment) {
+func markDetaching(a *storagev1.VolumeAttachment) {
 	a.DeletionTimestamp = observetest.Now()
 	a.Finalizers = []string{"external-attacher"}
 }
@@ -38,7 +38,7 @@ func budget(
 	return b
 }
 
-// pod returns the pod p.
+// pod returns a running pod named p.
 func pod(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: observetest.Meta("p")}
 	p.Labels = map[string]string{"app": "web"}
@@ -62,7 +62,7 @@ func TestPodFacts(t *testing.T) {
 	started, ends := metav1.Unix(1_700_000_000, 0), metav1.Unix(1_700_000_300, 0)
 	for name, row := range map[string]struct {
 		pod  func(*corev1.Pod)
-		want func(*drain.Pod) // beside what all have
+		want func(*drain.Pod) // changes the facts that all rows share
 	}{
 		"no priority is zero": {func(*corev1.Pod) {}, func(*drain.Pod) {}},
 		"its priority":        {func(p *corev1.Pod) { p.Spec.Priority = new(int32(7)) }, func(f *drain.Pod) { f.Priority = 7 }},
@@ -74,9 +74,9 @@ func TestPodFacts(t *testing.T) {
 		"it has succeeded":                {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, func(f *drain.Pod) { f.Finished = true }},
 		"it has failed":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, func(f *drain.Pod) { f.Finished = true }},
 		"it is pending":                   {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(f *drain.Pod) { f.Pending = true }},
-		"it is ready":                     {says("Ready", "True"), func(f *drain.Pod) { f.Ready = true }},
-		"it is not":                       {says("Ready", "False"), func(*drain.Pod) {}},
-		"it is something else":            {says("Initialized", "True"), func(*drain.Pod) {}},
+		"it is ready":                     {withPodCondition("Ready", "True"), func(f *drain.Pod) { f.Ready = true }},
+		"it is not":                       {withPodCondition("Ready", "False"), func(*drain.Pod) {}},
+		"it is something else":            {withPodCondition("Initialized", "True"), func(*drain.Pod) {}},
 		"it terminates":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
 		"it has started":                  {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
 		"it mirrors a static pod":         {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
@@ -87,7 +87,7 @@ func TestPodFacts(t *testing.T) {
 		"something else controls it":      {controlledBy("ReplicaSet", "x", true), func(*drain.Pod) {}},
 		"its label":                       {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
 		"the annotation that protects it": {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
-		"its volumes are for the asker":   {claims("data"), func(*drain.Pod) {}},
+		"its volumes are for the asker":   {withClaims("data"), func(*drain.Pod) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod(row.pod)
@@ -100,7 +100,7 @@ func TestPodFacts(t *testing.T) {
 	}
 }
 
-func says(kind, status string) func(*corev1.Pod) {
+func withPodCondition(kind, status string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{
 			{Type: corev1.PodConditionType(kind), Status: corev1.ConditionStatus(status)},
@@ -108,7 +108,7 @@ func says(kind, status string) func(*corev1.Pod) {
 	}
 }
 
-func claims(names ...string) func(*corev1.Pod) {
+func withClaims(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for i, name := range names {
 			v := corev1.Volume{Name: fmt.Sprintf("v%d", i)}
@@ -181,8 +181,8 @@ func TestBudgetFacts(t *testing.T) {
 		want   func(*drain.Budget)
 	}{
 		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.Budget) { f.Current = false }},
-		"always those not ready":   {policy(policyv1.AlwaysAllow), func(f *drain.Budget) { f.Unhealthy = true }},
-		"those while it has spare": {policy(policyv1.IfHealthyBudget), func(*drain.Budget) {}},
+		"always those not ready":   {withEvictionPolicy(policyv1.AlwaysAllow), func(f *drain.Budget) { f.Unhealthy = true }},
+		"those while it has spare": {withEvictionPolicy(policyv1.IfHealthyBudget), func(*drain.Budget) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := whole
@@ -198,6 +198,6 @@ func TestBudgetFacts(t *testing.T) {
 	)
 }
 
-func policy(p policyv1.UnhealthyPodEvictionPolicyType) func(*policyv1.PodDisruptionBudget) {
+func withEvictionPolicy(p policyv1.UnhealthyPodEvictionPolicyType) func(*policyv1.PodDisruptionBudget) {
 	return func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = &p }
 }

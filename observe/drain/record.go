@@ -15,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordOf returns the record of a drain: of the machine's deletion with the zero DrainPurpose, else of the drain for
-// that purpose and occasion; nil when there is none.
+// RecordOf returns the record of a drain; nil if there is none. The zero DrainPurpose means the drain of the machine's
+// deletion; any other DrainPurpose means the drain for that purpose and occasion.
 func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
 		return StayingDrain(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
@@ -27,10 +27,11 @@ func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDr
 	return m.Status.Deletion.Drain
 }
 
-// Staying returns the record of the drain that is emptying the node of a machine that is not being deleted; nil when
-// there is none. The node's conditions are those that the machine's status has copied. The status does not have the
-// node's labels, which alone say that an update was called off; but then the machine has no current operation either.
-func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
+// DrainOfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is none. Staying
+// reads the node's conditions from the copy in the machine's status. The status has no copy of the node's labels, and
+// only these labels show that an update was canceled. After such a cancellation, however, the machine has no current
+// operation, and Staying returns nil.
+func DrainOfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
 		return nil
@@ -48,7 +49,7 @@ func Staying(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	return d
 }
 
-// copiedNode returns the node of a machine as far as the machine's status has copied it.
+// copiedNode returns a node with the conditions that the machine's status has copied from the machine's node.
 func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: cache.NodeNameOf(m)},
@@ -57,7 +58,7 @@ func copiedNode(m *v1alpha1.Machine) *corev1.Node {
 }
 
 // StayingDrain returns the record of the drain of a machine that is not being deleted, for this purpose and occasion;
-// nil when there is none.
+// nil if there is no such record.
 func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
@@ -66,10 +67,10 @@ func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion t
 	return &d.MachineDrain
 }
 
-// Draining returns the record of the drain that is under way, for a deletion or for another purpose; nil before it has
-// begun, and after its end.
+// Draining returns the record of the active drain, for a deletion or for another purpose; nil before a drain begins and
+// after it ends.
 func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
-	if d := Staying(m); d != nil {
+	if d := DrainOfStayingMachine(m); d != nil {
 		return &d.MachineDrain
 	}
 	if !InDrain(m) {
@@ -78,7 +79,8 @@ func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 	return m.Status.Deletion.Drain
 }
 
-// IsOver reports whether the drain of a machine that is being deleted has ended, or its deletion is past that stage.
+// IsOver reports whether the drain of a machine that is being deleted has ended, or the deletion is past the stage
+// Drain.
 func IsOver(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if d == nil {
@@ -88,7 +90,7 @@ func IsOver(m *v1alpha1.Machine) bool {
 	return d.Drain != nil && d.Drain.Result != "" || !slices.Contains(before, d.Stage)
 }
 
-// Means returns how pods are removed now; empty when no drain is under way.
+// Means returns how the drain removes pods at present; empty if no drain is active.
 func Means(m *v1alpha1.Machine) drain.Means {
 	if d := Draining(m); d != nil {
 		return drain.Means(d.Means)
@@ -96,11 +98,11 @@ func Means(m *v1alpha1.Machine) drain.Means {
 	return ""
 }
 
-// Deadlines returns the facts about the end of the present step of a deletion or drain; zero when neither is under way.
-// The node's conditions are those that the machine's status has copied.
+// Deadlines returns the facts about the deadline of the present step of a deletion or drain; zero if neither is active.
+// Deadlines reads the node's conditions from the copy in the machine's status.
 func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
-	if m.Status.Deletion == nil && Staying(m) == nil {
+	if m.Status.Deletion == nil && DrainOfStayingMachine(m) == nil {
 		return d
 	}
 	if o := m.Status.CurrentOperation; o != nil {
@@ -112,14 +114,14 @@ func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	return d
 }
 
-// OnlyVolumes reports whether volumes block a drain, and nothing else.
+// OnlyVolumes reports whether a drain is blocked, and only by volumes.
 func OnlyVolumes(blockedBy []string) bool {
 	other := func(name string) bool { return !strings.HasPrefix(name, drain.BlockedByVolume+" ") }
 	return len(blockedBy) > 0 && !slices.ContainsFunc(blockedBy, other)
 }
 
-// InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value, because
-// draining a node whose label says "false" would be worse than not updating it.
+// InPlaceNode returns the facts about a node's in-place update. A label counts only with its exact value: a node whose
+// label has the value "false" must not be drained, and a missed update does less harm than a wrong drain.
 func InPlaceNode(node *corev1.Node) inplace.Node {
 	n := inplace.Node{
 		Candidate:    node.Labels[v1alpha1.LabelCandidateForUpdate] == v1alpha1.ValueLowerTrue,
@@ -134,9 +136,9 @@ func InPlaceNode(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// Follows returns the means that follows the present one of a drain; empty when the drain ends then, and when none is
-// under way.
-func Follows(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Means) {
+// NextMeans returns the means that follows the present means of a drain; empty if the drain ends after the present means,
+// or if no drain is active.
+func NextMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Means) {
 	switch means := Means(m); {
 	case means.Ordered():
 		_, then = d.EvictUntil()

@@ -13,27 +13,27 @@ import (
 	"millwright/observe/observetest"
 )
 
-// A drain that waits for a pod notices at once when an operator writes a rule that skips the pod. Without that news the
-// drain would only notice with its next heartbeat.
-func TestDrainNewsOfRules(t *testing.T) {
+// A waiting drain gets a notification at once when an operator writes a rule that skips the pod. Without the
+// notification, the drain would read the rule only at its next heartbeat.
+func TestARuleChangeNotifiesADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, _ := observetest.Watching(t)
-		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+		synctest.Wait() // wait until the fake's watches are open
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stop()
-		heard(news)
+		wasNotified(news)
 
-		r := rule("skip")
+		r := newRule("skip")
 		rules := cluster.Client().MachineV1alpha1().MachineDrainRules(r.Namespace)
 		r, err = rules.Create(t.Context(), r, metav1.CreateOptions{})
 		require.NoError(t, err)
-		assert.True(t, heard(news), "there is a rule")
+		assert.True(t, wasNotified(news), "there is a rule")
 		r = r.DeepCopy()
 		r.ResourceVersion, r.Spec.Drain.Behavior = "901", v1alpha1.MachineDrainRuleBehaviorDrain
-		require.NoError(t, second(rules.Update(t.Context(), r, metav1.UpdateOptions{})))
-		assert.True(t, heard(news), "the rule changes")
+		require.NoError(t, errorOf(rules.Update(t.Context(), r, metav1.UpdateOptions{})))
+		assert.True(t, wasNotified(news), "the rule changes")
 		require.NoError(t, rules.Delete(t.Context(), r.Name, metav1.DeleteOptions{}))
-		assert.True(t, heard(news), "the rule goes")
+		assert.True(t, wasNotified(news), "the rule goes")
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func rule(name string, change ...func(*v1alpha1.MachineDrainRule)) *v1alpha1.MachineDrainRule {
+func newRule(name string, change ...func(*v1alpha1.MachineDrainRule)) *v1alpha1.MachineDrainRule {
 	r := &v1alpha1.MachineDrainRule{ObjectMeta: observetest.Meta(name)}
 	r.Spec.Drain.Behavior = v1alpha1.MachineDrainRuleBehaviorSkip
 	for _, f := range change {
@@ -26,7 +26,7 @@ func rule(name string, change ...func(*v1alpha1.MachineDrainRule)) *v1alpha1.Mac
 	return r
 }
 
-func forMachines(selectors ...*metav1.LabelSelector) func(*v1alpha1.MachineDrainRule) {
+func withMachineSelectors(selectors ...*metav1.LabelSelector) func(*v1alpha1.MachineDrainRule) {
 	return func(r *v1alpha1.MachineDrainRule) {
 		for _, s := range selectors {
 			r.Spec.Machines = append(r.Spec.Machines, v1alpha1.MachineDrainRuleMachines{Selector: s})
@@ -34,16 +34,16 @@ func forMachines(selectors ...*metav1.LabelSelector) func(*v1alpha1.MachineDrain
 	}
 }
 
-func forPods(entries ...v1alpha1.MachineDrainRulePods) func(*v1alpha1.MachineDrainRule) {
+func withPodSelectors(entries ...v1alpha1.MachineDrainRulePods) func(*v1alpha1.MachineDrainRule) {
 	return func(r *v1alpha1.MachineDrainRule) { r.Spec.Pods = entries }
 }
 
-func selecting(key, value string) *metav1.LabelSelector {
+func labelSelector(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// ruled returns the rule for pod p on the node of machine m.
-func ruled(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
+// ruleOf returns the rule for pod p on the node of machine m.
+func ruleOf(t *testing.T, namespace map[string]string, rules ...runtime.Object) (*drain.Rule, bool) {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(rules...), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
@@ -55,38 +55,38 @@ func ruled(t *testing.T, namespace map[string]string, rules ...runtime.Object) (
 }
 
 func TestDrainRules(t *testing.T) {
-	web, other := selecting("app", "web"), selecting("app", "other")
-	mine, theirs := selecting("team", "mine"), selecting("team", "theirs")
+	web, other := labelSelector("app", "web"), labelSelector("app", "other")
+	mine, theirs := labelSelector("team", "mine"), labelSelector("team", "theirs")
 	pods := func(p, ns *metav1.LabelSelector) v1alpha1.MachineDrainRulePods {
 		return v1alpha1.MachineDrainRulePods{Selector: p, NamespaceSelector: ns}
 	}
-	elsewhere := rule("elsewhere")
+	elsewhere := newRule("elsewhere")
 	elsewhere.Namespace = "other"
 	for _, row := range []struct {
 		name    string
 		rules   []runtime.Object
-		matches string // name of the rule; empty for none
-		asks    bool   // a rule selects by labels of namespaces
+		matches string // name of the rule that applies; empty: no rule applies
+		asks    bool   // whether a rule selects by labels of namespaces
 	}{
 		{"no rule", nil, "", false},
-		{"no selector matches everything", []runtime.Object{rule("all")}, "all", false},
+		{"no selector matches everything", []runtime.Object{newRule("all")}, "all", false},
 		{"an empty selector matches everything", []runtime.Object{
-			rule("all", forMachines(&metav1.LabelSelector{}), forPods(pods(&metav1.LabelSelector{}, nil))),
+			newRule("all", withMachineSelectors(&metav1.LabelSelector{}), withPodSelectors(pods(&metav1.LabelSelector{}, nil))),
 		}, "all", false},
-		{"an entry without selectors matches everything", []runtime.Object{rule("all", forMachines(nil), forPods(pods(nil, nil)))}, "all", false},
+		{"an entry without selectors matches everything", []runtime.Object{newRule("all", withMachineSelectors(nil), withPodSelectors(pods(nil, nil)))}, "all", false},
 		{"a rule of another namespace", []runtime.Object{elsewhere}, "", false},
-		{"the first by name decides", []runtime.Object{rule("c"), rule("b"), rule("a", forPods(pods(other, nil)))}, "b", false},
-		{"labels of the pod and of its namespace", []runtime.Object{rule("r", forPods(pods(web, mine)))}, "r", true},
-		{"labels of the pod alone are not enough", []runtime.Object{rule("r", forPods(pods(web, theirs)))}, "", true},
-		{"those of its namespace alone are not enough", []runtime.Object{rule("r", forPods(pods(other, mine)))}, "", true},
-		{"one of several entries for machines", []runtime.Object{rule("r", forMachines(other, web))}, "r", false},
-		{"none of several entries for machines", []runtime.Object{rule("r", forMachines(other, theirs))}, "", false},
-		{"one of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, mine)))}, "r", true},
-		{"none of several entries for pods", []runtime.Object{rule("r", forPods(pods(other, nil), pods(nil, theirs)))}, "", true},
-		{"a rule for other machines is none of ours", []runtime.Object{rule("r", forMachines(other), forPods(pods(nil, mine)))}, "", false},
+		{"the first by name decides", []runtime.Object{newRule("c"), newRule("b"), newRule("a", withPodSelectors(pods(other, nil)))}, "b", false},
+		{"labels of the pod and of its namespace", []runtime.Object{newRule("r", withPodSelectors(pods(web, mine)))}, "r", true},
+		{"labels of the pod alone are not enough", []runtime.Object{newRule("r", withPodSelectors(pods(web, theirs)))}, "", true},
+		{"those of its namespace alone are not enough", []runtime.Object{newRule("r", withPodSelectors(pods(other, mine)))}, "", true},
+		{"one of several entries for machines", []runtime.Object{newRule("r", withMachineSelectors(other, web))}, "r", false},
+		{"none of several entries for machines", []runtime.Object{newRule("r", withMachineSelectors(other, theirs))}, "", false},
+		{"one of several entries for pods", []runtime.Object{newRule("r", withPodSelectors(pods(other, nil), pods(nil, mine)))}, "r", true},
+		{"none of several entries for pods", []runtime.Object{newRule("r", withPodSelectors(pods(other, nil), pods(nil, theirs)))}, "", true},
+		{"a rule for other machines is none of ours", []runtime.Object{newRule("r", withMachineSelectors(other), withPodSelectors(pods(nil, mine)))}, "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			says, asks := ruled(t, map[string]string{"team": "mine"}, row.rules...)
+			says, asks := ruleOf(t, map[string]string{"team": "mine"}, row.rules...)
 			assert.Equal(t, row.asks, asks)
 			if row.matches == "" {
 				assert.Nil(t, says)
@@ -98,10 +98,10 @@ func TestDrainRules(t *testing.T) {
 	}
 }
 
-func TestWhatADrainRuleSays(t *testing.T) {
+func TestFieldsOfADrainRule(t *testing.T) {
 	for _, behaviour := range []v1alpha1.MachineDrainRuleBehavior{"Drain", "Skip", "WaitCompleted"} {
 		for _, order := range []*int32{nil, new(int32(-3)), new(int32(7))} {
-			says, _ := ruled(t, nil, rule("r", func(r *v1alpha1.MachineDrainRule) {
+			says, _ := ruleOf(t, nil, newRule("r", func(r *v1alpha1.MachineDrainRule) {
 				r.Spec.Drain.Behavior, r.Spec.Drain.Order = behaviour, order
 			}))
 			want := drain.Rule{Name: "r", Behavior: string(behaviour)}
@@ -118,12 +118,12 @@ func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}
 	for name, change := range map[string]func(*v1alpha1.MachineDrainRule){
-		"of machines":   forMachines(wrong),
-		"of pods":       forPods(v1alpha1.MachineDrainRulePods{Selector: wrong}),
-		"of namespaces": forPods(v1alpha1.MachineDrainRulePods{NamespaceSelector: wrong}),
+		"of machines":   withMachineSelectors(wrong),
+		"of pods":       withPodSelectors(v1alpha1.MachineDrainRulePods{Selector: wrong}),
+		"of namespaces": withPodSelectors(v1alpha1.MachineDrainRulePods{NamespaceSelector: wrong}),
 	} {
 		t.Run("an invalid selector "+name, func(t *testing.T) {
-			cluster, err := cache.NewCluster(fake.NewSimpleClientset(rule("r", change)), kubefake.NewClientset(), nil)
+			cluster, err := cache.NewCluster(fake.NewSimpleClientset(newRule("r", change)), kubefake.NewClientset(), nil)
 			require.NoError(t, err)
 			require.NoError(t, cluster.WatchDrains())
 			require.NoError(t, cluster.Start(t.Context()))

@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// inStage is a machine that is being deleted since then, in this stage of its deletion.
+// inStage puts a machine's deletion, since a fixed time, into this stage.
 func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.GoingMachine(m)
@@ -23,7 +23,7 @@ func inStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain) 
 	}
 }
 
-func TestWhoTakesAPlaceInTheOrderOfDrains(t *testing.T) {
+func TestWhichMachinesTakePartInTheOrderOfDrains(t *testing.T) {
 	draining := v1alpha1.MachineDeletionDrain
 	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	for _, row := range []struct {

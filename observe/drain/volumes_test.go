@@ -27,15 +27,15 @@ func TestVolumeFacts(t *testing.T) {
 			"n",
 			"here",
 		),
-		observetest.Attachment("b", "n", "leaving", detachingNow),
-		observetest.Attachment("c", "n", "coming", attaching),
+		observetest.Attachment("b", "n", "leaving", markDetaching),
+		observetest.Attachment("c", "n", "coming", notYetAttached),
 		observetest.Attachment(
 			"d",
 			"other",
 			"there",
 		),
-		observetest.Attachment("e", "other", "on-its-way", attaching),
-		observetest.Attachment("f", "other", "leaving-there", detachingNow),
+		observetest.Attachment("e", "other", "on-its-way", notYetAttached),
+		observetest.Attachment("f", "other", "leaving-there", markDetaching),
 		observetest.Attachment(
 			"g",
 			"n",
@@ -46,7 +46,7 @@ func TestVolumeFacts(t *testing.T) {
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
-		"leaving":       {Here: true}, // a volume is attached as long as its attachment exists
+		"leaving":       {Here: true}, // a volume is attached while its attachment exists
 		"coming":        {Here: true},
 		"there":         {Elsewhere: true},
 		"on-its-way":    {},
@@ -76,8 +76,8 @@ func TestAttachedTo(t *testing.T) {
 	cluster, _ := observetest.Watching(
 		t,
 		observetest.Attachment("c", "n", "pv-2"),
-		observetest.Attachment("b", "n", "pv-1", detachingNow),
-		observetest.Attachment("a", "n", "pv-3", attaching),
+		observetest.Attachment("b", "n", "pv-1", markDetaching),
+		observetest.Attachment("a", "n", "pv-3", notYetAttached),
 		observetest.Attachment("inline", "n", ""),
 		observetest.Attachment("x", "other", "pv-4"),
 	)
@@ -102,9 +102,9 @@ func TestClaimsOf(t *testing.T) {
 		want []string
 	}{
 		"none":             {func(*corev1.Pod) {}, nil},
-		"its own":          {claims("data", "logs"), []string{"data", "logs"}},
-		"an ephemeral one": {mounts(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
-		"other volumes":    {mounts(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
+		"its own":          {withClaims("data", "logs"), []string{"data", "logs"}},
+		"an ephemeral one": {withVolume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
+		"other volumes":    {withVolume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.want, observe.ClaimsOf(pod(row.pod)))
@@ -112,14 +112,14 @@ func TestClaimsOf(t *testing.T) {
 	}
 }
 
-func mounts(source corev1.VolumeSource) func(*corev1.Pod) {
+func withVolume(source corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: source})
 	}
 }
 
-// heard reports whether there was a notification when all goroutines of the bubble wait.
-func heard(news <-chan struct{}) bool {
+// wasNotified reports whether a notification has arrived once all goroutines of the bubble are blocked.
+func wasNotified(news <-chan struct{}) bool {
 	synctest.Wait()
 	select {
 	case <-news:
@@ -129,24 +129,24 @@ func heard(news <-chan struct{}) bool {
 	}
 }
 
-// concerned selects the objects whose changes these tests expect.
-var concerned = observe.Filter{
+// testFilter selects the objects whose changes these tests expect.
+var testFilter = observe.Filter{
 	Budget:     func(namespace string) bool { return namespace == "shop" },
 	Attachment: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
 }
 
-func TestDrainNews(t *testing.T) {
+func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t, budget("web", nil), observetest.Attachment("a", "n", "pv-1"))
-		synctest.Wait() // until the fake's watches have begun
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+		synctest.Wait() // wait until the fake's watches are open
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
-		other, stopOther, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+		other, stopOther, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stopOther()
-		heard(news)
-		heard(other)
-		assert.False(t, heard(news), "nothing has happened")
+		wasNotified(news)
+		wasNotified(other)
+		assert.False(t, wasNotified(news), "nothing has happened")
 
 		machines := cluster.Client().MachineV1alpha1().Machines("shop")
 		budgets, attachments := target.PolicyV1().PodDisruptionBudgets("shop"), target.StorageV1().VolumeAttachments()
@@ -155,96 +155,96 @@ func TestDrainNews(t *testing.T) {
 			what string
 			do   func() error
 		}{
-			{"the status of a budget changes", func() error { return second(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
-			{"there is another budget", func() error { return second(budgets.Create(t.Context(), budget("new", nil), metav1.CreateOptions{})) }},
+			{"the status of a budget changes", func() error { return errorOf(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
+			{"there is another budget", func() error { return errorOf(budgets.Create(t.Context(), budget("new", nil), metav1.CreateOptions{})) }},
 			{"a budget goes", func() error { return budgets.Delete(t.Context(), "web", metav1.DeleteOptions{}) }},
 			{"a volume is attached", func() error {
-				return second(attachments.Create(t.Context(), observetest.Attachment("b", "other", "pv-2"), metav1.CreateOptions{}))
+				return errorOf(attachments.Create(t.Context(), observetest.Attachment("b", "other", "pv-2"), metav1.CreateOptions{}))
 			}},
 			{"and ready there", func() error {
-				return second(attachments.UpdateStatus(t.Context(), observetest.Attachment("b", "other", "pv-2", attaching), metav1.UpdateOptions{}))
+				return errorOf(attachments.UpdateStatus(t.Context(), observetest.Attachment("b", "other", "pv-2", notYetAttached), metav1.UpdateOptions{}))
 			}},
 			{"its machine comes", func() error {
-				return second(machines.Create(t.Context(), observetest.Machine("m"), metav1.CreateOptions{}))
+				return errorOf(machines.Create(t.Context(), observetest.Machine("m"), metav1.CreateOptions{}))
 			}},
 			{"its machine changes", func() error {
-				return second(machines.Update(t.Context(), observetest.Machine("m", observetest.Annotated("drain.machine.sapcloud.io/force")), metav1.UpdateOptions{}))
+				return errorOf(machines.Update(t.Context(), observetest.Machine("m", observetest.Annotated("drain.machine.sapcloud.io/force")), metav1.UpdateOptions{}))
 			}},
 			{"its machine goes", func() error { return machines.Delete(t.Context(), "m", metav1.DeleteOptions{}) }},
 			{"a volume is detached", func() error { return attachments.Delete(t.Context(), "a", metav1.DeleteOptions{}) }},
 		} {
 			require.NoError(t, step.do(), step.what)
-			assert.True(t, heard(news), step.what)
-			assert.False(t, heard(news), "%s, once", step.what)
-			assert.True(t, heard(other), "%s: everybody who listens hears it", step.what)
+			assert.True(t, wasNotified(news), step.what)
+			assert.False(t, wasNotified(news), "%s, once", step.what)
+			assert.True(t, wasNotified(other), "%s: everybody who listens hears it", step.what)
 		}
-		require.NoError(t, second(machines.Create(t.Context(), observetest.Machine("other"), metav1.CreateOptions{})))
-		assert.False(t, heard(news), "of another machine nobody hears")
+		require.NoError(t, errorOf(machines.Create(t.Context(), observetest.Machine("other"), metav1.CreateOptions{})))
+		assert.False(t, wasNotified(news), "of another machine nobody hears")
 		elsewhere := budget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
 		require.NoError(
 			t,
-			second(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})),
+			errorOf(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})),
 		)
 		require.NoError(
 			t,
-			second(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})),
+			errorOf(attachments.Create(t.Context(), observetest.Attachment("c", "other", "pv-3"), metav1.CreateOptions{})),
 		)
 		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
-		assert.False(t, heard(news), "nor of what is none of its concern")
+		assert.False(t, wasNotified(news), "nor of what is none of its concern")
 		for range 2 {
 			stop()
-			require.NoError(t, second(budgets.Create(t.Context(), budget("late", nil), metav1.CreateOptions{})))
-			assert.False(t, heard(news), "who has stopped hears nothing")
-			assert.True(t, heard(other))
+			require.NoError(t, errorOf(budgets.Create(t.Context(), budget("late", nil), metav1.CreateOptions{})))
+			assert.False(t, wasNotified(news), "who has stopped hears nothing")
+			assert.True(t, wasNotified(other))
 			require.NoError(t, budgets.Delete(t.Context(), "late", metav1.DeleteOptions{}))
-			assert.True(t, heard(other))
+			assert.True(t, wasNotified(other))
 		}
 	})
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
-func TestWhoCaresForNoBudgetHearsOfNone(t *testing.T) {
+func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
 		news, stop, err := observe.Subscribe(
 			observe.SourcesOf(cluster),
 			"uid-m",
-			observe.Filter{Attachment: concerned.Attachment},
+			observe.Filter{Attachment: testFilter.Attachment},
 		)
 		require.NoError(t, err)
 		defer stop()
 		require.NoError(
 			t,
-			second(
+			errorOf(
 				target.PolicyV1().PodDisruptionBudgets("shop").Create(t.Context(), budget("web", nil), metav1.CreateOptions{}),
 			),
 		)
-		assert.False(t, heard(news))
+		assert.False(t, wasNotified(news))
 		require.NoError(
 			t,
-			second(
+			errorOf(
 				target.StorageV1().
 					VolumeAttachments().
 					Create(t.Context(), observetest.Attachment("a", "n", "pv-1"), metav1.CreateOptions{}),
 			),
 		)
-		assert.True(t, heard(news))
+		assert.True(t, wasNotified(news))
 	})
 }
 
-func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
+func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.Watching(t)
 		synctest.Wait()
-		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+		news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(
 				t,
-				second(
+				errorOf(
 					target.StorageV1().
 						VolumeAttachments().
 						Create(t.Context(), observetest.Attachment(name, "n", name), metav1.CreateOptions{}),
@@ -253,17 +253,17 @@ func TestDrainNewsOfManyChangesAreNeverWaitedFor(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.Len(t, cluster.AttachmentsOf("n"), 3, "the cache goes on")
-		assert.True(t, heard(news))
-		assert.False(t, heard(news), "what nobody has looked at yet is told once")
+		assert.True(t, wasNotified(news))
+		assert.False(t, wasNotified(news), "what nobody has looked at yet is told once")
 	})
 }
 
-func TestWithoutATargetThereAreNoNews(t *testing.T) {
+func TestWithoutATargetThereAreNoNotifications(t *testing.T) {
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+	news, stop, err := observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
@@ -271,7 +271,7 @@ func TestWithoutATargetThereAreNoNews(t *testing.T) {
 	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster, "n", []string{"pv"}))
 }
 
-func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
+func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
 		require.NoError(t, err)
@@ -280,7 +280,7 @@ func TestDrainNewsFailWhereTheCachesHaveEnded(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.Subscribe(observe.SourcesOf(cluster), "uid-m", concerned)
+		_, _, err = observe.Subscribe(observe.SourcesOf(cluster), "uid-m", testFilter)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

@@ -22,8 +22,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// ours is what is around a machine whose node is proven to be its own.
-func ours(node *corev1.Node) machine.Related {
+// ownNode returns the Related of a machine whose node is proven to be its own.
+func ownNode(node *corev1.Node) machine.Related {
 	return machine.Related{Node: node, Owner: ownership.Answer{Whose: ownership.Ours}}
 }
 
@@ -89,12 +89,12 @@ func TestDeletionFacts(t *testing.T) {
 			m := observetest.Machine("m", observetest.OnNode("n"), row.machine)
 			var n machine.Related
 			if row.want.Node {
-				n = ours(observetest.Node())
+				n = ownNode(observetest.Node())
 				row.want.Owner = n.Owner
 			}
 			before := m.DeepCopy()
 			facts := machine.DeletionFacts(cluster, m, n, "")
-			slices.Sort(facts.PreDrainHooks) // they come in any order
+			slices.Sort(facts.PreDrainHooks) // DeletionFacts returns the hooks in random order
 			assert.Equal(t, row.want, facts)
 			row.want.Done = deletion.Detach
 			facts = machine.DeletionFacts(cluster, m, n, deletion.Detach)
@@ -121,7 +121,7 @@ func TestDeletionFacts(t *testing.T) {
 			machine.DeletionFacts(
 				blind,
 				observetest.Machine("m", observetest.OnNode("n")),
-				ours(observetest.Node()),
+				ownNode(observetest.Node()),
 				"",
 			).Attached,
 		)

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// Explained returns the facts from which it is explained what a machine waits for. The parameter of is the machine's
-// class; nil: it does not exist.
+// Explained returns the facts that explain why a machine waits. The parameter of is the machine's class; nil if the
+// class does not exist.
 func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
 	o := m.Status.CurrentOperation
 	if o == nil {
@@ -33,7 +33,7 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
 			f.Secret = ref.Namespace + "/" + ref.Name
 		}
-		for _, key := range class.Lenders(of) {
+		for _, key := range class.ForeignSecrets(of) {
 			f.Lenders = append(f.Lenders, key.String())
 		}
 	}
@@ -42,9 +42,9 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 		f.Deadline = cache.TimeOf(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
-		f.Means, f.Then = drain.Means(m), drain.Follows(m, deadlines)
+		f.Means, f.Then = drain.Means(m), drain.NextMeans(m, deadlines)
 	}
-	for _, keys := range [][]string{hooks(m, v1alpha1.AnnotationPreDrainHook), hooks(m, v1alpha1.AnnotationPreTerminateHook)} {
+	for _, keys := range [][]string{hookKeys(m, v1alpha1.AnnotationPreDrainHook), hookKeys(m, v1alpha1.AnnotationPreTerminateHook)} {
 		for _, key := range slices.Sorted(slices.Values(keys)) {
 			if f.Hook == "" && slices.Contains(o.BlockedBy, key) {
 				f.Hook = key
@@ -54,8 +54,8 @@ func Explained(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) ex
 	return f
 }
 
-// IsExplained reports whether the status of a machine names what blocks it. Time alone, or its class, may have changed
-// that.
+// IsExplained reports whether a machine's status names the machine's present blockers. The blockers can change without
+// an event of the machine: time passes, or the machine's class changes.
 func IsExplained(m *v1alpha1.Machine, w explain.Wait) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)

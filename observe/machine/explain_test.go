@@ -13,9 +13,9 @@ import (
 	observe "millwright/observe/machine"
 )
 
-// The end of evictions is calculated, because an operator may extend the drain. The end of a wait for volumes is the
-// one that was recorded.
-func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
+// The deadline of evictions is calculated, because an operator may extend the drain. The deadline of a wait for volumes
+// is read from the status.
+func TestDeadlineOfABlockedDrain(t *testing.T) {
 	began := time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC)
 	recorded, evictions := metav1.NewTime(began.Add(2*time.Minute)), began.Add(v1alpha1.DefaultDrainTimeout)
 	for name, c := range map[string]struct {
@@ -49,7 +49,7 @@ func TestWhenADrainThatIsBlockedGoesOn(t *testing.T) {
 	}
 }
 
-// The command against a Secret that does not allow its use names those of other namespaces.
+// If a Secret does not allow its use by a class, the suggested command names the Secrets of other namespaces.
 func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
 	m, of := &v1alpha1.Machine{}, &v1alpha1.MachineClass{}
 	m.Namespace, of.Namespace = "shop", "shop"
@@ -59,7 +59,7 @@ func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
 	assert.Equal(t, []string{"lent/creds"}, observe.Explained(m, of, time.Time{}).Lenders)
 }
 
-// A creation that waits for a person is tried again an hour after it stopped.
+// A creation that waits for a person is retried an hour after the creation stopped.
 func TestSinceWhenACreationWaits(t *testing.T) {
 	stopped := metav1.NewTime(time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC))
 	m := &v1alpha1.Machine{}

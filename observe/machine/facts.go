@@ -1,4 +1,4 @@
-// Package machine turns a Machine, its node and its class into facts for decide.
+// Package machine derives facts for decide from a Machine, its node and its class.
 package machine
 
 import (
@@ -18,25 +18,25 @@ import (
 	"millwright/observe/drain"
 )
 
-// Related holds the objects that the facts about a machine need besides the machine. Nil means that the object does not
-// exist.
+// Related holds the objects that the facts about a machine need in addition to the machine. A nil field means that the
+// object does not exist.
 type Related struct {
-	// Node is the machine's node. One that is proven to be another's or nobody's does not exist for the machine.
+	// Node is the machine's node. Node is nil if the named node is proven to belong to another machine or to no machine.
 	Node  *corev1.Node
-	Owner ownership.Answer // whose the node is that the machine names; zero: there is none
-	// NodeGone: the API server of the target says that there is no such node. NodeUnknown: the cache has none, and that
-	// API server does not answer.
+	Owner ownership.Answer // owner of the node that the machine names; zero without a node
+	// NodeGone means that the target's API server has no such node. NodeUnknown means that the cache has no such node, and
+	// that the target's API server does not answer.
 	NodeGone, NodeUnknown bool
-	// Found is the node with the machine's provider ID, while the machine does not know its name.
+	// Found is the node with the machine's provider ID, while the machine does not know the node's name.
 	Found *corev1.Node
 
 	Class    *v1alpha1.MachineClass
-	Set      *v1alpha1.MachineSet // the set that controls the machine
+	Set      *v1alpha1.MachineSet // set that controls the machine
 	NoTarget bool                 // the machine's node joins no cluster
-	Absences cache.Absences       // when no worker was at work
+	Absences cache.Absences       // times when no worker was working
 }
 
-// Read returns the objects around a machine from the caches.
+// Read returns the objects related to a machine from the caches.
 func Read(c *cache.Cluster, m *v1alpha1.Machine) Related {
 	related := Related{NoTarget: c.Target(m.Namespace) == nil, Absences: c.Absences(), Found: c.NodeToName(m)}
 	related.Sees(c, m, c.NodeOf(m))
@@ -49,8 +49,8 @@ func Read(c *cache.Cluster, m *v1alpha1.Machine) Related {
 	return related
 }
 
-// Sees records a node that a machine names, nil for none, and whose it is. If there is none, but several nodes have the
-// machine's provider ID, it is in doubt which of them is the machine's.
+// Sees records the node that a machine names (nil if there is no such node) and the node's owner. If the machine names
+// no node, but several nodes have its provider ID, then the machine's node is in doubt.
 func (related *Related) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
 	related.Node, related.Owner = nil, ownership.Answer{}
 	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
@@ -64,15 +64,15 @@ func (related *Related) Sees(c *cache.Cluster, m *v1alpha1.Machine, node *corev1
 	}
 }
 
-// Lost reports whether a machine that is to be drained has an instance, and neither the name of its node nor a node with
-// its provider ID is known: the cache may lack a node that has just joined.
-func (related *Related) Lost(m *v1alpha1.Machine) bool {
+// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no node name,
+// and no node has its provider ID. The cache may lack a node that has just joined.
+func (related *Related) HasUnknownNode(m *v1alpha1.Machine) bool {
 	return m.DeletionTimestamp != nil && !drain.IsOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOf(m) == "" &&
 		!related.NoTarget && related.Found == nil && related.Owner.Whose == "" &&
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
-// Own returns the machine's node if it is proven to be the machine's; nil else.
+// Own returns the machine's node if the node is proven to be the machine's; otherwise nil.
 func (related *Related) Own() *corev1.Node {
 	if !related.Owner.Is(ownership.Ours) {
 		return nil
@@ -80,8 +80,8 @@ func (related *Related) Own() *corev1.Node {
 	return related.Node
 }
 
-// DependsOnNode reports whether a decision about a machine depends on whether its node exists: its node has joined, or
-// is to be drained.
+// DependsOnNode reports whether a decision about a machine depends on whether its node exists: the node has joined, or
+// must be drained.
 func DependsOnNode(m *v1alpha1.Machine) bool {
 	if m.DeletionTimestamp != nil {
 		return !drain.IsOver(m)
@@ -89,15 +89,16 @@ func DependsOnNode(m *v1alpha1.Machine) bool {
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
-// MayCall reports whether a machine may have to call the cloud now: it is being deleted, or has no initialised instance.
+// MayCall reports whether a machine may need a cloud call now: the machine is being deleted, or it has no initialised
+// instance.
 func MayCall(m *v1alpha1.Machine) bool {
 	phase := m.Status.CurrentStatus.Phase
 	return m.DeletionTimestamp != nil || !cache.HasFinalizer(m.Finalizers) || m.Spec.ProviderID == "" || phase == "" ||
 		phase == v1alpha1.MachineCrashLoopBackOff
 }
 
-// Calling returns how many other machines of the same set call the cloud now for the same reason: to create their
-// instance, or to delete it if this machine is being deleted.
+// Calling returns how many other machines of the same set make the same kind of cloud call now: the creation of their
+// instance, or its deletion if this machine is being deleted.
 func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -110,8 +111,8 @@ func Calling(c *cache.Cluster, m *v1alpha1.Machine) int {
 	return len(others)
 }
 
-// Facts returns the facts from which a machine is planned. Now is the time to decide for; with zero no timeout is
-// judged. The arguments are not changed.
+// Facts returns the facts from which a machine is planned. The parameter now is the time of the decision; with a zero
+// time, no timeout counts. Facts does not change its arguments.
 func Facts(m *v1alpha1.Machine, related Related, now time.Time) attention.MachineFacts {
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, related, now),
@@ -129,19 +130,19 @@ func Facts(m *v1alpha1.Machine, related Related, now time.Time) attention.Machin
 	}
 	if node := related.Node; node != nil {
 		f.NodeExists = true
-		f.Conditions, f.Bad = conditions(node), badConditions(m)
+		f.Conditions, f.Bad = healthConditions(node), badConditionTypes(m)
 		f.NodeDeleting = node.DeletionTimestamp != nil
-		f.NodeWaits = nodeWaits(node)
-		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), sameCondition)
+		f.NodeWaits = joinBlocker(node)
+		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), isSameCondition)
 		f.Wanted, f.Carries = NodeSyncFacts(m, related.Class, node)
 		f.Update = drain.InPlaceNode(node)
-		f.UpdateResult = knownResult(f.Update.Result)
+		f.UpdateResult = validUpdateResult(f.Update.Result)
 	}
 	return f
 }
 
-// nodeWaits says what keeps a healthy node from having joined; empty: nothing.
-func nodeWaits(node *corev1.Node) string {
+// joinBlocker returns why a healthy node does not count as joined yet; empty if nothing blocks the join.
+func joinBlocker(node *corev1.Node) string {
 	switch {
 	case cache.HasTaint(node, v1alpha1.TaintCriticalComponentsNotReady):
 		return "its critical components are not ready"
@@ -158,7 +159,7 @@ func IsEmptied(m *v1alpha1.Machine) bool {
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
-// healthFacts returns the facts about a machine's health, except those that its node holds.
+// healthFacts returns the facts about a machine's health, without the facts that the node holds.
 func healthFacts(m *v1alpha1.Machine, related Related, now time.Time) health.Facts {
 	f := health.Facts{
 		Name:     m.Name,
@@ -192,16 +193,17 @@ func healthFacts(m *v1alpha1.Machine, related Related, now time.Time) health.Fac
 	return f
 }
 
-// knownResult returns the result of an in-place update; empty when the label has an unknown value.
-func knownResult(result string) string {
+// validUpdateResult returns the result of an in-place update; empty if the label has an unknown value.
+func validUpdateResult(result string) string {
 	if result == v1alpha1.ValueUpdateSuccessful || result == v1alpha1.ValueUpdateFailed {
 		return result
 	}
 	return ""
 }
 
-// CreateBy returns when the creation timeout of a machine ends. It counts from the creation of the object, without the
-// time for which the creation was stopped and without the absences. While it is stopped, the end moves with now.
+// CreateBy returns when the creation timeout of a machine expires. The timeout starts at the creation of the Machine
+// object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline moves with
+// now.
 func CreateBy(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
@@ -213,12 +215,12 @@ func CreateBy(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.
 	return end.Add(absences.Between(m.CreationTimestamp.Time, now))
 }
 
-// IsDue reports whether the condition ReplacementDue of a machine is True.
+// IsDue reports whether a machine's condition ReplacementDue is True.
 func IsDue(m *v1alpha1.Machine) bool {
 	return cache.IsTrue(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 }
 
-// IsGranted reports whether the replacement of a machine was granted.
+// IsGranted reports whether the replacement of a machine is granted.
 func IsGranted(m *v1alpha1.Machine) bool {
 	_, granted := m.Annotations[v1alpha1.AnnotationReplacementGranted]
 	return granted
@@ -230,29 +232,31 @@ func HasDeployment(set *v1alpha1.MachineSet) bool {
 	return owner != nil && owner.Kind == "MachineDeployment"
 }
 
-// CopiedConditions returns the conditions of a node in the form that the machine's status holds: without the heartbeat
-// time, which changes all the time.
+// CopiedConditions returns the conditions of a node in the form of the machine's status: without the heartbeat time,
+// which changes with each heartbeat.
 func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
-	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReserved)
+	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReservedCondition)
 	for i := range copied {
 		copied[i].LastHeartbeatTime = metav1.Time{}
 	}
 	return copied
 }
 
-// nodeConditions returns the conditions of a machine that were copied from its node.
+// nodeConditions returns the conditions in a machine's status that were copied from its node.
 func nodeConditions(m *v1alpha1.Machine) []corev1.NodeCondition {
-	return slices.DeleteFunc(slices.Clone(m.Status.Conditions), isReserved)
+	return slices.DeleteFunc(slices.Clone(m.Status.Conditions), isReservedCondition)
 }
 
-func sameCondition(a, b corev1.NodeCondition) bool {
+func isSameCondition(a, b corev1.NodeCondition) bool {
 	return a.LastTransitionTime.Equal(&b.LastTransitionTime) &&
 		a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-func isReserved(c corev1.NodeCondition) bool { return v1alpha1.IsReservedConditionType(c.Type) }
+func isReservedCondition(c corev1.NodeCondition) bool {
+	return v1alpha1.IsReservedConditionType(c.Type)
+}
 
-func conditions(node *corev1.Node) []health.Condition {
+func healthConditions(node *corev1.Node) []health.Condition {
 	result := make([]health.Condition, 0, len(node.Status.Conditions))
 	for _, c := range node.Status.Conditions {
 		result = append(result, health.Condition{
@@ -266,8 +270,8 @@ func conditions(node *corev1.Node) []health.Condition {
 	return result
 }
 
-// badConditions returns the types of the conditions that make the node of this machine unhealthy.
-func badConditions(m *v1alpha1.Machine) []string {
+// badConditionTypes returns the types of the conditions that make the node of this machine unhealthy.
+func badConditionTypes(m *v1alpha1.Machine) []string {
 	types := m.Spec.EffectiveNodeConditions()
 	names := make([]string, 0, len(types))
 	for _, t := range types {
@@ -276,7 +280,7 @@ func badConditions(m *v1alpha1.Machine) []string {
 	return names
 }
 
-// ReadySince returns since when the node of a Running machine is ready; zero for any other machine.
+// ReadySince returns since when the node of a Running machine has been ready; zero for all other machines.
 func ReadySince(m *v1alpha1.Machine) time.Time {
 	if m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		return time.Time{}
@@ -287,8 +291,8 @@ func ReadySince(m *v1alpha1.Machine) time.Time {
 	return m.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// DeletionFacts returns the facts about a machine that is being deleted. Done is the stage that the run has finished
-// although the status may not say so yet.
+// DeletionFacts returns the facts about a machine that is being deleted. The parameter done is the stage that the
+// workflow has finished, even if the status does not show it yet.
 func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
 		Done:              done,
@@ -297,8 +301,8 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done 
 		NodeUnknown:       related.NodeUnknown,
 		Owner:             related.Owner,
 		Attached:          c.Attached(cache.NodeNameOf(m)),
-		PreDrainHooks:     hooks(m, v1alpha1.AnnotationPreDrainHook),
-		PreTerminateHooks: hooks(m, v1alpha1.AnnotationPreTerminateHook),
+		PreDrainHooks:     hookKeys(m, v1alpha1.AnnotationPreDrainHook),
+		PreTerminateHooks: hookKeys(m, v1alpha1.AnnotationPreTerminateHook),
 	}
 	if d := m.Status.Deletion; d != nil {
 		f.Recorded = deletion.Stage(d.Stage)
@@ -313,8 +317,8 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related Related, done 
 	return f
 }
 
-// hooks returns the keys of a machine's annotations that are hooks of a kind.
-func hooks(m *v1alpha1.Machine, prefix string) []string {
+// hookKeys returns the keys of a machine's annotations for hooks of one kind, in random order.
+func hookKeys(m *v1alpha1.Machine, prefix string) []string {
 	var keys []string
 	for key := range m.Annotations {
 		if key == prefix || strings.HasPrefix(key, prefix+"/") {
@@ -324,7 +328,7 @@ func hooks(m *v1alpha1.Machine, prefix string) []string {
 	return keys
 }
 
-// HasJoined reports whether the node of a machine has ever joined, or never has to.
+// HasJoined reports whether the node of a machine has joined at some time, or need not join.
 func HasJoined(m *v1alpha1.Machine) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "",
@@ -338,7 +342,7 @@ func HasJoined(m *v1alpha1.Machine) bool {
 	}
 }
 
-// IsJoinRecorded reports whether it is on record that the node of a machine has joined, whatever its phase is by now.
+// IsJoinRecorded reports whether the machine records that its node has joined, whatever the machine's present phase.
 func IsJoinRecorded(m *v1alpha1.Machine) bool {
 	return m.Status.JoinedAt != nil || m.Annotations[v1alpha1.AnnotationMachineJoinDuration] != ""
 }

@@ -47,7 +47,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	m := observetest.Machine(
 		"m",
 		observetest.Templated,
-		joined,
+		withJoinedNode,
 		observetest.Phase(v1alpha1.MachineUnknown),
 		observetest.GoingMachine,
 		observetest.IsDue,
@@ -63,10 +63,14 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		RecoveredAt:    &recovered,
 		InstanceGoneAt: &gone,
 	}
-	n := inSync(goingNode, observetest.Critical, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" })
+	n := syncedNode(
+		goingNode,
+		observetest.Critical,
+		func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = "failed" },
+	)
 	related := machine.Related{
 		Node:     n,
-		Class:    withDongles("2"),
+		Class:    classWithDongles("2"),
 		Set:      observetest.Set("s", observetest.OfDeployment),
 		NoTarget: true,
 	}
@@ -117,10 +121,10 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.False(t, machine.Facts(m, related, time.Time{}).Uncopied)
 	assert.Empty(
 		t,
-		machine.Facts(m, machine.Related{Node: inSync()}, time.Time{}).NodeWaits,
+		machine.Facts(m, machine.Related{Node: syncedNode()}, time.Time{}).NodeWaits,
 		"another taint holds nothing",
 	)
-	uninitialized := inSync()
+	uninitialized := syncedNode()
 	uninitialized.Spec.Taints = append(
 		uninitialized.Spec.Taints,
 		corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: "NoSchedule"},
@@ -147,11 +151,11 @@ func TestAMachineIsEmptiedFromTheStageInstanceOn(t *testing.T) {
 
 func goingNode(n *corev1.Node) { n.DeletionTimestamp = observetest.Now() }
 
-func TestANodeHasItsOwnHealth(t *testing.T) {
+func TestNodeHealthFromConditions(t *testing.T) {
 	ready := observetest.Condition("Ready", "True")
 	for _, row := range []struct {
 		name       string
-		watched    *string // spec.nodeConditions
+		watched    *string // value of spec.nodeConditions
 		conditions []corev1.NodeCondition
 		healthy    bool
 		why        string
@@ -176,7 +180,7 @@ func TestANodeHasItsOwnHealth(t *testing.T) {
 	}
 }
 
-func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
+func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
 	m := observetest.Machine("m", observetest.OnNode("n"))
 	m.Status.Conditions = []corev1.NodeCondition{
 		{
@@ -191,7 +195,7 @@ func TestConditionsOfTheMachineItselfSayNothingOfItsNode(t *testing.T) {
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
 
-func TestAloneIsWhoHasNoDeployment(t *testing.T) {
+func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
 	daemon := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.OwnedBy(s, "Daemon") })
 	uncontrolled := observetest.Set("s", observetest.OfDeployment)
 	uncontrolled.OwnerReferences[0].Controller = nil
@@ -273,7 +277,7 @@ func TestNodeOf(t *testing.T) {
 	assert.Nil(t, cluster.NodeOf(observetest.Machine("n")), "a name in common is no label")
 }
 
-func TestAround(t *testing.T) {
+func TestRead(t *testing.T) {
 	s := observetest.Set("s")
 	cluster, _ := observetest.Start(t, []runtime.Object{observetest.Node()}, s, observetest.Class("small"))
 	full := machine.Read(cluster, observetest.Machine("m", observetest.Owning("n"), observetest.Of(s)))
@@ -289,7 +293,7 @@ func TestAround(t *testing.T) {
 
 	lone := observetest.Machine("m", observetest.OnNode("gone"))
 	lone.Spec.Class.Name = "gone"
-	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // not as controller
+	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // controller: unset
 	assert.Equal(t, machine.Related{}, machine.Read(cluster, lone))
 
 	former := observetest.Set("s")

@@ -17,18 +17,19 @@ import (
 	"millwright/observe/observetest"
 )
 
-// joined is a machine of node n that was created an hour before noon and is in its phase for 30 minutes.
-func joined(m *v1alpha1.Machine) {
+// withJoinedNode gives a machine the node n. The machine was created an hour before noon and entered its phase half an
+// hour before noon.
+func withJoinedNode(m *v1alpha1.Machine) {
 	m.Finalizers, m.Spec.ProviderID, m.Labels[v1alpha1.LabelNode] = []string{v1alpha1.FinalizerMachine}, "fake:///i-1", "n"
 	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(60), observetest.Ago(30)
 }
 
-// plan decides on a machine at noon.
-func plan(m *v1alpha1.Machine, related machine.Related) attention.MachinePlan {
+// planMachine returns the plan for a machine at noon.
+func planMachine(m *v1alpha1.Machine, related machine.Related) attention.MachinePlan {
 	return attention.PlanMachine(machine.Facts(m, related, observetest.Noon))
 }
 
-// The reason names the state of the node, and not other writes that are pending too.
+// The reason describes the state of the node, and not other pending writes.
 func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	n := observetest.Node(observetest.Condition("Ready", "False"))
 	for name, edit := range map[string]func(*v1alpha1.Machine){
@@ -37,10 +38,16 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 		"granted":                               observetest.IsGranted,
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := observetest.Machine("m", joined, observetest.Templated, observetest.Phase(v1alpha1.MachineUnknown), edit)
+			m := observetest.Machine(
+				"m",
+				withJoinedNode,
+				observetest.Templated,
+				observetest.Phase(v1alpha1.MachineUnknown),
+				edit,
+			)
 			related := machine.Related{Node: n, Set: observetest.Set("s", observetest.OfDeployment)}
 			require.True(t, machine.Facts(m, related, observetest.Noon).Uncopied)
-			why := plan(m, related).Health.Why
+			why := planMachine(m, related).Health.Why
 			assert.Contains(t, why, "node n: Ready is False (Because)")
 			assert.NotContains(t, why, "copy")
 			assert.NotContains(t, why, "lacks")
@@ -48,15 +55,15 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	}
 }
 
-func TestBadSinceLooksAtWhatTheMachineWatches(t *testing.T) {
+func TestBadSinceUsesTheMachinesNodeConditions(t *testing.T) {
 	ready, pressure := observetest.Condition("Ready", "False"), observetest.Condition("MemoryPressure", "True")
 	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.Ago(1), observetest.Ago(5)
-	m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineRunning))
+	m := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineRunning))
 	related := machine.Related{Node: observetest.Node(ready, pressure)}
-	assert.Equal(t, observetest.Ago(1).Time, plan(m, related).Health.Clock.UnhealthySince)
+	assert.Equal(t, observetest.Ago(1).Time, planMachine(m, related).Health.Clock.UnhealthySince)
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("MemoryPressure")}
-	assert.Equal(t, observetest.Ago(5).Time, plan(m, related).Health.Clock.UnhealthySince)
-	assert.Equal(t, observetest.Noon, plan(m, machine.Related{}).Health.Clock.UnhealthySince, "no node tells")
+	assert.Equal(t, observetest.Ago(5).Time, planMachine(m, related).Health.Clock.UnhealthySince)
+	assert.Equal(t, observetest.Noon, planMachine(m, machine.Related{}).Health.Clock.UnhealthySince, "no node tells")
 }
 
 func TestCreateBy(t *testing.T) {
@@ -78,7 +85,7 @@ func TestCreateBy(t *testing.T) {
 		{"it waits since a moment that our clock has not reached", nil, "", &v1alpha1.CreationStopped{Since: &future}, observetest.Noon.Add(-40 * time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			m := observetest.Machine("m", joined)
+			m := observetest.Machine("m", withJoinedNode)
 			m.Status.CurrentStatus.LastUpdateTime = observetest.Ago(0)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: row.timeout}
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
@@ -87,8 +94,8 @@ func TestCreateBy(t *testing.T) {
 		})
 	}
 	t.Run("a clock that stands still never comes to its end", func(t *testing.T) {
-		m := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineCrashLoopBackOff))
-		since := observetest.Ago(41) // with a minute left
+		m := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineCrashLoopBackOff))
+		since := observetest.Ago(41) // 1 min before the creation timeout
 		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)
@@ -98,8 +105,8 @@ func TestCreateBy(t *testing.T) {
 	})
 }
 
-// each calls check with machines in every phase and state, and the objects around them.
-func each(check func(*v1alpha1.Machine, machine.Related, string)) {
+// eachState calls check with machines in every phase and state, and with their related objects.
+func eachState(check func(*v1alpha1.Machine, machine.Related, string)) {
 	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
 		if n != nil {
 			m.Status.Conditions = append(m.Status.Conditions, machine.CopiedConditions(n)...)
@@ -110,12 +117,12 @@ func each(check func(*v1alpha1.Machine, machine.Related, string)) {
 		v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating,
 	} {
 		for i, n := range []*corev1.Node{
-			nil, inSync(), inSync(goingNode), inSync(observetest.Critical), inSync(nodeSick), inSync(nodeSick, goingNode), inSync(func(n *corev1.Node) { n.Labels = nil }),
+			nil, syncedNode(), syncedNode(goingNode), syncedNode(observetest.Critical), syncedNode(makeNodeUnready), syncedNode(makeNodeUnready, goingNode), syncedNode(func(n *corev1.Node) { n.Labels = nil }),
 		} {
 			for bits := range 1 << 7 {
 				is := func(bit int) bool { return bits>>bit&1 == 1 }
-				m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(p))
-				related, breaker := machine.Related{Node: n, Class: withDongles("2")}, ""
+				m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(p))
+				related, breaker := machine.Related{Node: n, Class: classWithDongles("2")}, ""
 				if is(0) {
 					related.Set = observetest.Set("s", observetest.OfDeployment)
 				}
@@ -144,12 +151,12 @@ func each(check func(*v1alpha1.Machine, machine.Related, string)) {
 	}
 }
 
-func nodeSick(n *corev1.Node) {
+func makeNodeUnready(n *corev1.Node) {
 	n.Status.Conditions = []corev1.NodeCondition{observetest.Condition("Ready", "Unknown")}
 }
 
-// verdict is the health verdict about a machine at noon, calm or not.
-func verdict(m *v1alpha1.Machine, related machine.Related, breaker string) health.Verdict {
+// healthVerdict returns the health verdict for a machine at noon; a non-empty breaker is the breaker's reason.
+func healthVerdict(m *v1alpha1.Machine, related machine.Related, breaker string) health.Verdict {
 	f := machine.Facts(m, related, observetest.Noon)
 	f.Instance, f.Breaker = f.ProviderID != "", breaker
 	if f.NodeExists {
@@ -159,12 +166,12 @@ func verdict(m *v1alpha1.Machine, related machine.Related, breaker string) healt
 	return health.Decide(f.Facts)
 }
 
-// The bridge and the workflow go by what attention says, and the workflow writes what health says. Were they of two
-// minds, a change would wait for the next look, or a workflow would look again and again.
+// The bridge and the workflow act on the plan of package attention; the workflow writes the verdict of package health.
+// If the two differed, a change would wait until the next reconcile, or a workflow would reconcile without end.
 func TestAttentionAndHealthAgree(t *testing.T) {
-	each(func(m *v1alpha1.Machine, related machine.Related, breaker string) {
+	eachState(func(m *v1alpha1.Machine, related machine.Related, breaker string) {
 		facts := machine.Facts(m, related, time.Time{})
-		d, v := attention.PlanMachine(facts), verdict(m, related, breaker)
+		d, v := attention.PlanMachine(facts), healthVerdict(m, related, breaker)
 		must := func(holds bool, otherwise string) {
 			if !holds {
 				require.Fail(t, otherwise, "%+v\n%+v\n%+v", facts, d, v)
@@ -186,28 +193,28 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 	})
 }
 
-// A machine that fails in one decision and whose node is healthy in the next one stays Failed.
-func TestFailedIsNotTakenBackWhenTheNodeComesBack(t *testing.T) {
-	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineUnknown))
+// A machine that failed in one decision stays Failed if its node is healthy in the next decision.
+func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
+	m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(v1alpha1.MachineUnknown))
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.Ago(20)}
-	related := machine.Related{Node: inSync(nodeSick), Class: withDongles("2")}
-	v := verdict(m, related, "")
+	related := machine.Related{Node: syncedNode(makeNodeUnready), Class: classWithDongles("2")}
+	v := healthVerdict(m, related, "")
 	require.NotNil(t, v.Change)
 	require.Equal(t, "Failed", v.Change.Phase)
 
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed
-	related.Node = inSync()
+	related.Node = syncedNode()
 	assert.True(t, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Calm())
-	assert.Equal(t, health.Verdict{}, verdict(m, related, ""))
+	assert.Equal(t, health.Verdict{}, healthVerdict(m, related, ""))
 }
 
-// A time in which no worker was at work does not count for the timeouts of a machine.
+// A time without a working worker does not count for the timeouts of a machine.
 func TestAbsencesDoNotCount(t *testing.T) {
 	away := cache.Absences{
 		{From: observetest.Ago(90).Time, To: observetest.Ago(50).Time},
 		{From: observetest.Ago(20).Time, To: observetest.Ago(10).Time},
 	}
-	m := observetest.Machine("m", joined) // an hour ago
+	m := observetest.Machine("m", withJoinedNode) // the machine was created an hour before noon
 	assert.Equal(t, observetest.Noon.Add((-60+20+10+10)*time.Minute), machine.CreateBy(m, away, observetest.Noon))
 
 	since := observetest.Ago(30)
@@ -219,7 +226,7 @@ func TestAbsencesDoNotCount(t *testing.T) {
 		"an absence while the clock stands still counts once",
 	)
 
-	updating := observetest.Machine("m", joined, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
+	updating := observetest.Machine("m", withJoinedNode, observetest.Phase(v1alpha1.MachineInPlaceUpdating))
 	updating.Status.CurrentStatus.LastUpdateTime = observetest.Ago(15)
 	facts := machine.Facts(updating, machine.Related{Absences: away}, observetest.Noon)
 	assert.Equal(t, updating.Spec.EffectiveInPlaceUpdateTimeout()+5*time.Minute, facts.UpdateTimeout)

@@ -13,16 +13,17 @@ import (
 	"millwright/observe/drain"
 )
 
-// JoinedNodes returns the nodes of the machines that have joined the target of a namespace. It reads the nodes, because
-// phases may be older. Machines whose node is dead for a known reason do not count: the instance is being deleted, the
-// machine is being replaced, or the instance is gone and so is the Node. The provider's word alone is no such reason: it
-// may have been asked about another account.
+// JoinedNodes returns the nodes of the machines that have joined the target of a namespace. JoinedNodes reads the
+// nodes, because the phases of machines may be out of date. JoinedNodes leaves out machines whose node is dead for a
+// known reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are
+// gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
+// cloud account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Nodes {
-	_ = namespace // see Target
+	_ = namespace // all namespaces have one target; see cache.Cluster.Target
 	var n replace.Nodes
 	for _, m := range cache.All[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		node := c.NodeOf(m)
-		if !c.Ours(m.Namespace) || !hasJoinedNode(m, node) {
+		if !c.ActsOnMachines(m.Namespace) || !hasJoinedNode(m, node) {
 			continue
 		}
 		lost := m.Status.Health != nil && m.Status.Health.InstanceGoneAt != nil
@@ -35,8 +36,8 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 		}
 		if node != nil {
 			n.Unjudged = append(n.Unjudged, replace.Node{
-				Conditions: conditions(node),
-				Bad:        badConditions(m),
+				Conditions: healthConditions(node),
+				Bad:        badConditionTypes(m),
 				Deleting:   node.DeletionTimestamp != nil && !c.AsMCM,
 				Recovered:  recoveredAt(m, node, now),
 			})
@@ -47,16 +48,16 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 	return n
 }
 
-// IsNodeDeletedByHand reports whether a person deletes the Node of a machine, and the flag --as-mcm is set. Then the
-// machine is replaced at once, as by machine-controller-manager, however many others are being replaced. Without the
-// flag, it needs a grant within the budget like any other.
+// IsNodeDeletedByHand reports whether a person deletes the Node of a machine and the flag --as-mcm is set. With the
+// flag, the machine is replaced at once, as in machine-controller-manager, without a limit on concurrent replacements.
+// Without the flag, the machine needs a grant within the replacement budget, like any other machine.
 func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
 	node := c.OwnNode(m)
 	return c.AsMCM && node != nil && node.DeletionTimestamp != nil
 }
 
-// hasJoinedNode reports whether the node of a machine has joined, and no reason is known for which it would be dead.
-// The nodes of machines that are being deleted live until their drain is over.
+// hasJoinedNode reports whether the node of a machine has joined and there is no known reason for a dead node. The node
+// of a machine that is being deleted counts until the machine's drain is over.
 func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
@@ -67,12 +68,13 @@ func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// recoveredAt returns when a machine whose node is healthy recovered: now when its phase is still Unknown, and zero
-// when it never was unhealthy, or stays Unknown because of a taint or the deletion of its node.
+// recoveredAt returns when a machine with a healthy node recovered. recoveredAt returns now if the machine's phase is
+// still Unknown. recoveredAt returns zero if the machine was never unhealthy, or if a taint or the deletion of its node
+// keeps the machine Unknown.
 func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
 	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
 	switch {
-	case unknown && node.DeletionTimestamp == nil && nodeWaits(node) == "":
+	case unknown && node.DeletionTimestamp == nil && joinBlocker(node) == "":
 		return now
 	case !unknown && h != nil:
 		return cache.TimeOf(h.RecoveredAt)
@@ -81,7 +83,8 @@ func recoveredAt(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Tim
 	}
 }
 
-// FailureDomain returns the zone of a machine from its node template, else from its class; empty when neither has one.
+// FailureDomain returns the zone of a machine from its node template, otherwise from its class; empty if neither has a
+// zone.
 func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	if zone := m.Spec.NodeTemplateSpec.Labels["topology.kubernetes.io/zone"]; zone != "" {
 		return zone
@@ -92,8 +95,8 @@ func FailureDomain(m *v1alpha1.Machine, class *v1alpha1.MachineClass) string {
 	return ""
 }
 
-// NodeSyncFacts returns what the node of a machine must carry and what it carries. Without a class (nil), or with a
-// class that has no node template, the node's capacity stays as it is.
+// NodeSyncFacts returns the wanted and the present metadata, taints and capacity of a machine's node. Without a class
+// (nil), or with a class without a node template, the node's capacity stays unchanged.
 func NodeSyncFacts(
 	m *v1alpha1.Machine,
 	class *v1alpha1.MachineClass,
@@ -107,19 +110,19 @@ func NodeSyncFacts(
 		Taints:      nodeTaints(m.Spec.NodeTemplateSpec.Spec.Taints),
 	}
 	if class != nil && class.NodeTemplate != nil {
-		wanted.Capacity = quantities(class.NodeTemplate.VirtualCapacity)
+		wanted.Capacity = quantityTexts(class.NodeTemplate.VirtualCapacity)
 	}
 	return wanted, nodesync.Node{
 		Labels:      node.Labels,
 		Annotations: node.Annotations,
 		Taints:      nodeTaints(node.Spec.Taints),
-		Capacity:    quantities(node.Status.Capacity),
+		Capacity:    quantityTexts(node.Status.Capacity),
 		Finalizer:   slices.Contains(node.Finalizers, v1alpha1.FinalizerNode),
 		Deleting:    node.DeletionTimestamp != nil,
 	}
 }
 
-// nodeTaints drops the time at which each taint was added, which no template sets.
+// nodeTaints converts taints without the time at which each taint was added, because templates do not set this time.
 func nodeTaints(list []corev1.Taint) []nodesync.Taint {
 	result := make([]nodesync.Taint, 0, len(list))
 	for _, t := range list {
@@ -128,8 +131,9 @@ func nodeTaints(list []corev1.Taint) []nodesync.Taint {
 	return result
 }
 
-// quantities returns amounts as the API server writes them. It never returns nil: an empty list is known to be empty.
-func quantities(list corev1.ResourceList) map[string]string {
+// quantityTexts returns quantities in the API server's text form. quantityTexts never returns nil: a nil map would mean
+// unknown.
+func quantityTexts(list corev1.ResourceList) map[string]string {
 	result := make(map[string]string, len(list))
 	for name, q := range list {
 		result[string(name)] = q.String()

@@ -15,8 +15,9 @@ import (
 	"millwright/observe/observetest"
 )
 
-// withDongles returns a class whose nodes have so many dongles; with none it has no node template.
-func withDongles(amount string) *v1alpha1.MachineClass {
+// classWithDongles returns a class whose nodes have this amount of dongles; with an empty amount, the class has no node
+// template.
+func classWithDongles(amount string) *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: observetest.Meta("small")}
 	if amount != "" {
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
@@ -28,7 +29,7 @@ func withDongles(amount string) *v1alpha1.MachineClass {
 
 func TestNodeSyncOfANewNode(t *testing.T) {
 	c := nodesync.Decide(
-		machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), withDongles("2000"), observetest.Node()),
+		machine.NodeSyncFacts(observetest.Machine("m", observetest.Templated), classWithDongles("2000"), observetest.Node()),
 	)
 	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
 	assert.Equal(t, map[string]string{
@@ -42,8 +43,8 @@ func TestNodeSyncOfANewNode(t *testing.T) {
 	assert.True(t, c.Finalizer)
 }
 
-// inSync returns a node in the state that templated and two dongles ask for.
-func inSync(change ...func(*corev1.Node)) *corev1.Node {
+// syncedNode returns a node in the state that observetest.Templated and a class with two dongles require.
+func syncedNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "True"))
 	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}
 	n.Annotations = map[string]string{
@@ -77,22 +78,22 @@ func TestNodeSync(t *testing.T) {
 		node    *corev1.Node
 		why     string
 	}{
-		{"nothing to do; when a taint was added is no difference", observetest.Machine("m", observetest.Templated), withDongles("2"), inSync(), ""},
-		{"the same amount in other words", observetest.Machine("m", observetest.Templated), withDongles("2000m"), inSync(), ""},
-		{"no class: the capacity stays", observetest.Machine("m", observetest.Templated), nil, inSync(), ""},
-		{"a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), withDongles(""), inSync(), ""},
+		{"nothing to do; when a taint was added is no difference", observetest.Machine("m", observetest.Templated), classWithDongles("2"), syncedNode(), ""},
+		{"the same amount in other words", observetest.Machine("m", observetest.Templated), classWithDongles("2000m"), syncedNode(), ""},
+		{"no class: the capacity stays", observetest.Machine("m", observetest.Templated), nil, syncedNode(), ""},
+		{"a class without a node template: the capacity stays", observetest.Machine("m", observetest.Templated), classWithDongles(""), syncedNode(), ""},
 		{
-			"a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, inSync(),
+			"a class without virtual capacity", observetest.Machine("m", observetest.Templated), &v1alpha1.MachineClass{NodeTemplate: &v1alpha1.NodeTemplate{}}, syncedNode(),
 			"node has capacity example.com/dongle that left the class, has no current record of the virtual capacity",
 		},
-		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, inSync(marked), "node is marked as a node without a machine"},
-		{"without our finalizer", observetest.Machine("m", observetest.Templated), nil, inSync(loose), "node lacks our finalizer"},
-		{"without our finalizer, and being deleted", observetest.Machine("m", observetest.Templated), nil, inSync(loose, goingNode), ""},
-		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, inSync(), "node has another value of label " + v1alpha1.LabelMachineName +
+		{"marked as a node without a machine", observetest.Machine("m", observetest.Templated), nil, syncedNode(marked), "node is marked as a node without a machine"},
+		{"without our finalizer", observetest.Machine("m", observetest.Templated), nil, syncedNode(loose), "node lacks our finalizer"},
+		{"without our finalizer, and being deleted", observetest.Machine("m", observetest.Templated), nil, syncedNode(loose, goingNode), ""},
+		{"of another machine before", observetest.Machine("n", observetest.Templated), nil, syncedNode(), "node has another value of label " + v1alpha1.LabelMachineName +
 			", has another value of annotation " + v1alpha1.AnnotationMachineUID},
-		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, inSync(ripe), "node lacks taint only:NoExecute"},
+		{"a taint that was taken off by hand", observetest.Machine("m", observetest.Templated), nil, syncedNode(ripe), "node lacks taint only:NoExecute"},
 		{
-			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, inSync(ripe, func(n *corev1.Node) {
+			"the critical taint, which was applied and is gone", observetest.Machine("m", observetest.Templated, critical), nil, syncedNode(ripe, func(n *corev1.Node) {
 				n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"pool":"web"},"annotations":{"team":"shop"}},` +
 
 					`"spec":{"taints":[{"key":"` + v1alpha1.TaintCriticalComponentsNotReady +
@@ -110,11 +111,11 @@ func TestNodeSync(t *testing.T) {
 	}
 }
 
-func TestWithoutANodeThereIsNothingToSync(t *testing.T) {
-	m := observetest.Machine("m", observetest.Templated, joined, observetest.Phase(v1alpha1.MachineRunning))
+func TestNoNodeSyncWithoutANode(t *testing.T) {
+	m := observetest.Machine("m", observetest.Templated, withJoinedNode, observetest.Phase(v1alpha1.MachineRunning))
 	assert.NotEqual(
 		t,
 		attention.Sync,
-		attention.PlanMachine(machine.Facts(m, machine.Related{Class: withDongles("2")}, time.Time{})).Need,
+		attention.PlanMachine(machine.Facts(m, machine.Related{Class: classWithDongles("2")}, time.Time{})).Need,
 	)
 }

@@ -12,12 +12,12 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that it has
-// none. With now zero no end is judged.
+// PreserveFacts returns the facts from which the preservation of a machine is decided. A nil node means that the
+// machine has no node. With a zero now, no preservation counts as expired.
 func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
-		OnMachine:   annotation(m.Annotations, v1alpha1.AnnotationPreserve),
-		LastApplied: annotation(m.Annotations, v1alpha1.AnnotationLastAppliedPreserve),
+		OnMachine:   preserveAnnotation(m.Annotations, v1alpha1.AnnotationPreserve),
+		LastApplied: preserveAnnotation(m.Annotations, v1alpha1.AnnotationLastAppliedPreserve),
 		Deleting:    m.DeletionTimestamp != nil,
 		Failed:      m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed,
 		Expiry:      cache.TimeOf(m.Status.CurrentStatus.PreserveExpiryTime),
@@ -28,9 +28,9 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 		return f
 	}
 	f.NodeExists = true
-	f.OnNode = annotation(node.Annotations, v1alpha1.AnnotationPreserve)
-	f.ScaleDownDisabled = annotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
-	f.DisabledByUs = annotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
+	f.OnNode = preserveAnnotation(node.Annotations, v1alpha1.AnnotationPreserve)
+	f.ScaleDownDisabled = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
+	f.DisabledByUs = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
 	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservedTaint)
 	if c := cache.Condition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
 		f.Condition = &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
@@ -41,48 +41,49 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	return f
 }
 
-// IsPreservedTaint reports whether a taint is that of preserved failed nodes. A taint with the same key and another
-// effect is not ours.
+// IsPreservedTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same key
+// but another effect is not Millwright's.
 func IsPreservedTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }
 
-func annotation(of map[string]string, key string) preserve.Annotation {
+func preserveAnnotation(of map[string]string, key string) preserve.Annotation {
 	text, present := of[key]
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsDismissed reports whether a failed machine must not be preserved by its set: an annotation forbids it, or the set
-// has asked once before.
+// IsDismissed reports whether a set must not preserve a failed machine: an annotation forbids the preservation, or the
+// set has requested the preservation once before.
 func IsDismissed(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
 }
 
-// IsKept reports whether the set of a machine asked for its preservation.
+// IsKept reports whether the set of a machine requested the machine's preservation.
 func IsKept(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// Replaceable reports whether a machine has failed and its set may replace it now, or is doing so. With a deployment
-// above the set, only a grant from its replacement budget allows that.
+// Replaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has a
+// deployment, the machine needs a grant from the deployment's replacement budget.
 func Replaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	// a machine that is being deleted has the phase Terminating: only its condition still says that it was due
+	// A machine that is being deleted has the phase Terminating: only its condition still shows that it was due.
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsDue(m))
 	return failed && !IsProtected(m, nil) && (IsGranted(m) || !HasDeployment(set))
 }
 
-// IsPreserved reports whether the preservation of a machine is on record.
+// IsPreserved reports whether the machine's status records a preservation.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
 
-// IsKeptNow reports whether a machine is preserved, or has failed and is about to be.
+// IsKeptNow reports whether a machine is preserved, or has failed and will be preserved.
 func IsKeptNow(m *v1alpha1.Machine) bool {
 	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtected(m, nil))
 }
 
-// IsProtected reports whether a machine that has failed or fails now must not be replaced: its preservation is on
-// record, or an annotation asks for it and the machine's own workflow has not recorded it yet. The annotation of the
-// node, nil where it is not known, counts before that of the machine. A node that had one and lost it does not ask.
+// IsProtected reports whether a machine that has failed or fails now must not be replaced. The machine's status records
+// a preservation, or an annotation requests a preservation that the machine's workflow has not recorded yet. The node's
+// annotation has priority over the machine's annotation; a nil node is unknown. If the node had the annotation and lost
+// it, then neither annotation requests a preservation.
 func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
 	value := m.Annotations[v1alpha1.AnnotationPreserve]
 	if node != nil &&
@@ -97,14 +98,14 @@ func IsProtected(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// IsWaiting reports whether a machine is due for replacement and waits for a grant.
+// IsWaiting reports whether a machine is due for replacement and has no grant yet.
 func IsWaiting(m *v1alpha1.Machine) bool {
 	over := IsDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	return over && m.DeletionTimestamp == nil && !IsGranted(m) && !IsProtected(m, nil)
 }
 
-// Blocked returns why the provider creates no instance for a machine, as a reason and a sentence; both are empty when
-// nothing blocks.
+// Blocked returns why the provider creates no instance for a machine, as a reason and a sentence; both are empty if
+// nothing blocks the creation.
 func Blocked(m *v1alpha1.Machine) (reason, message string) {
 	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
 		return "", ""

@@ -19,8 +19,8 @@ func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) prese
 	return preserve.Decide(machine.PreserveFacts(m, n, at))
 }
 
-// keptNode is the node of a preserved failed machine.
-func keptNode(change ...func(*corev1.Node)) *corev1.Node {
+// preservedNode returns the node of a preserved failed machine.
+func preservedNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.Node(observetest.Condition("Ready", "False"), corev1.NodeCondition{
 		Type: v1alpha1.NodePreserved, Status: "True", Reason: v1alpha1.ReasonPreservedByUser,
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
@@ -54,7 +54,7 @@ func TestPreserveFacts(t *testing.T) {
 			}
 		},
 	)
-	n := keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "" })
+	n := preservedNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "" })
 	want := preserve.Facts{
 		OnMachine: preserve.Annotation{
 			Present: true,
@@ -111,12 +111,12 @@ func TestPreservation(t *testing.T) {
 		{"nobody asks", observetest.Machine("m"), observetest.Node(), observetest.KeptFrom, false, true},
 		{"asked for", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow)), observetest.Node(), observetest.KeptFrom, true, false},
 		{"asked for, without a node", observetest.Machine("m", observetest.Asking(v1alpha1.ValuePreserveNow), observetest.Until(observetest.KeptUntil)), nil, observetest.KeptFrom, true, true},
-		{"complete", kept(), keptNode(), observetest.KeptFrom, true, true},
-		{"complete, whatever the time", kept(), keptNode(), time.Time{}, true, true},
-		{"a cordon by somebody is not looked at", kept(), keptNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
-		{"the taint with another effect is another taint", kept(), keptNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
-		{"its time is over", kept(), keptNode(), observetest.KeptUntil.Time, false, false},
-		{"to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), keptNode(), observetest.KeptFrom, false, true},
+		{"complete", kept(), preservedNode(), observetest.KeptFrom, true, true},
+		{"complete, whatever the time", kept(), preservedNode(), time.Time{}, true, true},
+		{"a cordon by somebody is not looked at", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Unschedulable = true }), observetest.KeptFrom, true, true},
+		{"the taint with another effect is another taint", kept(), preservedNode(func(n *corev1.Node) { n.Spec.Taints[0].Effect = "NoExecute" }), observetest.KeptFrom, true, false},
+		{"its time is over", kept(), preservedNode(), observetest.KeptUntil.Time, false, false},
+		{"to go", observetest.Machine("m", failed, observetest.Asking(v1alpha1.ValuePreserveNow), observetest.GoingMachine), preservedNode(), observetest.KeptFrom, false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := decidePreservation(row.machine, row.node, row.now)
@@ -126,7 +126,7 @@ func TestPreservation(t *testing.T) {
 	}
 }
 
-// The fact has to agree with the decision that the machine's own workflow makes when it fails.
+// IsProtected must agree with the decision that a failed machine's workflow makes.
 func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 	values := []string{"", "now", "when-failed", "auto-preserved", "false", "nonsense"}
 	for _, onMachine := range values {
@@ -155,8 +155,8 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 	}
 }
 
-// TestPreserveSpeaksTheVocabulary compares decide's own constants with those of the API.
-func TestPreserveSpeaksTheVocabulary(t *testing.T) {
+// TestPreserveConstantsMatchTheAPI compares the constants of decide/preserve with the constants of the API.
+func TestPreserveConstantsMatchTheAPI(t *testing.T) {
 	m := observetest.Machine("m", observetest.Phase(v1alpha1.MachineFailed))
 	n := observetest.Node()
 	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}
@@ -174,7 +174,7 @@ func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 	m.Status.CurrentStatus.PreserveExpiryTime = &observetest.KeptUntil
 	d = decidePreservation(
 		m,
-		keptNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }),
+		preservedNode(func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = "auto-preserved" }),
 		observetest.KeptUntil.Time,
 	)
 	assert.Equal(t, []string{
@@ -194,7 +194,7 @@ func TestPreserveSpeaksTheVocabulary(t *testing.T) {
 			Occasion:     observetest.KeptUntil,
 			MachineDrain: v1alpha1.MachineDrain{Result: result},
 		}
-		n := keptNode(func(n *corev1.Node) {
+		n := preservedNode(func(n *corev1.Node) {
 			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
 		})
 		assert.True(t, decidePreservation(m, n, observetest.KeptFrom).Empty(), "what became of its drain is told: %s", told)

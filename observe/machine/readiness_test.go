@@ -14,14 +14,15 @@ import (
 	"millwright/observe/observetest"
 )
 
-// What each phase means for a set: whether the node is ready, its state, and whether the machine has ever joined.
+// Each row maps a phase to a set's view: whether the node is ready, the node's state, and whether the machine has
+// joined at some time.
 func TestReadinessByPhase(t *testing.T) {
 	for _, row := range []struct {
 		phase  v1alpha1.MachinePhase
 		ready  scale.Answer
 		why    string
 		node   scale.Node
-		joined bool // without the annotation of the join duration
+		joined bool // HasJoined for a machine without the annotation of the join duration
 	}{
 		{"", "", "", scale.NoNode, false},
 		{v1alpha1.MachinePending, scale.False, "phase Pending", scale.NoNode, false},

@@ -11,8 +11,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// requestAnnotations are the keys of the annotations that commands write, by kind. A command that is missing writes
-// none.
+// requestAnnotations maps the kind and the command to the key of the annotation that the command writes. Missing
+// commands write no annotation.
 var requestAnnotations = map[request.Kind]map[request.Command]string{
 	request.Machine: {
 		request.Extend:          v1alpha1.AnnotationExtend,
@@ -34,14 +34,14 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 	},
 }
 
-// RequestAnnotation returns the key of the annotation that a command writes on an object of a kind; empty when it
-// writes none.
+// RequestAnnotation returns the key of the annotation that a command writes on an object of this kind; empty if the
+// command writes no annotation.
 func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// Request returns the facts from which a command on a machine is decided, at that time. The facts about its node are
-// those that the machine's status has copied.
+// Request returns the facts from which a command on a machine is decided at the time now. The facts about the node come
+// from the copy in the machine's status.
 func Request(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,
@@ -50,7 +50,7 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Annotation: RequestAnnotation(request.Machine, command),
 		Now:        now,
 		Deleting:   m.DeletionTimestamp != nil,
-		Emptying:   drain.Staying(m) != nil,
+		Emptying:   drain.DrainOfStayingMachine(m) != nil,
 		DrainOver:  drain.IsOver(m),
 		Means:      drain.Means(m),
 		Deadlines:  drain.Deadlines(m, now),
@@ -69,8 +69,8 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 	return f
 }
 
-// RequestPatch returns the merge patch that carries out a decision about a command on an object of a kind; nil when
-// there is nothing to write.
+// RequestPatch returns the merge patch for the decision about a command on an object of this kind; nil if the decision
+// writes nothing.
 func RequestPatch(kind request.Kind, command request.Command, d request.Decision) map[string]any {
 	if d.Refused != "" || d.Same {
 		return nil

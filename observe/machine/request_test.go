@@ -18,8 +18,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// evicting is a machine whose node is drained since begun, by these means.
-func evicting(means drain.Means) func(*v1alpha1.Machine) {
+// withDrain gives a machine a drain that has run since Begun, with these means.
+func withDrain(means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.GoingMachine(m)
 		observetest.OnNode("n")(m)
@@ -38,7 +38,7 @@ func evicting(means drain.Means) func(*v1alpha1.Machine) {
 }
 
 func TestMachineRequestOfADrain(t *testing.T) {
-	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
+	m := observetest.Machine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationHold] = "bob: wait"
 		m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
@@ -58,14 +58,14 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
-		request.AbandonInstance: new(""), // an empty value counts too
+		request.AbandonInstance: new(""), // an annotation with an empty value counts as set
 	} {
 		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
 		assert.Equal(t, facts, machine.Request(m, command, observetest.Asked))
 	}
 }
 
-func TestMachineRequestOfAMachineThatStays(t *testing.T) {
+func TestMachineRequestOfAMachineThatIsNotDeleted(t *testing.T) {
 	end := metav1.NewTime(observetest.Asked)
 	m := observetest.Machine("m", func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{
@@ -92,9 +92,9 @@ func TestMachineRequestOfAMachineThatStays(t *testing.T) {
 	}
 }
 
-// staying is a machine that is not being deleted, and whose node is drained since Begun for an in-place update or
-// preservation.
-func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
+// withStayingDrain gives a machine that is not being deleted a drain for an in-place update or for preservation. The
+// drain has run since Begun.
+func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		observetest.OnNode("n")(m)
 		m.Annotations = map[string]string{}
@@ -123,21 +123,29 @@ func staying(purpose v1alpha1.DrainPurpose, means drain.Means) func(*v1alpha1.Ma
 	}
 }
 
-func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
+func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 	for _, purpose := range []v1alpha1.DrainPurpose{v1alpha1.DrainForUpdate, v1alpha1.DrainForPreservation} {
 		t.Run(string(purpose), func(t *testing.T) {
-			f := machine.Request(observetest.Machine("m", staying(purpose, drain.Evict)), request.Extend, observetest.Asked)
+			f := machine.Request(
+				observetest.Machine("m", withStayingDrain(purpose, drain.Evict)),
+				request.Extend,
+				observetest.Asked,
+			)
 			assert.True(t, f.Emptying)
 			assert.False(t, f.Deleting || f.DrainOver)
 			assert.Equal(t, drain.Evict, f.Means)
 			assert.Equal(t, observetest.Begun.Add(2*time.Hour), f.Deadlines.Next(), "by its own record")
 
-			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+			f = machine.Request(observetest.Machine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
 				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 			}), request.Extend, observetest.Asked)
 			assert.Equal(t, observetest.Begun.Add(3*time.Hour), f.Deadlines.Next())
 
-			f = machine.Request(observetest.Machine("m", staying(purpose, drain.Delete)), request.Extend, observetest.Asked)
+			f = machine.Request(
+				observetest.Machine("m", withStayingDrain(purpose, drain.Delete)),
+				request.Extend,
+				observetest.Asked,
+			)
 			assert.Equal(t, drain.Delete, f.Means)
 			assert.Equal(t, observetest.Asked.Add(time.Minute), f.Deadlines.Next(), "as the status has it")
 
@@ -148,7 +156,7 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 				"nobody wants it anymore":      func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
 				"the machine is being deleted": observetest.GoingMachine,
 			} {
-				m := observetest.Machine("m", staying(purpose, drain.Evict), change)
+				m := observetest.Machine("m", withStayingDrain(purpose, drain.Evict), change)
 				f := machine.Request(m, request.Extend, observetest.Asked)
 				assert.False(t, f.Emptying, name)
 				assert.Empty(t, f.Means, name)
@@ -157,18 +165,18 @@ func TestMachineRequestOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T)
 			}
 		})
 	}
-	assert.Nil(t, observedrain.Staying(observetest.Machine("m")))
+	assert.Nil(t, observedrain.DrainOfStayingMachine(observetest.Machine("m")))
 }
 
 func TestDrainIsOver(t *testing.T) {
 	ended := observetest.Machine(
 		"m",
-		evicting(drain.Evict),
+		withDrain(drain.Evict),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" },
 	)
 	later := observetest.Machine(
 		"m",
-		evicting(drain.Kill),
+		withDrain(drain.Kill),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach },
 	)
 	for _, m := range []*v1alpha1.Machine{ended, later} {
@@ -184,8 +192,8 @@ func TestDrainIsOver(t *testing.T) {
 	assert.False(t, observedrain.IsOver(observetest.Machine("m")))
 }
 
-func TestEvictionsOfANodeThatIsNotWell(t *testing.T) {
-	m := observetest.Machine("m", evicting(drain.Evict), func(m *v1alpha1.Machine) {
+func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
+	m := observetest.Machine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.Asked)},
 		}
@@ -225,8 +233,8 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
 }
 
-// decide/request does not import the API's values for preservation.
-func TestPreservationIsInTheWordsOfTheAPI(t *testing.T) {
+// decide/request does not import the API's values for preservation, so this test compares them.
+func TestPreserveCommandsWriteTheValuesOfTheAPI(t *testing.T) {
 	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
 		d := request.Decide(request.Order{Command: c}, machine.Request(observetest.Machine("m"), c, observetest.Asked))
 		assert.Equal(t, want, *d.Annotation)

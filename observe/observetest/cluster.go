@@ -1,4 +1,4 @@
-// Package observetest makes objects and fake clusters for the tests of observe.
+// Package observetest builds objects and fake clusters for the tests of observe.
 package observetest
 
 import (

@@ -22,7 +22,7 @@ import (
 	"millwright/observe/set"
 )
 
-// Unreadable is a selector that cannot be parsed.
+// Unreadable returns a selector that does not parse.
 func Unreadable() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
 }
@@ -53,16 +53,16 @@ func Noted(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
 }
 
-// At makes a machine one whose deletion is in this stage.
+// At puts a machine's deletion into this stage.
 func At(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDrain) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: *Now(), Drain: of}
 	}
 }
 
-// Watching returns running caches, those that only drains read included, over a target that holds these objects. The
-// caches are full before the watch of attachments runs, and until then nobody knows what is attached: it waits for that
-// too.
+// Watching returns running caches, including the caches that only drains read, over a target that holds these objects.
+// The caches are filled before the watch of volume attachments opens. Watching also waits for that watch, because
+// KnowsAttachments is false before.
 func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
@@ -74,7 +74,7 @@ func Watching(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefak
 	return cluster, target
 }
 
-// Attachment attaches a persistent volume to a node; with an empty name it names no persistent volume.
+// Attachment attaches a persistent volume to a node. With an empty volume, the attachment names no persistent volume.
 func Attachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
@@ -91,7 +91,7 @@ func Drained(after time.Duration) *v1alpha1.MachineConfiguration {
 	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
 }
 
-// Blocked makes a machine one for which the provider creates no instance, with a condition of this type.
+// Blocked makes a machine for which the provider creates no instance, with a condition of this type.
 func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -104,18 +104,18 @@ func Blocked(kind corev1.NodeConditionType, reason string) func(*v1alpha1.Machin
 
 func Preserved(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
 
-// GiveUp is how long to wait for what must come: no machine is so busy.
+// GiveUp is the timeout of tests for an event that must happen. GiveUp is longer than any delay on a busy machine.
 const GiveUp = 2 * time.Minute
 
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// Ago returns a time so many minutes before noon.
+// Ago returns the time that is this many minutes before Noon.
 func Ago(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// Start returns running caches over fake API servers that hold these objects. The fakes give no resource versions:
-// tests set those that they mean.
+// Start returns running caches over fake API servers that hold these objects. The fakes set no resource versions: tests
+// set the resource versions that they need.
 func Start(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
@@ -160,7 +160,7 @@ func Deployment(name string, change ...func(*v1alpha1.MachineDeployment)) *v1alp
 	return d
 }
 
-// Policy is a RolloutPolicy for all objects of the namespace.
+// Policy returns a RolloutPolicy that applies to all objects of the namespace.
 func Policy(spec v1alpha1.RolloutPolicySpec) *v1alpha1.RolloutPolicy {
 	return &v1alpha1.RolloutPolicy{ObjectMeta: Meta("careful"), Spec: spec}
 }
@@ -186,7 +186,7 @@ func OnNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
 }
 
-// Owning gives a machine an instance, and a node of this name that is proven to be its own.
+// Owning gives a machine an instance and a node of this name. The node is proven to be the machine's.
 func Owning(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
@@ -197,7 +197,7 @@ func OwnedBy(owner metav1.Object, kind string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1alpha1.SchemeGroupVersion.WithKind(kind))}
 }
 
-// Node returns the node n with these conditions.
+// Node returns a node named n with these conditions.
 func Node(conditions ...corev1.NodeCondition) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"},
@@ -229,7 +229,7 @@ func IsGranted(m *v1alpha1.Machine) {
 	m.Annotations = map[string]string{v1alpha1.AnnotationReplacementGranted: "2026-01-01T12:00:00Z"}
 }
 
-// Critical adds the taint of a node whose critical components are not ready.
+// Critical adds the taint for critical components that are not ready.
 func Critical(n *corev1.Node) {
 	n.Spec.Taints = append(
 		n.Spec.Taints,
@@ -241,12 +241,12 @@ func OfDeployment(s *v1alpha1.MachineSet) {
 	s.OwnerReferences = OwnedBy(Deployment("d"), "MachineDeployment")
 }
 
-// ObservedMember returns the facts about one machine of a set.
+// ObservedMember returns the facts about a single machine of a set.
 func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
 	return set.Observed(s, set.Related{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
-// Follower is a machine as its set's template makes it.
+// Follower returns a machine that matches its set's template.
 func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	t := Template()
 	return Machine(
@@ -256,7 +256,7 @@ func Follower(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 			change...)...)
 }
 
-// Note sets one annotation of a machine.
+// Note sets an annotation of a machine.
 func Note(key, value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, key, value) }
 }
@@ -280,17 +280,17 @@ var (
 	KeptUntil = metav1.NewTime(KeptFrom.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
-// Asking makes a machine ask for preservation with this value.
+// Asking sets a machine's annotation preserve to this value.
 func Asking(value string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// Until records the end of a machine's preservation.
+// Until sets the end of a machine's preservation.
 func Until(end metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
 }
 
-// Begun is when the drains of these tests began, and Asked when a request is made.
+// Begun is the start of the drains in these tests. Asked is the time of a request.
 var (
 	Begun = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	Asked = Begun.Add(time.Hour)
@@ -301,7 +301,7 @@ type (
 	OnDeployment = func(*v1alpha1.MachineDeployment)
 )
 
-// Fact returns a field of a struct by its name; a nested field as Outer.Inner.
+// Fact returns a field of a struct by name; a nested field has the name Outer.Inner.
 func Fact(of any, name string) any {
 	v := reflect.ValueOf(of)
 	for part := range strings.SplitSeq(name, ".") {
@@ -310,8 +310,9 @@ func Fact(of any, name string) any {
 	return v.Interface()
 }
 
-// Facts lists the names of the exported fields of a struct, nested ones as Outer.Inner, and those of embedded structs as
-// its own. Structs of the types whole count as one fact. Fields that are not exported follow from these.
+// Facts lists the names of a struct's exported fields. A nested field has the name Outer.Inner; the fields of an
+// embedded struct count as fields of the struct itself. A struct of a type in whole counts as one fact. Unexported
+// fields are left out, because they are derived from exported fields.
 func Facts(of reflect.Type, prefix string, whole ...reflect.Type) (names []string) {
 	for f := range of.Fields() {
 		switch {
@@ -327,7 +328,8 @@ func Facts(of reflect.Type, prefix string, whole ...reflect.Type) (names []strin
 	return names
 }
 
-// FactsWithout lists the names of Facts without those of a part that another family of kinds has, such as "MCM".
+// FactsWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs to
+// another family of kinds.
 func FactsWithout(part string, of reflect.Type) []string {
 	return slices.DeleteFunc(Facts(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }

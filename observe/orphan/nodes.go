@@ -1,4 +1,4 @@
-// Package orphan turns nodes and machines into the facts from which decide finds nodes without a Machine.
+// Package orphan derives facts from nodes and machines; decide uses the facts to find nodes without a Machine.
 package orphan
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // NodesAndOwners returns from the caches the nodes of a namespace's target by name, the facts about each node, sorted
-// by name, and what all machines claim. Without a target there are no nodes.
+// by name, and the node claims of all machines. Without a target, the result is empty.
 func NodesAndOwners(
 	c *cache.Cluster,
 	namespace string,
@@ -43,7 +43,7 @@ func NodesAndOwners(
 	return nodes, facts, owners
 }
 
-// LiveOwners reads from the API server what all machines of all namespaces claim.
+// LiveOwners reads the node claims of the machines of all namespaces from the API server.
 func LiveOwners(ctx context.Context, c *cache.Cluster) ([]orphan.NodeOwner, error) {
 	var owners []orphan.NodeOwner
 	err := cache.EachMachine(

@@ -1,4 +1,4 @@
-// Package set turns a MachineSet, its machines and the objects around them into facts for decide.
+// Package set derives facts for decide from a MachineSet, its machines and related objects.
 package set
 
 import (
@@ -19,28 +19,28 @@ import (
 	"millwright/observe/cache"
 )
 
-// Related holds what the facts about a set need besides the set.
+// Related holds the objects that the facts about a set need in addition to the set.
 type Related struct {
-	Members    []*v1alpha1.Machine // machines that the set controls, in no order
-	Orphans    []*v1alpha1.Machine // machines of its namespace without a controller that exists, in no order
-	Read       string              // the machines are at most as new as this resource version; empty: not known
+	Members    []*v1alpha1.Machine // machines that the set controls, unsorted
+	Orphans    []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
+	Read       string              // the machines are at most as new as this resource version; empty: unknown
 	Deployment *v1alpha1.MachineDeployment
-	Policy     *v1alpha1.RolloutPolicy // that applies to its deployment, or to a set without one; nil: none
-	// Node returns the node of a machine, nil when it has none. A nil function means that nothing is known about nodes.
+	Policy     *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
+	// Node returns the node of a machine; nil if the machine has no node. A nil function means that nodes are unknown.
 	Node      func(*v1alpha1.Machine) *corev1.Node
-	Missing   []string           // kinds that the template names and that do not exist
+	Missing   []string           // kinds in the template whose objects do not exist
 	Preflight preflight.Observed // facts for the preflight checks; zero: no control plane is configured
-	// ControlPlane is the resource version of the control plane that was read; empty when there is none.
+	// ControlPlane is the resource version of the control plane; empty if there is no control plane.
 	ControlPlane string
-	AsMCM        bool // see cache.Cluster
-	// Class is the resource version of the class that the template names; empty when there is none.
+	AsMCM        bool // the flag --as-mcm; see cache.Cluster
+	// Class is the resource version of the class in the template; empty if the class does not exist.
 	Class string
-	// ClassOf returns the class of a machine; nil when it does not exist. A nil function means that nothing is known about
-	// classes.
+	// ClassOf returns the class of a machine; nil if the class does not exist. A nil function means that classes are
+	// unknown.
 	ClassOf func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
-// Read returns what is around a set from the caches.
+// Read returns the objects related to a set from the caches.
 func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Related {
 	related := Related{
 		Members: c.MachinesOf(string(set.UID)),
@@ -49,7 +49,7 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Related {
 		ClassOf: c.ClassOf,
 		AsMCM:   c.AsMCM,
 	}
-	related.Read = c.Applied(cache.Machines) // after the machines, so that it is never too old
+	related.Read = c.Applied(cache.Machines) // read after the machines, so that the version is not older than the machines
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			related.Deployment, related.Policy = d, c.PolicyOf(d)
@@ -59,29 +59,30 @@ func Read(c *cache.Cluster, set *v1alpha1.MachineSet) Related {
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
 	related.addClass(class)
-	read := c.ControlPlaneRead() // before the object, so that "filled" never goes with an object that was missed
+	read := c.ControlPlaneRead() // read before the object, in case the cache fills in between
 	related.addPreflight(c, set, c.ControlPlane(), read)
 	return related
 }
 
-// ReadToAct is Read for a decision that is carried out. While the cache of the control plane is not filled, it reads
-// the API server, because no event reports that the cache was filled and is empty. If that read fails, the set creates
-// no machine.
+// ReadToAct does the same as Read, for a decision that writes. While the cache of the control plane is not filled,
+// ReadToAct reads the control plane from the API server, because no event signals that a cache is filled and empty. If
+// that read fails, the set creates no machine.
 func ReadToAct(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) Related {
 	related := Read(c, set)
 	if !c.ControlPlaneRead() {
-		_ = addLiveControlPlane(ctx, c, set, &related) // after an error it stays unread
+		_ = addLiveControlPlane(ctx, c, set, &related) // after an error, the control plane stays unread
 	}
 	return related
 }
 
-// ReadLive reads the machines around a set from the API server, and its class if the cache has none. Machines that the
-// set owns although its selector no longer matches their labels come from the cache. Without them, ReadLive and Read
-// would count different members, and each decision would undo the other.
+// ReadLive reads the machines related to a set from the API server, and also the set's class if the cache has no such
+// class. Machines that the set controls although its selector no longer matches their labels come from the cache.
+// Without these machines, ReadLive and Read would count different members, and each decision would undo the previous
+// decision.
 func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (Related, error) {
 	related := Read(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.Empty() { // such a set adopts nothing
+	if err != nil || selector.Empty() { // a set without a valid selector adopts no machines
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
 	}
 	list, err := c.Client().
@@ -117,8 +118,8 @@ func ReadLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (
 	return related, nil
 }
 
-// SetsSelecting returns the sets of a machine's namespace whose selector matches its labels, and the set that released
-// it, in no order. An empty selector matches nothing.
+// SetsSelecting returns the sets of a machine's namespace whose selector matches the machine's labels, and the set that
+// released the machine, unsorted. An empty selector matches nothing.
 func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
 	for _, set := range cache.All[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
@@ -134,7 +135,7 @@ func SetsSelecting(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet
 	return sets
 }
 
-// addClass adds the facts about the class that the set's template names; nil: it does not exist.
+// addClass adds the facts about the class in the set's template; a nil class does not exist.
 func (a *Related) addClass(class *v1alpha1.MachineClass) {
 	a.Missing, a.Class = nil, ""
 	if class == nil {
@@ -144,7 +145,7 @@ func (a *Related) addClass(class *v1alpha1.MachineClass) {
 	a.Class = class.ResourceVersion
 }
 
-// addLiveClass reads the API server for a class that the cache does not have.
+// addLiveClass reads the class from the API server if the cache does not have it.
 func (a *Related) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
 	if len(a.Missing) == 0 {
 		return nil
@@ -163,8 +164,8 @@ func (a *Related) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alp
 	return nil
 }
 
-// NodeAsked returns the node whose annotation may keep a failed machine; nil for any other machine, and when its node
-// is not known.
+// NodeAsked returns the node whose annotation may preserve a failed machine. NodeAsked returns nil for a machine that
+// has not failed, and for an unknown node.
 func (a Related) NodeAsked(m *v1alpha1.Machine) *corev1.Node {
 	if a.Node == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil
@@ -181,8 +182,8 @@ func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.Ma
 	return err
 }
 
-// addPreflight adds the facts for the preflight checks. A nil control plane that was read does not exist. One that was
-// not read yet fails its check.
+// addPreflight adds the facts for the preflight checks. If read is true, a nil control plane does not exist. If read is
+// false, a nil control plane is unread, and fails its check.
 func (a *Related) addPreflight(
 	c *cache.Cluster,
 	set *v1alpha1.MachineSet,
@@ -216,8 +217,8 @@ func (a *Related) addPreflight(
 	}
 }
 
-// controlPlaneFacts reads the fields of the contract of Cluster API's control planes. A field that is missing, or of
-// another type, is not known.
+// controlPlaneFacts reads the fields of Cluster API's contract for control planes. A missing field, or a field of
+// another type, counts as unknown.
 func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 	text := func(fields ...string) string {
 		value, _, _ := unstructured.NestedString(o.Object, fields...)

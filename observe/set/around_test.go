@@ -17,10 +17,10 @@ import (
 	"millwright/observe/set"
 )
 
-func elsewhere(m *v1alpha1.Machine) { m.Namespace = "other" }
+func inOtherNamespace(m *v1alpha1.Machine) { m.Namespace = "other" }
 
-// versions returns the versions of machines by their names.
-func versions(machines []*v1alpha1.Machine) map[string]string {
+// versionsByName returns the resource versions of machines by name.
+func versionsByName(machines []*v1alpha1.Machine) map[string]string {
 	result := map[string]string{}
 	for _, m := range machines {
 		result[m.Name] = m.ResourceVersion
@@ -28,10 +28,10 @@ func versions(machines []*v1alpha1.Machine) map[string]string {
 	return result
 }
 
-func TestAroundSet(t *testing.T) {
+func TestReadOfASet(t *testing.T) {
 	s, d := observetest.Set("s", observetest.OfDeployment), observetest.Deployment("d")
 	loose := observetest.Machine("loose")
-	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // not as controller
+	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
 	cluster, _ := observetest.Start(
 		t,
 		nil,
@@ -47,7 +47,7 @@ func TestAroundSet(t *testing.T) {
 		observetest.Machine("orphan"),
 		observetest.Machine("stranger", observetest.Labelled("api")),
 		loose,
-		observetest.Machine("far", elsewhere),
+		observetest.Machine("far", inOtherNamespace),
 	)
 	related := set.Read(cluster, s)
 	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.Names(related.Members), "whatever their labels")
@@ -61,7 +61,7 @@ func TestAroundSet(t *testing.T) {
 	assert.Equal(t, "d", related.Deployment.Name)
 }
 
-func TestTheDeploymentAboveASet(t *testing.T) {
+func TestReadFindsTheDeploymentOfASet(t *testing.T) {
 	notController := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineDeployment", Name: "d", UID: "uid-d"}}
 	}
@@ -90,19 +90,19 @@ func TestTheDeploymentAboveASet(t *testing.T) {
 	}
 }
 
-// behind returns caches with some machines, of an API server that has others by now.
-func behind(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
+// newStaleCluster returns caches that hold the cached machines, while the API server lists the live machines.
+func newStaleCluster(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
 	t.Helper()
 	var objects []runtime.Object
 	for _, m := range cached {
 		objects = append(objects, m)
 	}
 	cluster, client := observetest.Start(t, nil, objects...)
-	return cluster, answerWith(client, live)
+	return cluster, setListResponse(client, live)
 }
 
-// answerWith makes an API server list these machines from now on, and returns the selectors of the requests.
-func answerWith(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
+// answerWith makes an API server list these machines from now on, and returns the selectors of all list requests.
+func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
 	list, asked := &v1alpha1.MachineList{}, &[]string{}
 	for _, m := range live {
 		list.Items = append(list.Items, *m)
@@ -114,9 +114,9 @@ func answerWith(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
 	return asked
 }
 
-func TestLiveAroundSet(t *testing.T) {
+func TestReadLiveOfASet(t *testing.T) {
 	s, other := observetest.Set("s"), observetest.Set("other")
-	cluster, asked := behind(t,
+	cluster, asked := newStaleCluster(t,
 		[]*v1alpha1.Machine{
 			observetest.Machine(
 				"mine",
@@ -192,15 +192,15 @@ func TestLiveAroundSet(t *testing.T) {
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
-		"relabelled": "1", // owned and not matching: the cache alone knows of it, as in AroundSet
-	}, versions(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
+		"relabelled": "1", // ReadLive takes an owned machine that the selector does not match from the cache
+	}, versionsByName(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
-		"stranger": "1", // matches nothing, and may have been released by the set
-	}, versions(related.Orphans), "not what another took meanwhile")
+		"stranger": "1", // no selector matches this machine; the set may have released the machine
+	}, versionsByName(related.Orphans), "not what another took meanwhile")
 }
 
-func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
+func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
 	s := observetest.Set("s")
 	machines := []*v1alpha1.Machine{
 		observetest.Machine(
@@ -217,7 +217,7 @@ func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
-			cluster, _ := behind(t, machines, machines)
+			cluster, _ := newStaleCluster(t, machines, machines)
 			cached := set.Read(cluster, s)
 			live, err := set.ReadLive(t.Context(), cluster, s)
 			require.NoError(t, err)
@@ -227,12 +227,13 @@ func TestLiveAndCachedLooksAgreeWhenTheCacheIsCurrent(t *testing.T) {
 	}
 }
 
-// A set with an empty or unreadable selector adopts nothing. Its machines are found by the template's labels.
-func TestLiveAroundASetWithoutASelector(t *testing.T) {
+// A set with an empty or unreadable selector adopts no machines. ReadLive finds the set's machines by the labels of the
+// template.
+func TestReadLiveOfASetWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.Unreadable()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.Set("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
-			cluster, asked := behind(
+			cluster, asked := newStaleCluster(
 				t,
 				[]*v1alpha1.Machine{
 					observetest.Machine("mine", observetest.Of(s)),
@@ -254,7 +255,7 @@ func TestLiveAroundASetWithoutASelector(t *testing.T) {
 	}
 }
 
-func TestLiveAroundSetThatCannotBeRead(t *testing.T) {
+func TestReadLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	s := observetest.Set("s")
 	cluster, client := observetest.Start(t, nil, s, observetest.Machine("mine", observetest.Of(s)))
 	client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
@@ -265,9 +266,9 @@ func TestLiveAroundSetThatCannotBeRead(t *testing.T) {
 }
 
 // A read must not change the cached objects.
-func TestLiveAroundSetLeavesTheCacheAlone(t *testing.T) {
+func TestReadLiveDoesNotChangeTheCache(t *testing.T) {
 	s := observetest.Set("s")
-	cluster, _ := behind(
+	cluster, _ := newStaleCluster(
 		t,
 		[]*v1alpha1.Machine{
 			observetest.Machine("a", observetest.Of(s)),

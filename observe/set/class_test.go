@@ -16,16 +16,16 @@ import (
 	"millwright/observe/set"
 )
 
-func classed(kind, name string) observetest.OnSet {
+func withClass(kind, name string) observetest.OnSet {
 	return func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
-func versioned(v string) func(*v1alpha1.MachineClass) {
+func withVersion(v string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) { c.ResourceVersion = v }
 }
 
 func TestTheClassThatASetNames(t *testing.T) {
-	far := observetest.Class("small", versioned("7"))
+	far := observetest.Class("small", withVersion("7"))
 	far.Namespace = "other"
 	none := []string{"MachineClass"}
 	for _, row := range []struct {
@@ -35,12 +35,12 @@ func TestTheClassThatASetNames(t *testing.T) {
 		missing []string
 		version string
 	}{
-		{"it exists", observetest.Set("s"), observetest.Class("small", versioned("7")), nil, "7"},
-		{"it is being deleted, and is still there", observetest.Set("s"), observetest.Class("small", versioned("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
+		{"it exists", observetest.Set("s"), observetest.Class("small", withVersion("7")), nil, "7"},
+		{"it is being deleted, and is still there", observetest.Set("s"), observetest.Class("small", withVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
 		{"there is none", observetest.Set("s"), observetest.Class("large"), none, ""},
 		{"there is one elsewhere", observetest.Set("s"), far, none, ""},
-		{"the kind does not matter", observetest.Set("s", classed("AWSMachineClass", "small")), observetest.Class("small", versioned("7")), nil, "7"},
-		{"there is none, whatever the kind", observetest.Set("s", classed("AWSMachineClass", "large")), observetest.Class("small", versioned("7")), none, ""},
+		{"the kind does not matter", observetest.Set("s", withClass("AWSMachineClass", "small")), observetest.Class("small", withVersion("7")), nil, "7"},
+		{"there is none, whatever the kind", observetest.Set("s", withClass("AWSMachineClass", "large")), observetest.Class("small", withVersion("7")), none, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.Start(t, nil, row.class)
@@ -54,14 +54,14 @@ func TestTheClassThatASetNames(t *testing.T) {
 	}
 }
 
-// Only a class that is not in the cache is read live.
-func TestAClassThatTheCacheHasNotSeenYet(t *testing.T) {
+// ReadLive reads a class from the API server only if the cache does not have the class.
+func TestReadLiveReadsAClassThatTheCacheLacks(t *testing.T) {
 	var answer error
 	asked := 0
 	cluster, client := observetest.Start(t, nil, observetest.Class("known"))
 	client.PrependReactor("get", "machineclasses", func(kubetesting.Action) (bool, runtime.Object, error) {
 		asked++
-		return true, observetest.Class("small", versioned("9")), answer
+		return true, observetest.Class("small", withVersion("9")), answer
 	})
 	live, err := set.ReadLive(t.Context(), cluster, observetest.Set("s"))
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestAClassThatTheCacheHasNotSeenYet(t *testing.T) {
 	assert.Equal(t, "9", live.Class, "later looks must see it")
 	assert.Equal(t, []string{"MachineClass"}, set.Read(cluster, observetest.Set("s")).Missing)
 
-	_, err = set.ReadLive(t.Context(), cluster, observetest.Set("s", classed("MachineClass", "known")))
+	_, err = set.ReadLive(t.Context(), cluster, observetest.Set("s", withClass("MachineClass", "known")))
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)
 
@@ -86,8 +86,8 @@ func TestSetsOfClass(t *testing.T) {
 		nil,
 		observetest.Set("a"),
 		observetest.Set("b", observetest.GoingSet),
-		observetest.Set("large", classed("MachineClass", "large")),
-		observetest.Set("other", classed("AWSMachineClass", "small")),
+		observetest.Set("large", withClass("MachineClass", "large")),
+		observetest.Set("other", withClass("AWSMachineClass", "small")),
 		far,
 	)
 	assert.Equal(t, []string{"a", "b", "other"}, observetest.Names(cluster.SetsOfClass("shop/small")))
@@ -96,7 +96,7 @@ func TestSetsOfClass(t *testing.T) {
 
 	_, err := client.MachineV1alpha1().
 		MachineSets("shop").
-		Update(t.Context(), observetest.Set("a", classed("MachineClass", "large")), metav1.UpdateOptions{})
+		Update(t.Context(), observetest.Set("a", withClass("MachineClass", "large")), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(
 		t,

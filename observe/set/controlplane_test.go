@@ -37,7 +37,7 @@ func TestParseControlPlane(t *testing.T) {
 	}
 }
 
-func aPlane(spec, status map[string]any) *unstructured.Unstructured {
+func newControlPlane(spec, status map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1",
 		"kind":       "Plane",
@@ -65,17 +65,17 @@ func TestPreflightOfASet(t *testing.T) {
 		failed []string
 	}{
 		"there is none":          {nil, versioned("v1.31.2", ""), true, nil},
-		"it is stable":           {aPlane(spec, stable), versioned("v1.31.2", "kubeadm"), true, nil},
-		"one replica is missing": {aPlane(spec, map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)}), versioned("", ""), false, []string{"ControlPlaneIsStable"}},
-		"an older contract counts those that are ready": {aPlane(spec, map[string]any{"version": "v1.31.2", "readyReplicas": int64(3)}), versioned("", ""), true, nil},
-		"it does not count replicas":                    {aPlane(map[string]any{"version": "v1.31.2"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), true, nil},
-		"it is provisioned":                             {aPlane(map[string]any{"version": "v1.31.2"}, nil), versioned("", ""), true, []string{"ControlPlaneIsStable"}},
-		"it is upgraded":                                {aPlane(map[string]any{"version": "v1.32.0"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), true, []string{"ControlPlaneIsStable"}},
-		"it is upgraded, and that is no matter":         {aPlane(map[string]any{"version": "v1.32.0"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), false, nil},
-		"machines are newer":                            {aPlane(spec, stable), versioned("v1.32.0", ""), false, []string{"KubernetesVersionSkew"}},
-		"kubeadm is two versions older":                 {aPlane(spec, stable), versioned("v1.29.0", "kubeadm"), false, []string{"KubeadmVersionSkew"}},
-		"what is of another type is not known":          {aPlane(map[string]any{"version": int64(3), "replicas": "x"}, map[string]any{"availableReplicas": "y"}), versioned("v1.31.2", ""), true, nil},
-		"a check is skipped": {aPlane(spec, nil), func(s *v1alpha1.MachineSet) {
+		"it is stable":           {newControlPlane(spec, stable), versioned("v1.31.2", "kubeadm"), true, nil},
+		"one replica is missing": {newControlPlane(spec, map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)}), versioned("", ""), false, []string{"ControlPlaneIsStable"}},
+		"an older contract counts those that are ready": {newControlPlane(spec, map[string]any{"version": "v1.31.2", "readyReplicas": int64(3)}), versioned("", ""), true, nil},
+		"it does not count replicas":                    {newControlPlane(map[string]any{"version": "v1.31.2"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), true, nil},
+		"it is provisioned":                             {newControlPlane(map[string]any{"version": "v1.31.2"}, nil), versioned("", ""), true, []string{"ControlPlaneIsStable"}},
+		"it is upgraded":                                {newControlPlane(map[string]any{"version": "v1.32.0"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), true, []string{"ControlPlaneIsStable"}},
+		"it is upgraded, and that is no matter":         {newControlPlane(map[string]any{"version": "v1.32.0"}, map[string]any{"version": "v1.31.2"}), versioned("", ""), false, nil},
+		"machines are newer":                            {newControlPlane(spec, stable), versioned("v1.32.0", ""), false, []string{"KubernetesVersionSkew"}},
+		"kubeadm is two versions older":                 {newControlPlane(spec, stable), versioned("v1.29.0", "kubeadm"), false, []string{"KubeadmVersionSkew"}},
+		"what is of another type is not known":          {newControlPlane(map[string]any{"version": int64(3), "replicas": "x"}, map[string]any{"availableReplicas": "y"}), versioned("v1.31.2", ""), true, nil},
+		"a check is skipped": {newControlPlane(spec, nil), func(s *v1alpha1.MachineSet) {
 			s.Annotations = map[string]string{v1alpha1.AnnotationSkipPreflightChecks: "ControlPlaneIsStable"}
 		}, false, nil},
 	} {

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/set"
 )
 
-// moulded is a set whose template sets each part that is changed in place.
-func moulded() *v1alpha1.MachineSet {
+// fullSet returns a set whose template sets each part that changes machines in place.
+func fullSet() *v1alpha1.MachineSet {
 	s := observetest.Set("s")
 	t := &s.Spec.Template
 	t.Labels["tier"] = "front"
@@ -24,7 +24,7 @@ func moulded() *v1alpha1.MachineSet {
 	return s
 }
 
-// What machines copy from a template, and what stays their own.
+// FollowTemplate copies some parts of a template to a machine. Other parts of the machine stay unchanged.
 func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 	label := func(key, value string) observetest.OnSet {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
@@ -43,7 +43,7 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 		set    *v1alpha1.MachineSet
 		is     func(*v1alpha1.Machine)
 		parts  string
-		change func(*v1alpha1.Machine) // the machine afterwards
+		change func(*v1alpha1.Machine) // expected changes of the machine
 	}{
 		{"as the template makes it", observetest.Set("s"), nothing, "", nothing},
 		{"a label is missing", observetest.Set("s", label("tier", "front")), nothing, "labels", has("tier", "front")},
@@ -81,17 +81,17 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 		{"a person's preservation stays", observetest.Set("s", annotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)), observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse), "", nothing},
 		{"what we noted stays", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), has(v1alpha1.LabelMachineTemplateHash, "old"), "", nothing},
 		{"what we noted nowhere yet", observetest.Set("s", label(v1alpha1.LabelMachineTemplateHash, "new")), nothing, "labels", has(v1alpha1.LabelMachineTemplateHash, "new")},
-		{"all at once", moulded(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
+		{"all at once", fullSet(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
 			m.Labels["tier"] = "front"
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
 			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.Drained(time.Minute), "OtherClass"
 		}},
-		{"failed: it keeps what it is", moulded(), observetest.Phase(v1alpha1.MachineFailed), "", nothing},
-		{"failed and going", moulded(), observetest.Both(observetest.Phase(v1alpha1.MachineFailed), observetest.GoingMachine), "", nothing},
-		{"going: the timeouts hurry it", moulded(), observetest.Both(observetest.Phase(v1alpha1.MachineTerminating), observetest.GoingMachine), "configuration", func(m *v1alpha1.Machine) {
+		{"failed: it keeps what it is", fullSet(), observetest.Phase(v1alpha1.MachineFailed), "", nothing},
+		{"failed and going", fullSet(), observetest.Both(observetest.Phase(v1alpha1.MachineFailed), observetest.GoingMachine), "", nothing},
+		{"going: the timeouts hurry it", fullSet(), observetest.Both(observetest.Phase(v1alpha1.MachineTerminating), observetest.GoingMachine), "configuration", func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = observetest.Drained(time.Minute)
 		}},
-		{"going, and as hurried as it shall be", moulded(), observetest.Both(observetest.GoingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Minute) }), "", nothing},
+		{"going, and as hurried as it shall be", fullSet(), observetest.Both(observetest.GoingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.Drained(time.Minute) }), "", nothing},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := observetest.Follower(row.is)
@@ -106,9 +106,9 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 	}
 }
 
-// A change of the machine must not change the template.
+// A later change of the machine must not change the template.
 func TestFollowTemplateSharesNothing(t *testing.T) {
-	s := moulded()
+	s := fullSet()
 	m := observetest.Machine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
 	mould := s.DeepCopy()
 	assert.Equal(
@@ -121,8 +121,8 @@ func TestFollowTemplateSharesNothing(t *testing.T) {
 	assert.Equal(t, mould, s)
 }
 
-func TestAMachineThatFollowsStaysTheSame(t *testing.T) {
-	s := moulded()
+func TestFollowTemplateDoesNotChangeAMatchingMachine(t *testing.T) {
+	s := fullSet()
 	m := observetest.Machine(
 		"m",
 		observetest.Of(s),

@@ -12,10 +12,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// Explained returns the facts from which it is explained what blocks a set and its machines. Conditions are those that
-// its status should have.
+// Explained returns the facts that explain what blocks a set and its machines. The parameter conditions holds the
+// conditions that the set's status should have.
 func Explained(set *v1alpha1.MachineSet, related Related, conditions []scale.Condition, now time.Time) explain.Set {
-	s := explainedAlone(set, related.Deployment, conditions, len(related.Members), now)
+	s := explainWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
 	s.Of = max(len(related.Members), int(set.Spec.Replicas))
 	for _, m := range related.Members {
 		s.Machines = append(s.Machines, machine.Explained(m, related.classOf(m), now))
@@ -23,12 +23,12 @@ func Explained(set *v1alpha1.MachineSet, related Related, conditions []scale.Con
 	return s
 }
 
-// ExplainedAlone is Explained without the machines, from the conditions that the status of the set has.
+// ExplainedAlone does the same as Explained, but without the machines, and with the conditions in the set's status.
 func ExplainedAlone(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, now time.Time) explain.Set {
-	return explainedAlone(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
+	return explainWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 
-func explainedAlone(
+func explainWithoutMachines(
 	set *v1alpha1.MachineSet,
 	deployment *v1alpha1.MachineDeployment,
 	conditions []scale.Condition,
@@ -63,7 +63,7 @@ func explainedAlone(
 	return s
 }
 
-// classOf returns the class of a machine; nil if it does not exist, or if nothing is known about classes.
+// classOf returns the class of a machine; nil if the class does not exist or classes are unknown.
 func (a Related) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	if a.ClassOf == nil {
 		return nil
@@ -71,7 +71,7 @@ func (a Related) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	return a.ClassOf(m)
 }
 
-// IsExplained reports whether the status of a set shows what blocks it.
+// IsExplained reports whether the status of a set shows what blocks the set.
 func IsExplained(s *v1alpha1.MachineSetStatus, blocked explain.Summary) bool {
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {
@@ -81,7 +81,8 @@ func IsExplained(s *v1alpha1.MachineSetStatus, blocked explain.Summary) bool {
 	return !blocked.Blocked()
 }
 
-// StandsStill says why a set or one of its machines stands still, which its deployment repeats; empty: nothing does.
+// StandsStill returns what blocks a set or one of its machines, which the status of the set's deployment repeats; empty
+// if nothing is blocked.
 func StandsStill(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {
@@ -91,7 +92,7 @@ func StandsStill(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// ApplyBlocked puts what blocks a set into the conditions of its status.
+// ApplyBlocked adds the condition Blocked to a set's status if something blocks the set.
 func ApplyBlocked(s *v1alpha1.MachineSetStatus, blocked explain.Summary) {
 	if blocked.Blocked() {
 		s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{

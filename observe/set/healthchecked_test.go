@@ -12,7 +12,7 @@ import (
 	"millwright/observe/set"
 )
 
-func TestWhatAHealthCheckSays(t *testing.T) {
+func TestHealthChecked(t *testing.T) {
 	const check, mark = v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated
 	for name, row := range map[string]struct {
 		conditions []corev1.NodeCondition

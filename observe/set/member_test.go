@@ -15,7 +15,7 @@ import (
 	"millwright/observe/set"
 )
 
-// Each fact about a machine, with a value that differs from that of a new machine.
+// Each row tests one fact about a machine, with a value that differs from the fact's value for a new machine.
 func TestObservedMember(t *testing.T) {
 	byDeployment := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = observetest.OwnedBy(observetest.Deployment("d"), "MachineDeployment")
@@ -25,7 +25,7 @@ func TestObservedMember(t *testing.T) {
 	}
 	moreLabels := func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels["tier"] = "front" }
 	is := observetest.Phase
-	proveMember(t, []memberRow{
+	assertMemberRows(t, []memberRow{
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", machine: observetest.Version("9"), want: "9"},
@@ -184,7 +184,7 @@ func TestObservedMember(t *testing.T) {
 	})
 }
 
-// memberRow is one fact about a machine, from the machine, its set and its deployment.
+// memberRow is a test row for one fact about a machine, derived from the machine, its set and its deployment.
 type memberRow struct {
 	name       string
 	fact       string
@@ -194,8 +194,8 @@ type memberRow struct {
 	want       any
 }
 
-// proveMember checks each row, and that each fact has one.
-func proveMember(t *testing.T, rows []memberRow) {
+// assertMemberRows checks each row, and checks that each fact has a row.
+func assertMemberRows(t *testing.T, rows []memberRow) {
 	missing := map[string]bool{}
 	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
@@ -222,8 +222,8 @@ func proveMember(t *testing.T, rows []memberRow) {
 	}
 }
 
-// deletes names the machines that a set would delete next.
-func deletes(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
+// deletedNames returns the names of the machines that a set would delete next.
+func deletedNames(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	doomed := []string{}
 	for _, target := range scale.Decide(set.Observed(s, set.Related{Members: machines}, observetest.Noon, 0)).Delete {
 		doomed = append(doomed, target.Name)
@@ -231,16 +231,16 @@ func deletes(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	return doomed
 }
 
-// A set deletes the failed machines that it may replace, each once.
+// A set deletes each failed machine that it may replace, and deletes it once.
 func TestFailedMachinesToReplace(t *testing.T) {
 	expired := metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 	terminating := observetest.Phase(v1alpha1.MachineTerminating)
 	type row struct {
 		name    string
 		machine *v1alpha1.Machine
-		alone   bool // replaced by a set on its own
-		below   bool // replaced by a set below a deployment
-		going   bool // is being deleted already
+		alone   bool // a set without a deployment replaces the machine
+		below   bool // a set with a deployment replaces the machine
+		going   bool // the machine is already being deleted
 	}
 	for _, row := range []row{
 		{"failed", observetest.Follower(observetest.Phase(v1alpha1.MachineFailed)), true, false, false},
@@ -267,7 +267,7 @@ func TestFailedMachinesToReplace(t *testing.T) {
 					doomed = []string{"m"}
 				}
 				assert.Equal(t, want, observetest.ObservedMember(row.machine, s, nil).MCM.Replace, s.Name)
-				assert.Equal(t, doomed, deletes(s, row.machine), s.Name)
+				assert.Equal(t, doomed, deletedNames(s, row.machine), s.Name)
 			}
 		})
 	}

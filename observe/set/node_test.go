@@ -15,8 +15,8 @@ import (
 	"millwright/observe/set"
 )
 
-// The annotation of a failed machine's node counts before the machine's workflow has recorded it.
-func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
+// The annotation of a failed machine's node counts even before the machine's workflow has recorded the annotation.
+func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 	failed, on := observetest.Phase(v1alpha1.MachineFailed), observetest.OnNode("n")
 	saying := func(value string) *corev1.Node {
 		n := observetest.Node()
@@ -31,18 +31,18 @@ func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 		machine        *v1alpha1.Machine
 		kept, replaced bool
 	}{
-		{"when-failed on the node", saying(v1alpha1.ValuePreserveWhenFailed), running("a", on, failed), true, false},
-		{"now on the node", saying(v1alpha1.ValuePreserveNow), running("a", on, failed), true, false},
-		{"false on the node", saying(v1alpha1.ValuePreserveFalse), running("a", on, failed), false, true},
-		{"the node says nothing", saying(""), running("a", on, failed), false, true},
-		{"its annotation was removed", saying(""), running("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
-		{"a word that nobody knows", saying("perhaps"), running("a", on, failed), false, true},
-		{"another node", saying(v1alpha1.ValuePreserveNow), running("a", observetest.OnNode("other"), failed), false, true},
-		{"no node", saying(v1alpha1.ValuePreserveNow), running("a", failed), false, true},
-		{"it has not failed", saying(v1alpha1.ValuePreserveNow), running("a", on), false, false},
+		{"when-failed on the node", saying(v1alpha1.ValuePreserveWhenFailed), runningMachine("a", on, failed), true, false},
+		{"now on the node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", on, failed), true, false},
+		{"false on the node", saying(v1alpha1.ValuePreserveFalse), runningMachine("a", on, failed), false, true},
+		{"the node says nothing", saying(""), runningMachine("a", on, failed), false, true},
+		{"its annotation was removed", saying(""), runningMachine("a", on, failed, observetest.Note(v1alpha1.AnnotationLastAppliedPreserve, v1alpha1.ValuePreserveNow)), false, true},
+		{"a word that nobody knows", saying("perhaps"), runningMachine("a", on, failed), false, true},
+		{"another node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", observetest.OnNode("other"), failed), false, true},
+		{"no node", saying(v1alpha1.ValuePreserveNow), runningMachine("a", failed), false, true},
+		{"it has not failed", saying(v1alpha1.ValuePreserveNow), runningMachine("a", on), false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := caredFor(1)
+			s := finalizedSet(1)
 			row.machine.OwnerReferences = observetest.OwnedBy(s, "MachineSet")
 			cluster, _ := observetest.Start(t, []runtime.Object{row.node}, s, row.machine, observetest.Class("small"))
 			live, err := set.ReadLive(t.Context(), cluster, s)
@@ -56,6 +56,6 @@ func TestAFailedMachineWhoseNodeSaysWhatBecomesOfIt(t *testing.T) {
 		})
 	}
 	t.Run("where nothing is known of nodes", func(t *testing.T) {
-		assert.Nil(t, observetest.Members().NodeAsked(running("a", on, failed)))
+		assert.Nil(t, observetest.Members().NodeAsked(runningMachine("a", on, failed)))
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/machine"
 )
 
-// Observed returns the facts from which a set is planned. Seed is the source of new names.
+// Observed returns the facts from which a set is planned. The parameter seed is the random seed for new names.
 func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uint64) scale.Observed {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Observed{
@@ -31,18 +31,18 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 			Finalizer: cache.HasFinalizer(set.Finalizers),
 		}, Settings: scale.Settings{
 			Replicas:    int(set.Spec.Replicas),
-			Order:       order(related),
+			Order:       deletionOrder(related),
 			MinReady:    MinReady(set, related.AsMCM),
-			Remediation: remediation(set, related),
+			Remediation: remediationPolicy(set, related),
 		},
 		MCM: scale.MCMSet{
 			Keep:   int(set.Spec.AutoPreserveFailedMachineMax),
-			Freeze: freeze(set, related),
+			Freeze: freezeOf(set, related),
 			Scaled: cache.TimeIn(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		},
 		Seed:     seed,
-		Pauses:   pauses(set, related.Deployment),
-		Stopped:  stopped(set),
+		Pauses:   pausedBy(set, related.Deployment),
+		Stopped:  creationStops(set),
 		Reported: reportedSet(&set.Status),
 
 		Generation:         set.Generation,
@@ -67,11 +67,11 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 	}
 	for _, m := range related.Members {
 		f := Member(m, set, selector)
-		f.MCM.Labelled, f.Drift = holds(m.Labels, set.Spec.Template.Labels), drift(m, set)
-		if why := outdated(m, set, related, o.Remediation.Outdated); why != "" {
+		f.MCM.Labelled, f.Drift = containsAll(m.Labels, set.Spec.Template.Labels), driftedParts(m, set)
+		if why := outdatedReason(m, set, related, o.Remediation.Outdated); why != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
-		if node := related.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // whether or not that is recorded
+		if node := related.NodeAsked(m); node != nil && machine.IsProtected(m, node) { // even if not recorded
 			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -91,8 +91,8 @@ func Observed(set *v1alpha1.MachineSet, related Related, now time.Time, seed uin
 	return o
 }
 
-// pauses says who has paused a set.
-func pauses(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
+// pausedBy returns who has paused a set.
+func pausedBy(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []string) {
 	if d != nil {
 		if _, paused := d.Annotations[v1alpha1.AnnotationPaused]; paused {
 			who = append(who, phrase.PausedBy("MachineDeployment"))
@@ -104,16 +104,16 @@ func pauses(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who []stri
 	return who
 }
 
-// stopped says why no machine is created: other sets replace those of this one.
-func stopped(set *v1alpha1.MachineSet) []string {
+// creationStops returns why a set creates no machine: other sets replace the set's machines.
+func creationStops(set *v1alpha1.MachineSet) []string {
 	if _, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]; closed {
 		return []string{"MachineSet has the label scale-up-disabled"}
 	}
 	return nil
 }
 
-// MinReady returns how long a machine of a set must have been ready to be available. machine-controller-manager ignores
-// the field.
+// MinReady returns how long a machine of a set must have been ready to count as available. MinReady returns 0 with
+// asMCM, because machine-controller-manager ignores the field minReadySeconds.
 func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	if asMCM {
 		return 0
@@ -121,17 +121,17 @@ func MinReady(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// order returns which machines are deleted first if nothing else decides. Without a policy, machine-controller-manager
-// deletes the oldest.
-func order(related Related) scale.Order {
+// deletionOrder returns which machines are deleted first if no other rule decides. Without a policy,
+// machine-controller-manager deletes the oldest machines first.
+func deletionOrder(related Related) scale.Order {
 	if order := related.Policy.PolicySpec().DeletionOrder; order != "" || !related.AsMCM {
 		return scale.Order(order)
 	}
 	return scale.Oldest
 }
 
-// freeze reads the label freeze of a set, and what may end it.
-func freeze(set *v1alpha1.MachineSet, related Related) scale.Freeze {
+// freezeOf returns the label freeze of a set, and the conditions that end the freeze.
+func freezeOf(set *v1alpha1.MachineSet, related Related) scale.Freeze {
 	f := scale.Freeze{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
 	if related.AsMCM {
@@ -140,11 +140,12 @@ func freeze(set *v1alpha1.MachineSet, related Related) scale.Freeze {
 	return f
 }
 
-// Flag defaults of machine-controller-manager: --machine-safety-up and --machine-safety-down.
+// Defaults of machine-controller-manager's flags --machine-safety-up and --machine-safety-down
 const safetyUp, safetyDown = 2, 1
 
-// mcmFreezeEndsAt returns at how many machines machine-controller-manager ends a freeze. Source: its overshoot safety;
-// it freezes a set that has safetyUp machines more than its deployment may have, or without one twice the replicas.
+// mcmFreezeEndsAt returns the number of machines at which machine-controller-manager ends a freeze. Source: the
+// overshoot protection of machine-controller-manager, which freezes a set that has safetyUp more machines than the
+// deployment may have. For a set without a deployment, the limit is twice the replicas.
 func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
@@ -158,9 +159,9 @@ func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) in
 	return most + safetyUp - safetyDown
 }
 
-// outdated returns why a machine of a set is not up to date; empty if it is. setOutdated says that the deployment has
-// another template than the set.
-func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Related, setOutdated bool) string {
+// outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means
+// that the deployment and the set have different templates.
+func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Related, setOutdated bool) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
 	case setOutdated:
@@ -172,9 +173,9 @@ func outdated(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Related, se
 	}
 }
 
-// remediation returns the remediation policy of a set. Under a deployment there is no back-off: its replacement budget
-// and its own pauses decide when failed machines are replaced.
-func remediation(set *v1alpha1.MachineSet, related Related) scale.Remediation {
+// remediationPolicy returns the remediation policy of a set. A set with a deployment has no back-off: the deployment's
+// replacement budget and pauses decide when failed machines are replaced.
+func remediationPolicy(set *v1alpha1.MachineSet, related Related) scale.Remediation {
 	r := scale.Remediation{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
 	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
 		if spec.Backoff != nil {
@@ -185,7 +186,7 @@ func remediation(set *v1alpha1.MachineSet, related Related) scale.Remediation {
 		}
 		if most := spec.MaxInFlight; most != nil {
 			r.Limited = true
-			// unreadable: none at a time
+			// If the value does not parse, no machine is replaced.
 			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true)
 		}
 	}
@@ -224,7 +225,7 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 		Joined:   machine.HasJoined(m),
 		Priority: drain.Priority(m),
 	}
-	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = readiness(m)
+	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = nodeReadiness(m)
 	if reason, message := machine.Blocked(m); reason != "" {
 		f.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
 	}
@@ -236,8 +237,8 @@ func Member(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selec
 	return f
 }
 
-// HealthChecked returns the result of the health check of a machine, and whether the check asks the set to replace it.
-// A request on a machine that the check finds healthy is for the check to remove.
+// HealthChecked returns the result of a machine's health check, and whether the check requests a replacement by the
+// set. If the check finds the machine healthy, a leftover request does not count: the check removes the request.
 func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
 	if c := cache.Condition(m.Status.Conditions, v1alpha1.MachineHealthCheckSucceeded); c != nil {
 		check = scale.Answer(c.Status)
@@ -246,8 +247,8 @@ func HealthChecked(m *v1alpha1.Machine) (check scale.Answer, marked bool) {
 	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.False
 }
 
-// readiness returns whether the node of a machine is ready, as the machine's status says.
-func readiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.Time, node scale.Node) {
+// nodeReadiness returns whether the node of a machine is ready, according to the machine's status.
+func nodeReadiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.Time, node scale.Node) {
 	phase := m.Status.CurrentStatus.Phase
 	switch phase {
 	case "":
@@ -264,7 +265,7 @@ func readiness(m *v1alpha1.Machine) (ready scale.Answer, why string, since time.
 	return scale.False, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
 }
 
-// Blocked returns the reason of the condition ReplicaFailure of a set; empty when nothing blocks.
+// Blocked returns the reason of a set's condition ReplicaFailure; empty if the condition is not True.
 func Blocked(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
@@ -274,7 +275,7 @@ func Blocked(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns the part of a set's status that scale.Plan decides.
+// reportedSet returns the part of a set's status that scale.Plan computes.
 func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
 		Counts: &scale.Counts{
@@ -288,7 +289,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 		r.Failed = append(r.Failed, m.Name)
 	}
 	for _, c := range s.Conditions {
-		if c.Type == v1alpha1.MachineSetBlocked { // decided by Explain
+		if c.Type == v1alpha1.MachineSetBlocked { // Explain computes the condition Blocked
 			continue
 		}
 		r.Conditions = append(
@@ -299,8 +300,8 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	return r
 }
 
-// ApplyStatus writes the status that scale.Plan decided. The transition time of a condition changes only with its
-// status.
+// ApplyStatus writes the status that scale.Plan computed. The transition time of a condition changes only with the
+// condition's status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {
 		s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Labelled), int32(c.Ready)

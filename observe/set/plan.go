@@ -6,15 +6,15 @@ import (
 	"millwright/decide/scale"
 )
 
-// Planned is the plan of a set of any kind, with what blocks the set.
+// Planned is the plan of a set of either API, together with the blockers of the set.
 type Planned struct {
 	scale.Planned
-	Observed scale.Observed  // the facts that it was made from
-	Blocked  explain.Summary // what blocks the set and its machines
-	Said     bool            // the status shows what blocks them
+	Observed scale.Observed  // facts from which scale.Plan made the plan
+	Blocked  explain.Summary // blockers of the set and its machines
+	Said     bool            // the status of the set shows the blockers
 }
 
-// Explain adds what blocks a set to the plan that was made from the facts o.
+// Explain adds the blockers of a set to a plan. The plan was made from the facts o.
 func Explain(s *v1alpha1.MachineSet, related Related, o scale.Observed, plan scale.Planned) Planned {
 	blocked := Explained(s, related, plan.Status.Conditions, o.Now).Blocked(o.Now)
 	return Planned{plan, o, blocked, IsExplained(&s.Status, blocked)}

@@ -16,29 +16,29 @@ import (
 	"millwright/observe/set"
 )
 
-// remedied is what is around a set with this remediation.
-func remedied(change func(*v1alpha1.MachineSetRemediation)) set.Related {
+// withRemediation returns the Related of a set with this remediation policy.
+func withRemediation(change func(*v1alpha1.MachineSetRemediation)) set.Related {
 	r := &v1alpha1.MachineSetRemediation{}
 	change(r)
 	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{Remediation: r})}
 }
 
-func inOrder(order v1alpha1.DeletionOrder) set.Related {
+func withDeletionOrder(order v1alpha1.DeletionOrder) set.Related {
 	return set.Related{Policy: observetest.Policy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
 }
 
-func ofFive(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
+func withFiveReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
-func atMost(n intstr.IntOrString) set.Related {
-	return remedied(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
+func withMaxInFlight(n intstr.IntOrString) set.Related {
+	return withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
-// aroundD is what is around a set of deployment d.
-func aroundD(change ...observetest.OnDeployment) set.Related {
+// withDeployment returns the Related of a set of deployment d.
+func withDeployment(change ...observetest.OnDeployment) set.Related {
 	return set.Related{Deployment: observetest.Deployment("d", change...)}
 }
 
-func orphans(machines ...*v1alpha1.Machine) set.Related {
+func withOrphans(machines ...*v1alpha1.Machine) set.Related {
 	return set.Related{Orphans: machines}
 }
 
@@ -51,7 +51,7 @@ func asMCM(related set.Related) set.Related {
 	return related
 }
 
-// Each fact about a set, with a value that differs from that of an empty set.
+// Each row tests one fact about a set, with a value that differs from the fact's value for an empty set.
 func TestScaleObserved(t *testing.T) {
 	pausing := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationPaused, "")
@@ -79,13 +79,13 @@ func TestScaleObserved(t *testing.T) {
 		deploymentPaused = "MachineDeployment has the cluster.x-k8s.io/paused annotation"
 	)
 	const invalid = "the selector does not match the labels of the template"
-	proveObserved(t, []setRow{
+	assertSetRows(t, []setRow{
 		{fact: "Now", want: observetest.Noon},
 		{fact: "Naming", want: []string{"s-", ""}},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
-		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
-		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
-		{fact: "Order", related: inOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
+		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
+		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
+		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
 		{fact: "MCM.Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
 		{
 			name: "in seconds",
@@ -132,7 +132,7 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "of all of them whether they match",
 			fact: "Orphans",
-			related: orphans(
+			related: withOrphans(
 				observetest.Machine("a", observetest.Version("9")),
 				observetest.Machine("b", observetest.Labelled("api"), observetest.GoingMachine),
 			),
@@ -144,13 +144,13 @@ func TestScaleObserved(t *testing.T) {
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
 			set:     selecting(observetest.Unreadable()),
-			related: orphans(observetest.Machine("a")),
+			related: withOrphans(observetest.Machine("a")),
 			want:    []scale.Orphan{{Name: "a", UID: "uid-a"}},
 		},
 		{
 			name: "by this set",
 			fact: "Released",
-			related: orphans(
+			related: withOrphans(
 				observetest.Machine("a", releasedBy("uid-s")),
 				observetest.Machine("b", releasedBy("uid-s"), observetest.Labelled("api")),
 			),
@@ -159,27 +159,27 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "by another, by nobody, or going",
 			fact: "Released",
-			related: orphans(
+			related: withOrphans(
 				observetest.Machine("a", releasedBy("uid-x")),
 				observetest.Machine("b"),
 				observetest.Machine("c", releasedBy("uid-s"), observetest.GoingMachine),
 			),
 			want: 0,
 		},
-		{name: "nobody", fact: "Pauses", related: aroundD(), want: []string(nil)},
-		{name: "its deployment", fact: "Pauses", related: aroundD(pausing), want: []string{deploymentPaused}},
+		{name: "nobody", fact: "Pauses", related: withDeployment(), want: []string(nil)},
+		{name: "its deployment", fact: "Pauses", related: withDeployment(pausing), want: []string{deploymentPaused}},
 		{
 			name:    "itself, below a deployment that is not paused",
 			fact:    "Pauses",
 			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
-			related: aroundD(),
+			related: withDeployment(),
 			want:    []string{setPaused},
 		},
 		{
 			name:    "both",
 			fact:    "Pauses",
 			set:     observetest.NoteSet(v1alpha1.AnnotationPaused, ""),
-			related: aroundD(pausing),
+			related: withDeployment(pausing),
 			want:    []string{deploymentPaused, setPaused},
 		},
 		{fact: "MCM.Freeze.Label", set: observetest.LabelSet(v1alpha1.LabelFreeze, "True"), want: true},
@@ -190,13 +190,18 @@ func TestScaleObserved(t *testing.T) {
 			want: false,
 		},
 		{fact: "MCM.Freeze.Unfreeze", set: observetest.NoteSet(v1alpha1.AnnotationUnfreeze, ""), want: true},
-		{name: "its deployment", fact: "MCM.Freeze.Owner", related: aroundD(freezing), want: true},
-		{name: "its deployment's freeze ended", fact: "MCM.Freeze.Owner", related: aroundD(freezing, ending), want: false},
-		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", related: aroundD(), want: false},
+		{name: "its deployment", fact: "MCM.Freeze.Owner", related: withDeployment(freezing), want: true},
+		{
+			name:    "its deployment's freeze ended",
+			fact:    "MCM.Freeze.Owner",
+			related: withDeployment(freezing, ending),
+			want:    false,
+		},
+		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", related: withDeployment(), want: false},
 		{
 			name:    "as MCM: 3 replicas, surge 2 and 1 more",
 			fact:    "MCM.Freeze.EndsAt",
-			related: asMCM(aroundD(surging)),
+			related: asMCM(withDeployment(surging)),
 			want:    6,
 		},
 		{
@@ -210,7 +215,7 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "as MCM, with a policy",
 			fact:    "Order",
-			related: asMCM(inOrder(v1alpha1.DeletionOrderNewest)),
+			related: asMCM(withDeletionOrder(v1alpha1.DeletionOrderNewest)),
 			want:    scale.Newest,
 		},
 		{
@@ -239,55 +244,57 @@ func TestScaleObserved(t *testing.T) {
 			set:  observetest.NoteSet(v1alpha1.AnnotationLastScalerChange, "yesterday"),
 			want: time.Time{},
 		},
-		{fact: "Remediation.Limited", set: ofFive, related: atMost(intstr.FromInt32(2)), want: true},
+		{fact: "Remediation.Limited", set: withFiveReplicas, related: withMaxInFlight(intstr.FromInt32(2)), want: true},
 		{
 			name:    "nothing said of it",
 			fact:    "Remediation.Limited",
-			set:     ofFive,
-			related: remedied(func(*v1alpha1.MachineSetRemediation) {}),
+			set:     withFiveReplicas,
+			related: withRemediation(func(*v1alpha1.MachineSetRemediation) {}),
 			want:    false,
 		},
-		{fact: "Remediation.MaxInFlight", set: ofFive, related: atMost(intstr.FromInt32(2)), want: 2},
+		{fact: "Remediation.MaxInFlight", set: withFiveReplicas, related: withMaxInFlight(intstr.FromInt32(2)), want: 2},
 		{
 			name:    "rounded up",
 			fact:    "Remediation.MaxInFlight",
-			set:     ofFive,
-			related: atMost(intstr.FromString("21%")),
+			set:     withFiveReplicas,
+			related: withMaxInFlight(intstr.FromString("21%")),
 			want:    2,
 		},
 		{
 			name:    "neither number nor percentage",
 			fact:    "Remediation.MaxInFlight",
-			set:     ofFive,
-			related: atMost(intstr.FromString("many")),
+			set:     withFiveReplicas,
+			related: withMaxInFlight(intstr.FromString("many")),
 			want:    0,
 		},
 		{
 			name:    "which is a limit, too",
 			fact:    "Remediation.Limited",
-			set:     ofFive,
-			related: atMost(intstr.FromString("many")),
+			set:     withFiveReplicas,
+			related: withMaxInFlight(intstr.FromString("many")),
 			want:    true,
 		},
 		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
 		{
-			fact:    "Remediation.Backoff",
-			set:     ofFive,
-			related: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} }),
-			want:    time.Second,
+			fact: "Remediation.Backoff",
+			set:  withFiveReplicas,
+			related: withRemediation(
+				func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} },
+			),
+			want: time.Second,
 		},
 		{
 			name:    "none",
 			fact:    "Remediation.Backoff",
-			set:     ofFive,
-			related: remedied(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
+			set:     withFiveReplicas,
+			related: withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
 			want:    time.Duration(0),
 		},
 		{
 			name:    "the deployment has one",
 			fact:    "Remediation.Backoff",
 			set:     observetest.OfDeployment,
-			related: aroundD(),
+			related: withDeployment(),
 			want:    time.Duration(0),
 		},
 		{
@@ -299,14 +306,14 @@ func TestScaleObserved(t *testing.T) {
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
 		{
 			fact: "Remediation.MaxBackoff",
-			set:  ofFive,
-			related: remedied(
+			set:  withFiveReplicas,
+			related: withRemediation(
 				func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} },
 			),
 			want: time.Minute,
 		},
-		{fact: "Remediation.Outdated", related: aroundD(observetest.RolledOut), want: true},
-		{name: "the current set", fact: "Remediation.Outdated", related: aroundD(), want: false},
+		{fact: "Remediation.Outdated", related: withDeployment(observetest.RolledOut), want: true},
+		{name: "the current set", fact: "Remediation.Outdated", related: withDeployment(), want: false},
 		{fact: "MCM.Generations.Failed", set: generations, want: 2},
 		{fact: "MCM.Generations.Last", set: generations, want: observetest.Ago(3).Time},
 		{
@@ -346,7 +353,7 @@ func TestScaleObserved(t *testing.T) {
 	})
 }
 
-// setRow is one fact about a set, from the set and what is around it.
+// setRow is a test row for one fact about a set, derived from the set and its related objects.
 type setRow struct {
 	name    string
 	fact    string
@@ -355,8 +362,9 @@ type setRow struct {
 	want    any
 }
 
-// proveObserved checks each row, and that each fact has a row whose value differs from that of an empty set.
-func proveObserved(t *testing.T, rows []setRow, never map[string]string) {
+// assertSetRows checks each row, and checks that each fact has a row whose value differs from the value for an empty
+// set.
+func assertSetRows(t *testing.T, rows []setRow, never map[string]string) {
 	missing := map[string]bool{}
 	for _, name := range observetest.FactsWithout("ClusterAPI", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""

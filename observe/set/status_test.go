@@ -15,8 +15,8 @@ import (
 	"millwright/observe/set"
 )
 
-// reported is the condition of this type in a status; zero when there is none.
-func reported(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+// conditionOfType returns the condition of this type in a status; zero if there is none.
+func conditionOfType(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
 	for _, c := range s.Conditions {
 		if c.Type == kind {
 			return c
@@ -56,7 +56,7 @@ func TestApplySetStatus(t *testing.T) {
 			{Type: v1alpha1.MachineSetScalingUp, Status: "True", Reason: "Because", Message: "so", LastTransitionTime: at},
 			{Type: v1alpha1.MachineSetDeleting, Status: "Unknown", Reason: "X", LastTransitionTime: at},
 		},
-		Selector: "app=web", ObservedGeneration: 4, // neither counted nor decided
+		Selector: "app=web", ObservedGeneration: 4, // ApplyStatus does not change these values
 	}, s, "in the order of the report; what it does not tell of any more is gone")
 
 	set.ApplyStatus(&s, scale.Status{Peak: 1}, at)
@@ -113,10 +113,10 @@ func TestTimesOfConditions(t *testing.T) {
 type statusRow struct {
 	field  string
 	change func(*v1alpha1.MachineSetStatus)
-	same   bool // not part of the counts
+	same   bool // true: the field is not part of the counts
 }
 
-func TestWhatASetHasReported(t *testing.T) {
+func TestWhichStatusFieldsASetReports(t *testing.T) {
 	first := func(change func(*v1alpha1.MachineSetCondition)) func(*v1alpha1.MachineSetStatus) {
 		return func(s *v1alpha1.MachineSetStatus) { change(&s.Conditions[0]) }
 	}
@@ -165,17 +165,17 @@ func TestWhatASetHasReported(t *testing.T) {
 	for f := range reflect.TypeFor[v1alpha1.MachineSetStatus]().Fields() {
 		missing[f.Name] = true
 	}
-	kept := running(
+	kept := runningMachine(
 		"kept",
 		observetest.Phase(v1alpha1.MachineFailed),
 		observetest.Preserved,
 		observetest.Note(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 	)
-	related := observetest.Members(running("a"), running("b"), kept)
+	related := observetest.Members(runningMachine("a"), runningMachine("b"), kept)
 	for _, row := range rows {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
-			s := reporting(caredFor(3), related)
+			s := withPlannedStatus(finalizedSet(3), related)
 			require.False(t, scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported)
 			row.change(&s.Status)
 			before := s.DeepCopy()
@@ -187,19 +187,19 @@ func TestWhatASetHasReported(t *testing.T) {
 }
 
 func TestWhatAStatusCounts(t *testing.T) {
-	going := running("going", goingAt(observetest.Noon))
+	going := runningMachine("going", deletedAt(observetest.Noon))
 	related := observetest.Members(
-		running("a"),
-		running("b", observetest.Labelled("api")),
-		running("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
+		runningMachine("a"),
+		runningMachine("b", observetest.Labelled("api")),
+		runningMachine("c", observetest.Phase(v1alpha1.MachineFailed), observetest.Preserved),
 		going,
-		running(
+		runningMachine(
 			"d",
 			observetest.Phase(v1alpha1.MachineAvailable),
 		),
-		running("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
+		runningMachine("e", observetest.Phase(v1alpha1.MachineInPlaceUpdating)),
 	)
-	s := reporting(caredFor(5), related).Status
+	s := withPlannedStatus(finalizedSet(5), related).Status
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
 		s.Replicas,
 		s.FullyLabeledReplicas,
@@ -211,27 +211,27 @@ func TestWhatAStatusCounts(t *testing.T) {
 	})
 }
 
-// A size is observed when nothing is left to do for it. That alone is worth a write, because the deployment waits for
-// it.
-func TestTheSizeThatASetHasSeen(t *testing.T) {
-	two := observetest.Members(running("a"), running("b"))
-	s := reporting(caredFor(2), two)
+// A set reports its size as observed when it has no more work for this size. The set writes its status even if nothing
+// else changed, because the deployment waits for the observed size.
+func TestObservedReplicas(t *testing.T) {
+	two := observetest.Members(runningMachine("a"), runningMachine("b"))
+	s := withPlannedStatus(finalizedSet(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
 	look := func(related set.Related) (unreported bool, seen int32) {
 		unreported = scale.Plan(set.Observed(s, related, observetest.Noon, 0)).Unreported
-		return unreported, reporting(s, related).Status.ObservedReplicas
+		return unreported, withPlannedStatus(s, related).Status.ObservedReplicas
 	}
 
 	s.Spec.Replicas = 1
 	_, seen := look(two)
 	assert.Equal(t, int32(2), seen, "one is yet to be deleted")
-	_, seen = look(observetest.Members(running("a"), running("b", goingAt(observetest.Noon))))
+	_, seen = look(observetest.Members(runningMachine("a"), runningMachine("b", deletedAt(observetest.Noon))))
 	assert.Equal(t, int32(1), seen, "it goes")
 	s.Spec.Replicas = 3
 	_, seen = look(two)
 	assert.Equal(t, int32(1), seen)
 
-	s = reporting(caredFor(2, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "")), observetest.Members())
+	s = withPlannedStatus(finalizedSet(2, observetest.LabelSet(v1alpha1.LabelScaleUpDisabled, "")), observetest.Members())
 	s.Status.ObservedReplicas = 5
 	unreported, seen := look(observetest.Members())
 	assert.True(t, unreported, "nothing else changed")
@@ -239,8 +239,8 @@ func TestTheSizeThatASetHasSeen(t *testing.T) {
 }
 
 func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
-	s := caredFor(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
-	related := observetest.Members(running("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
+	s := finalizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
+	related := observetest.Members(runningMachine("a", observetest.ReadySince(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(
@@ -252,27 +252,27 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	}
 }
 
-// While a failed machine is being replaced, the set reports it until the object is gone.
-func TestASetTellsOfAReplacementUntilItIsOver(t *testing.T) {
+// A set reports the replacement of a failed machine until the Machine object is gone.
+func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
 	failed := func(change ...func(*v1alpha1.Machine)) set.Related {
 		return observetest.Members(
-			running(
+			runningMachine(
 				"a",
 				append([]func(*v1alpha1.Machine){observetest.Phase(v1alpha1.MachineFailed), observetest.IsDue}, change...)...),
 		)
 	}
-	gone := observetest.Members(running("b"))
+	gone := observetest.Members(runningMachine("b"))
 	for _, row := range []struct {
 		name    string
 		related set.Related
 		want    v1alpha1.ConditionStatus
 	}{
 		{"failed", failed(), "True"},
-		{"asked to go", failed(goingAt(observetest.Noon)), "True"},
-		{"on its way", failed(goingAt(observetest.Noon), observetest.Phase(v1alpha1.MachineTerminating)), "True"},
+		{"asked to go", failed(deletedAt(observetest.Noon)), "True"},
+		{"on its way", failed(deletedAt(observetest.Noon), observetest.Phase(v1alpha1.MachineTerminating)), "True"},
 		{"gone", gone, "False"},
 	} {
-		s := reporting(caredFor(1), row.related)
-		assert.Equal(t, row.want, reported(s.Status, v1alpha1.MachineSetRemediating).Status, row.name)
+		s := withPlannedStatus(finalizedSet(1), row.related)
+		assert.Equal(t, row.want, conditionOfType(s.Status, v1alpha1.MachineSetRemediating).Status, row.name)
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// SameTemplate reports whether two templates make the same machines. As in MCM it ignores what is changed in place and
-// never rolls machines: the hash label, the node template, the timeouts and other configuration, and the kind of the
-// class.
+// SameTemplate reports whether two templates make the same machines. As in MCM, SameTemplate ignores parts that change
+// machines in place and never cause a rollout: the hash label, the node template, the timeouts and other configuration,
+// and the kind of the class.
 func SameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolling(a), rolling(b))
+	return equality.Semantic.DeepEqual(rolloutPart(a), rolloutPart(b))
 }
 
-// rolling returns the part of a template whose change rolls machines.
-func rolling(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
+// rolloutPart returns the part of a template whose change causes a rollout.
+func rolloutPart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	c := t.DeepCopy()
 	delete(c.Labels, v1alpha1.LabelMachineTemplateHash)
 	c.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{}
@@ -33,18 +33,18 @@ func rolling(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	return c
 }
 
-// groupOf returns the API group of a class, also of one whose group is left out.
+// groupOf returns the API group of a class; the default group if the class names no group.
 func groupOf(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
 
-// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: the decimal 32-bit
-// FNV hash of the whole template and, after a name collision, of the collision count.
+// TemplateHash returns the label value that distinguishes the sets of a deployment, in MCM's form: a decimal 32-bit FNV
+// hash of the whole template. After a name collision, the hash also covers the collision count.
 func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
 		return "", err
 	}
 	h := fnv.New32a()
-	_, _ = h.Write(text) // never fails
+	_, _ = h.Write(text) // Write of a hash never fails
 	if collisions != nil {
 		_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(*collisions)))
 	}
@@ -52,21 +52,21 @@ func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, e
 }
 
 // Name returns the name of a deployment's set with this template hash: the deployment's name and the first five
-// characters of the hash in an alphabet without vowels, as in MCM.
+// characters of the hash, encoded in an alphabet without vowels as in MCM.
 func Name(deployment, hash string) string {
 	encoded := rand.SafeEncodeString(hash)
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }
 
-// drift names the parts in which a machine differs from its set's template and that are changed in place; empty when
-// there are none.
-func drift(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
-	shallow := *m // enough, because FollowTemplate replaces what it changes
+// driftedParts returns the names of the parts that change in place and that differ between a machine and its set's
+// template; empty without such a difference.
+func driftedParts(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
+	shallow := *m // a shallow copy is enough, because FollowTemplate replaces maps and pointers
 	return strings.Join(FollowTemplate(&shallow, set), ", ")
 }
 
-// holds reports whether the first map contains all entries of the second.
-func holds(all, some map[string]string) bool {
+// containsAll reports whether the map all contains all entries of the map some.
+func containsAll(all, some map[string]string) bool {
 	for key, value := range some {
 		if was, there := all[key]; !there || was != value {
 			return false
@@ -75,10 +75,10 @@ func holds(all, some map[string]string) bool {
 	return true
 }
 
-// FollowTemplate copies from its set's template to a machine what is changed in place, and returns the names of the
-// parts that changed. It replaces maps and pointers and changes none that it finds. Labels and annotations from others
-// stay. A failed machine does not change. A machine that is being deleted takes only its timeouts, with which people
-// hasten its deletion.
+// FollowTemplate copies to a machine the parts of its set's template that change in place, and returns the names of the
+// changed parts. FollowTemplate replaces maps and pointers, and does not modify existing ones. Labels and annotations
+// of other writers stay. A failed machine does not change. A machine that is being deleted gets only the timeouts,
+// because people shorten timeouts to speed up a deletion.
 func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
@@ -92,10 +92,10 @@ func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	if m.DeletionTimestamp != nil {
 		return parts
 	}
-	if follow(&m.Labels, t.Labels) {
+	if copyEntries(&m.Labels, t.Labels) {
 		parts = append(parts, "labels")
 	}
-	if follow(&m.Annotations, t.Annotations) {
+	if copyEntries(&m.Annotations, t.Annotations) {
 		parts = append(parts, "annotations")
 	}
 	if !equality.Semantic.DeepEqual(m.Spec.NodeTemplateSpec, t.Spec.NodeTemplateSpec) {
@@ -109,23 +109,24 @@ func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	return parts
 }
 
-// follow copies the entries of one map to another, and reports whether any was missing. Annotations by which operators
-// make requests about one machine, such as its priority, are not overwritten.
-func follow(to *map[string]string, from map[string]string) (changed bool) {
+// copyEntries copies the entries of one map to another, and reports whether any entry was missing or different.
+// copyEntries does not overwrite annotations by which operators make requests about one machine, for example its
+// priority.
+func copyEntries(to *map[string]string, from map[string]string) (changed bool) {
 	for key, value := range from {
 		was, there := (*to)[key]
-		if there && (was == value || isRequest(key)) {
+		if there && (was == value || isRequestAnnotation(key)) {
 			continue
 		}
 		if !changed {
-			*to, changed = labels.Merge(*to, nil), true // a copy
+			*to, changed = labels.Merge(*to, nil), true // Merge returns a copy
 		}
 		(*to)[key] = value
 	}
 	return changed
 }
 
-func isRequest(key string) bool {
+func isRequestAnnotation(key string) bool {
 	return key == v1alpha1.AnnotationMachinePriority || key == v1alpha1.AnnotationPreserve ||
 		v1alpha1.IsOwnMetadataKey(key)
 }

@@ -72,7 +72,7 @@ func TestTemplateHash(t *testing.T) {
 	}
 	t.Run("is the same each time", func(t *testing.T) {
 		first := hash(t, wide, nil)
-		for range 20 { // maps have no order
+		for range 20 { // the iteration order of maps is random
 			assert.Equal(t, first, hash(t, *wide.DeepCopy(), nil))
 		}
 	})

@@ -1,4 +1,4 @@
-// Package taskqueue reads who polls the task queues of Temporal.
+// Package taskqueue reads the pollers of Temporal's task queues.
 package taskqueue
 
 import (
@@ -11,11 +11,11 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// silent is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most a
-// minute, and Temporal keeps a worker in the list for five minutes.
-const silent = 75 * time.Second
+// pollerTimeout is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most
+// 1 min, and Temporal keeps a worker in the list of pollers for 5 min.
+const pollerTimeout = 75 * time.Second
 
-// Pollers returns how many workers poll a queue for tasks of a type.
+// Pollers returns how many workers poll a task queue for tasks of this type.
 func Pollers(
 	ctx context.Context,
 	temporal workflowservice.WorkflowServiceClient,
@@ -30,7 +30,7 @@ func Pollers(
 	}
 	seen := map[string]bool{}
 	for _, poller := range answer.GetPollers() {
-		if time.Since(poller.GetLastAccessTime().AsTime()) < silent {
+		if time.Since(poller.GetLastAccessTime().AsTime()) < pollerTimeout {
 			seen[poller.GetIdentity()] = true
 		}
 	}

@@ -1,5 +1,5 @@
-// Package commandline is what the command lines of all programs have in common: errors of wrong calls with a
-// suggestion, signals and exit codes.
+// Package commandline has the common parts of all command lines: errors of wrong calls with a suggestion, signals and
+// exit codes.
 package commandline
 
 import (
@@ -21,15 +21,15 @@ import (
 type usageError struct {
 	error
 
-	usage string // how the command is called
+	usage string // usage line of the command
 }
 
 func (e usageError) Error() string { return e.error.Error() + "\nusage: " + e.usage }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Main is the main function of a program: it runs the command with the arguments of the process. Its context ends with
-// SIGINT or SIGTERM. After an error, which it prints, the process exits with ExitCode.
+// Main is the main function of a program: it runs the command with the arguments of the process. The command's context
+// ends with SIGINT or SIGTERM. If the command fails, Main prints the error, and the process exits with ExitCode.
 func Main(c *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	Strict(c)
@@ -41,8 +41,8 @@ func Main(c *cobra.Command) {
 	}
 }
 
-// Version returns the version of the module that the program was built from, and the commit if it is known, as the go
-// command has recorded them in the program.
+// Version returns the version of the program's module, and the commit if it is known. The go command records version
+// and commit in the program.
 func Version() string {
 	info, known := debug.ReadBuildInfo()
 	if !known {
@@ -57,7 +57,7 @@ func Version() string {
 	return text
 }
 
-// ExitCode returns the exit code of a command that failed: 2 if it was called in a wrong way, else 1.
+// ExitCode returns the exit code of a failed command: 2 for a usage error, 1 for any other error.
 func ExitCode(err error) int {
 	if _, wrong := errors.AsType[usageError](err); wrong {
 		return 2
@@ -65,11 +65,13 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// Strict makes a command and all below it refuse unknown subcommands and flags and wrong arguments with an error that
-// says how they are called. The caller has to print the error: cobra does not.
+// Strict makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong arguments. The error
+// has the usage line of the command. The caller must print the error: cobra does not.
 func Strict(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{suggest(c, err), c.UseLine()} })
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{withFlagSuggestions(c, err), c.UseLine()}
+	})
 	if args := c.Args; args != nil {
 		c.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
@@ -78,35 +80,35 @@ func Strict(c *cobra.Command) {
 			return nil
 		}
 	}
-	if !c.Runnable() { // it only groups others
+	if !c.Runnable() { // the command only groups subcommands
 		c.Args = cobra.ArbitraryArgs
-		c.RunE = unknown
+		c.RunE = runUnknownCommand
 	}
 	for _, below := range c.Commands() {
 		Strict(below)
 	}
 }
 
-// suggest adds the flags of a command to an error that says that a flag does not exist, if their names are nearly the
-// same.
-func suggest(c *cobra.Command, err error) error {
+// withFlagSuggestions adds the flags with similar names to an error about an unknown flag.
+func withFlagSuggestions(c *cobra.Command, err error) error {
 	absent, is := errors.AsType[*pflag.NotExistError](err)
 	if !is {
 		return err
 	}
-	flags := &cobra.Command{} // SuggestionsFor knows only commands: one for each flag
+	flags := &cobra.Command{} // SuggestionsFor knows only commands: make a command for each flag
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: "--" + f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
 	})
-	given := absent.GetSpecifiedShortnames() // -cluster-name: one dash begins a group of short names
+	given := absent.GetSpecifiedShortnames() // for -cluster-name: one dash begins a group of short names
 	if given == "" {
 		given = absent.GetSpecifiedName()
 	}
 	return fmt.Errorf("%w%s", err, didYouMean(flags, "--"+given))
 }
 
-// unknown is run for a group of commands without one of them. Without arguments it prints the help.
-func unknown(c *cobra.Command, args []string) error {
+// runUnknownCommand runs for a group command without a valid subcommand. Without arguments, runUnknownCommand prints
+// the help.
+func runUnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}
@@ -114,14 +116,14 @@ func unknown(c *cobra.Command, args []string) error {
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
 }
 
-// mistakes is the largest number of wrong letters in a word that still gets a suggestion. Source: the default of cobra
+// maxMistakes is the maximum number of wrong letters in a word that still gets a suggestion. Source: cobra's default
 // for commands.
-const mistakes = 2
+const maxMistakes = 2
 
-// didYouMean returns a question that suggests the commands whose names begin with a word or are nearly the same; empty
-// if there are none.
+// didYouMean returns a question with the commands that begin with word or have similar names. didYouMean returns "" if
+// no command matches.
 func didYouMean(c *cobra.Command, word string) string {
-	c.SuggestionsMinimumDistance = mistakes
+	c.SuggestionsMinimumDistance = maxMistakes
 	likely := c.SuggestionsFor(word)
 	if len(likely) == 0 {
 		return ""

@@ -1,7 +1,7 @@
-// Package connection says how to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt payloads.
-// A flag has precedence over the environment variable that Temporal's own tools read, and the variable has precedence
-// over their configuration file. Every process and the program millwright use this package. It makes no connection:
-// Options returns the options of a client.
+// Package connection has the settings to reach Temporal: address, namespace, TLS, API key, and the keys that encrypt
+// payloads. A flag has precedence over an environment variable of Temporal's own tools, and a variable has precedence
+// over their configuration file. Every process and the program millwright use package connection. Package connection
+// opens no connection: Options returns the options of a client.
 package connection
 
 import (
@@ -22,29 +22,29 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultAddress is the default of Temporal's own tools, as an IP address: no name must be resolved.
+// defaultAddress is the default address of Temporal's own tools, as an IP address: no name must be resolved.
 const defaultAddress = "127.0.0.1:7233"
 
-// Flags are the flags of a connection, with the values of environment and configuration file for those that are not
-// given. The zero value is invalid: Register sets the defaults.
+// Flags are the flags of a connection. A flag that is not set has the value of the environment or the configuration
+// file. The zero Flags is invalid: Register sets the defaults.
 type Flags struct {
 	Address   string
 	Namespace string
 
-	tls         *bool // nil: TLS is used if another setting of TLS or an API key is given
-	files       files
+	tls         *bool // nil: TLS is used if another setting of TLS or an API key is set
+	files       tlsFiles
 	serverName  string
 	apiKeyFile  string
 	payloadKeys string
 
-	profile envconfig.ClientConfigProfile // of environment and configuration file
-	unread  error                         // why the configuration file cannot be used
+	profile         envconfig.ClientConfigProfile // settings of environment and configuration file
+	configFileError error                         // why the configuration file is not usable
 }
 
-// Register adds the flags to a set. Their defaults are what the environment or the configuration file says. Options
-// returns the error of a configuration file that cannot be read.
+// Register adds the flags to a set. The defaults of the flags come from the environment or the configuration file. If
+// the configuration file is unreadable, Options returns the error.
 func (f *Flags) Register(set *pflag.FlagSet) {
-	f.profile, f.unread = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
+	f.profile, f.configFileError = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	var given envconfig.ClientConfigTLS
 	if f.profile.TLS != nil {
 		given = *f.profile.TLS
@@ -103,16 +103,16 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Options returns the options of a client, without logger and metrics. Files are read, so that a missing one is found
-// at once. An error names files and flags, and never what is in a file.
+// Options returns the options of a client, without logger and metrics. Options reads all files, so that a missing file
+// is noticed at once. An error names files and flags, and never shows the content of a file.
 func (f *Flags) Options() (client.Options, error) {
-	if f.unread != nil {
-		return client.Options{}, unreadable(f.unread)
+	if f.configFileError != nil {
+		return client.Options{}, unreadableConfigError(f.configFileError)
 	}
 	profile := f.profile
 	profile.Address, profile.Namespace, profile.TLS = f.Address, f.Namespace, nil
 	if f.apiKeyFile != "" {
-		profile.APIKey = "" // the key in the file is used
+		profile.APIKey = "" // the key in the file has precedence
 	}
 	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
@@ -127,12 +127,12 @@ func (f *Flags) Options() (client.Options, error) {
 	var dial []grpc.DialOption
 	options.ConnectionOptions.TLS, options.ConnectionOptions.TLSDisabled = nil, true
 	if settings := f.tlsSettings(); settings != nil {
-		config, err := settings.load()
+		config, err := settings.loadConfig()
 		if err != nil {
 			return client.Options{}, err
 		}
 		options.ConnectionOptions.TLS, options.ConnectionOptions.TLSDisabled = config, false
-		dial = append(dial, grpc.WithTransportCredentials(newReloading(settings)))
+		dial = append(dial, grpc.WithTransportCredentials(newReloadingCredentials(settings)))
 	}
 	if f.payloadKeys != "" {
 		keys, err := ReadKeys(f.payloadKeys)
@@ -150,9 +150,9 @@ func (f *Flags) Options() (client.Options, error) {
 	return options, nil
 }
 
-// unreadable returns the error for a configuration file that cannot be read. For a syntax error it names only the
-// place: the parser's text shows a part of the file, which may be the API key.
-func unreadable(err error) error {
+// unreadableConfigError returns the error for an unreadable configuration file. For a syntax error, the returned error
+// names only the position: the parser's message shows a part of the file, which may be the API key.
+func unreadableConfigError(err error) error {
 	if syntax, ok := errors.AsType[toml.ParseError](err); ok {
 		err = fmt.Errorf("line %d, at the key %q: it is not TOML", syntax.Position.Line, syntax.LastKey)
 	}
@@ -162,7 +162,7 @@ func unreadable(err error) error {
 	)
 }
 
-// apiKey reads the file at each request, so that a new key needs no restart.
+// apiKey reads the file for each request, so that a new key needs no restart.
 func (f *Flags) apiKey(context.Context) (string, error) {
 	text, err := os.ReadFile(f.apiKeyFile)
 	if err != nil {
@@ -175,15 +175,16 @@ func (f *Flags) apiKey(context.Context) (string, error) {
 	return key, nil
 }
 
-// tlsSettings returns the settings of TLS, with the flags; nil without TLS. A flag for a file or for the server's name
-// turns TLS on, even if the environment or the configuration file turns it off. --temporal-tls decides over all others.
+// tlsSettings returns the settings of TLS, including the flags; nil without TLS. A flag for a file or for the server
+// name enables TLS, even if the environment or the configuration file disables TLS. --temporal-tls has precedence over
+// all other settings.
 func (f *Flags) tlsSettings() *tlsSettings {
 	var given envconfig.ClientConfigTLS
 	on := f.profile.APIKey != "" || f.apiKeyFile != ""
 	if f.profile.TLS != nil {
 		given, on = *f.profile.TLS, !f.profile.TLS.Disabled
 	}
-	byFlag := files{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files ||
+	byFlag := tlsFiles{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files ||
 		given.ServerName != f.serverName
 	if on = on || byFlag; f.tls != nil {
 		on = *f.tls
@@ -192,7 +193,7 @@ func (f *Flags) tlsSettings() *tlsSettings {
 		return nil
 	}
 	s := &tlsSettings{
-		files: f.files, serverName: f.serverName, unverified: given.DisableHostVerification,
+		files: f.files, serverName: f.serverName, skipVerification: given.DisableHostVerification,
 		certificate: given.ClientCertData, key: given.ClientKeyData, authority: given.ServerCACertData,
 	}
 	if f.files.certificate != given.ClientCertPath || f.files.key != given.ClientKeyPath {
@@ -204,7 +205,8 @@ func (f *Flags) tlsSettings() *tlsSettings {
 	return s
 }
 
-// errHalf says that a certificate was given without its private key, or a private key without its certificate.
-var errHalf = errors.New(
+// errIncompleteKeyPair means that a certificate was given without its private key, or a private key without its
+// certificate.
+var errIncompleteKeyPair = errors.New(
 	"the certificate that Temporal demands and its private key belong together: give both, or neither (--temporal-tls-cert-path, --temporal-tls-key-path)",
 )

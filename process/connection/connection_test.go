@@ -11,27 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// without removes the settings of whoever runs the tests.
-func without(t *testing.T) {
+// clearTemporalEnvironment removes Temporal's environment variables of the user who runs the tests.
+func clearTemporalEnvironment(t *testing.T) {
 	t.Helper()
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "TEMPORAL_") {
-			t.Setenv(name, "") // so that it is there again after the test
+			t.Setenv(name, "") // Setenv restores the variable after the test
 			require.NoError(t, os.Unsetenv(name))
 		}
 	}
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 }
 
-// write makes a file in a new folder, and returns its path.
-func write(t *testing.T, text string) string {
+// writeFile writes a file in a new folder, and returns its path.
+func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
-func parse(t *testing.T, arguments ...string) *Flags {
+func parseFlags(t *testing.T, arguments ...string) *Flags {
 	t.Helper()
 	var f Flags
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -40,14 +40,14 @@ func parse(t *testing.T, arguments ...string) *Flags {
 	return &f
 }
 
-func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
-	without(t)
-	f := parse(t)
+func TestFlagPrecedence(t *testing.T) {
+	clearTemporalEnvironment(t)
+	f := parseFlags(t)
 	assert.Equal(t, "127.0.0.1:7233", f.Address)
 	assert.Equal(t, "millwright", f.Namespace)
 	assert.Nil(t, f.tlsSettings(), "nothing asks for TLS")
 
-	t.Setenv("TEMPORAL_CONFIG_FILE", write(t, `
+	t.Setenv("TEMPORAL_CONFIG_FILE", writeFile(t, `
 [profile.default]
 address = "file:1"
 namespace = "of-file"
@@ -59,27 +59,27 @@ server_name = "file"
 [profile.second]
 address = "second:1"
 `))
-	f = parse(t)
+	f = parseFlags(t)
 	assert.Equal(t, "file:1", f.Address)
 	assert.Equal(t, "of-file", f.Namespace)
 	assert.Equal(
 		t,
-		&tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "file"},
+		&tlsSettings{files: tlsFiles{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "file"},
 		f.tlsSettings(),
 	)
 
 	t.Setenv("TEMPORAL_ADDRESS", "environment:1")
 	t.Setenv("TEMPORAL_TLS_SERVER_NAME", "environment")
-	f = parse(t)
+	f = parseFlags(t)
 	assert.Equal(t, "environment:1", f.Address)
 	assert.Equal(t, "of-file", f.Namespace, "each setting for itself")
 	assert.Equal(
 		t,
-		&tlsSettings{files: files{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "environment"},
+		&tlsSettings{files: tlsFiles{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "environment"},
 		f.tlsSettings(),
 	)
 
-	f = parse(
+	f = parseFlags(
 		t,
 		"--temporal-address=flag:1",
 		"--temporal-namespace=of-flag",
@@ -91,20 +91,20 @@ address = "second:1"
 	assert.Equal(t, "of-flag", f.Namespace)
 	assert.Equal(
 		t,
-		&tlsSettings{files: files{"/flag.crt", "/flag.key", "/file-ca.crt"}, serverName: "flag"},
+		&tlsSettings{files: tlsFiles{"/flag.crt", "/flag.key", "/file-ca.crt"}, serverName: "flag"},
 		f.tlsSettings(),
 	)
 
-	assert.Nil(t, parse(t, "--temporal-tls=false").tlsSettings())
+	assert.Nil(t, parseFlags(t, "--temporal-tls=false").tlsSettings())
 
 	t.Setenv("TEMPORAL_ADDRESS", "")
 	t.Setenv("TEMPORAL_PROFILE", "second")
-	assert.Equal(t, "127.0.0.1:7233", parse(t).Address, "an empty variable is a setting, as for Temporal's own tools")
+	assert.Equal(t, "127.0.0.1:7233", parseFlags(t).Address, "an empty variable is a setting, as for Temporal's own tools")
 	require.NoError(t, os.Unsetenv("TEMPORAL_ADDRESS"))
-	assert.Equal(t, "second:1", parse(t).Address)
+	assert.Equal(t, "second:1", parseFlags(t).Address)
 }
 
-func TestWhatTurnsTLSOn(t *testing.T) {
+func TestSettingsThatEnableTLS(t *testing.T) {
 	for name, row := range map[string]struct {
 		environment map[string]string
 		flags       []string
@@ -123,18 +123,18 @@ func TestWhatTurnsTLSOn(t *testing.T) {
 		"the flag off beside a path":           {flags: []string{"--temporal-tls=false", "--temporal-tls-ca-path=/ca"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			without(t)
+			clearTemporalEnvironment(t)
 			for key, value := range row.environment {
 				t.Setenv(key, value)
 			}
-			assert.Equal(t, row.on, parse(t, row.flags...).tlsSettings() != nil)
+			assert.Equal(t, row.on, parseFlags(t, row.flags...).tlsSettings() != nil)
 		})
 	}
 }
 
-func TestWrongSettingsAreExplainedWithoutTheirSecrets(t *testing.T) {
+func TestSettingErrorsShowNoSecret(t *testing.T) {
 	const secret = "canary-of-the-api-key"
-	key := write(t, secret)
+	key := writeFile(t, secret)
 	for name, row := range map[string]struct {
 		file        string
 		environment map[string]string
@@ -149,18 +149,18 @@ func TestWrongSettingsAreExplainedWithoutTheirSecrets(t *testing.T) {
 		"a certificate that is none":  {flags: []string{"--temporal-tls-cert-path=" + key, "--temporal-tls-key-path=" + key}, says: "use " + key + " with its private key"},
 		"twice":                       {environment: map[string]string{"TEMPORAL_TLS_SERVER_CA_CERT_PATH": key, "TEMPORAL_TLS_SERVER_CA_CERT_DATA": secret}, says: "given twice"},
 		"no file of the API key":      {flags: []string{"--temporal-api-key-path=/absent"}, says: "--temporal-api-key-path: open /absent"},
-		"an empty API key":            {flags: []string{"--temporal-api-key-path=" + write(t, "\n")}, says: "is empty"},
+		"an empty API key":            {flags: []string{"--temporal-api-key-path=" + writeFile(t, "\n")}, says: "is empty"},
 		"no file of payload keys":     {flags: []string{"--payload-keys-path=/absent"}, says: "read the keys of payloads: open /absent"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			without(t)
+			clearTemporalEnvironment(t)
 			for key, value := range row.environment {
 				t.Setenv(key, value)
 			}
 			if row.file != "" {
-				t.Setenv("TEMPORAL_CONFIG_FILE", write(t, row.file))
+				t.Setenv("TEMPORAL_CONFIG_FILE", writeFile(t, row.file))
 			}
-			_, err := parse(t, row.flags...).Options()
+			_, err := parseFlags(t, row.flags...).Options()
 			require.ErrorContains(t, err, row.says)
 			assert.NotContains(t, err.Error(), secret)
 		})

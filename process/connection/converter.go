@@ -7,52 +7,53 @@ import (
 	"go.temporal.io/sdk/converter"
 )
 
-// DataConverter returns the converter of values that all processes use, with or without keys: the converters of the
-// SDK, and one for payloads that are still encrypted because Keys could not decrypt them. The error of the latter names
-// the key.
+// DataConverter returns the data converter of all processes, with or without keys. DataConverter has the converters of
+// the SDK, and a converter for payloads that Keys could not decrypt. The error of the converter for undecrypted
+// payloads names the key.
 func DataConverter() converter.DataConverter {
-	return converter.NewCompositeDataConverter( // those of the SDK in their order, and ours
+	return converter.NewCompositeDataConverter( // the SDK's converters in their order, and encryptedConverter
 		converter.NewNilPayloadConverter(),
 		converter.NewByteSlicePayloadConverter(),
 		converter.NewProtoJSONPayloadConverter(),
 		converter.NewProtoPayloadConverter(),
 		converter.NewJSONPayloadConverter(),
-		encrypted{},
+		encryptedConverter{},
 	)
 }
 
-// withoutContent is a value that can record why its payload could not be decrypted. The value of a signal is one: the
-// SDK drops a signal that it cannot decode, and a run that has dropped a signal could not be replayed once the key is
-// there.
-type withoutContent interface{ Unreadable(why string) }
+// unreadableRecorder is a value that can record why its payload could not be decrypted. The value of a signal
+// implements unreadableRecorder: the SDK drops a signal that it cannot decode, and a run that has dropped a signal
+// could not be replayed when the key is available again.
+type unreadableRecorder interface{ Unreadable(why string) }
 
-// encrypted is the converter for payloads that are still encrypted when they become values.
-type encrypted struct{}
+// encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.
+type encryptedConverter struct{}
 
-func (encrypted) Encoding() string { return encodingEncrypted }
+func (encryptedConverter) Encoding() string { return encodingEncrypted }
 
-// ToPayload encrypts nothing: Keys encrypts, below the client.
-func (encrypted) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
+// ToPayload encrypts nothing: Keys encrypts payloads, below the client.
+func (encryptedConverter) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
 
-func (e encrypted) FromPayload(p *commonpb.Payload, value any) error {
-	if v, is := value.(withoutContent); is {
+func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {
+	if v, is := value.(unreadableRecorder); is {
 		v.Unreadable(e.ToString(p))
 		return nil
 	}
 	return fmt.Errorf("%s: %w", e.ToString(p), converter.ErrUnableToDecode)
 }
 
-func (encrypted) ToString(p *commonpb.Payload) string {
+func (encryptedConverter) ToString(p *commonpb.Payload) string {
 	return fmt.Sprintf(
 		"a payload is encrypted with the key %s, which is not in the file of --payload-keys-path, or it was changed",
 		keyName(p),
 	)
 }
 
-// longestName is the largest number of characters of a key's name in a message: anybody may have written the name.
-const longestName = 63
+// maxKeyNameLength is the maximum length of a key's name in a message, in characters: any sender may have written the
+// name.
+const maxKeyNameLength = 63
 
-// keyName returns the name of the key that a payload was encrypted with, in quotes.
+// keyName returns the quoted name of the key that encrypted a payload.
 func keyName(p *commonpb.Payload) string {
-	return fmt.Sprintf("%.*q", longestName, p.GetMetadata()[metadataKey])
+	return fmt.Sprintf("%.*q", maxKeyNameLength, p.GetMetadata()[keyIDMetadata])
 }

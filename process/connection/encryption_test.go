@@ -25,19 +25,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// line is a line of a file of keys. Its key is the letter, 32 times.
-func line(name, letter string) string {
+// keyLine is a line of a file of keys. keyLine's key is the letter, 32 times.
+func keyLine(name, letter string) string {
 	return name + " " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, keySize))) + "\n"
 }
 
 func readKeys(t *testing.T, text string) *Keys {
 	t.Helper()
-	keys, err := ReadKeys(write(t, text))
+	keys, err := ReadKeys(writeFile(t, text))
 	require.NoError(t, err)
 	return keys
 }
 
-func payload(t *testing.T, value any) *commonpb.Payload {
+func newPayload(t *testing.T, value any) *commonpb.Payload {
 	t.Helper()
 	p, err := converter.GetDefaultDataConverter().ToPayload(value)
 	require.NoError(t, err)
@@ -45,8 +45,8 @@ func payload(t *testing.T, value any) *commonpb.Payload {
 }
 
 func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
-	keys := readKeys(t, "# of the installation\n\n"+line("a", "a"))
-	plain := []*commonpb.Payload{payload(t, "machine web-1"), payload(t, nil)}
+	keys := readKeys(t, "# of the installation\n\n"+keyLine("a", "a"))
+	plain := []*commonpb.Payload{newPayload(t, "machine web-1"), newPayload(t, nil)}
 	encrypted, err := keys.Encode(plain)
 	require.NoError(t, err)
 	for _, p := range encrypted {
@@ -65,13 +65,13 @@ func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
 	}
 }
 
-func TestKeysAreExchanged(t *testing.T) {
-	before := readKeys(t, line("a", "a"))
-	both := readKeys(t, line("a", "a")+line("b", "b"))
-	turned := readKeys(t, line("b", "b")+line("a", "a"))
-	after := readKeys(t, line("b", "b"))
+func TestKeyRotation(t *testing.T) {
+	before := readKeys(t, keyLine("a", "a"))
+	both := readKeys(t, keyLine("a", "a")+keyLine("b", "b"))
+	turned := readKeys(t, keyLine("b", "b")+keyLine("a", "a"))
+	after := readKeys(t, keyLine("b", "b"))
 	encode := func(k *Keys) []*commonpb.Payload {
-		encrypted, err := k.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+		encrypted, err := k.Encode([]*commonpb.Payload{newPayload(t, "machine web-1")})
 		require.NoError(t, err)
 		return encrypted
 	}
@@ -88,7 +88,7 @@ func TestKeysAreExchanged(t *testing.T) {
 	assertEncrypted(t, after, encode(before))
 }
 
-// assertEncrypted asserts that payloads stay encrypted, and that the error of a value names the key.
+// assertEncrypted asserts that payloads stay encrypted, and that the error of their values names the key.
 func assertEncrypted(t *testing.T, reader *Keys, encrypted []*commonpb.Payload) {
 	t.Helper()
 	read, err := reader.Decode(encrypted)
@@ -108,9 +108,9 @@ func assertEncrypted(t *testing.T, reader *Keys, encrypted []*commonpb.Payload) 
 	}
 }
 
-func TestAPayloadThatSomebodyChangedIsRefused(t *testing.T) {
-	keys, others := readKeys(t, line("a", "a")), readKeys(t, line("a", "z"))
-	encrypted, err := keys.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+func TestChangedPayloadStaysEncrypted(t *testing.T) {
+	keys, others := readKeys(t, keyLine("a", "a")), readKeys(t, keyLine("a", "z"))
+	encrypted, err := keys.Encode([]*commonpb.Payload{newPayload(t, "machine web-1")})
 	require.NoError(t, err)
 	assertEncrypted(t, others, encrypted)
 	encrypted[0].Data[20] ^= 1
@@ -118,15 +118,15 @@ func TestAPayloadThatSomebodyChangedIsRefused(t *testing.T) {
 	assertEncrypted(t, keys, []*commonpb.Payload{{Metadata: encrypted[0].GetMetadata()}})
 }
 
-// The log says once for each key what cannot be read, and never what is in it. Anybody may write the names.
+// The log names each key of undecryptable payloads once, and never shows content. Any sender may write the names.
 func TestTheLogNamesEachKeyOnce(t *testing.T) {
 	var lines bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	keys := readKeys(t, line("a", "a"))
+	keys := readKeys(t, keyLine("a", "a"))
 	for range 2 {
-		for _, p := range undecryptable(t, keys) {
+		for _, p := range undecryptablePayloads(t, keys) {
 			_, err := keys.Decode([]*commonpb.Payload{p})
 			require.NoError(t, err)
 		}
@@ -134,13 +134,13 @@ func TestTheLogNamesEachKeyOnce(t *testing.T) {
 	for _, name := range []string{"nobodys", "a", ""} {
 		assert.Equal(t, 1, strings.Count(lines.String(), fmt.Sprintf(`key="\"%s\""`, name)), lines.String())
 	}
-	assert.Contains(t, lines.String(), keys.from)
+	assert.Contains(t, lines.String(), keys.path)
 	assert.NotContains(t, lines.String(), "web-1")
 
 	for i := range 1000 {
 		name := fmt.Sprintf("%d\n%s", i, strings.Repeat("x", 1000))
 		poison := &commonpb.Payload{
-			Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), metadataKey: []byte(name)},
+			Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), keyIDMetadata: []byte(name)},
 		}
 		_, err := keys.Decode([]*commonpb.Payload{poison})
 		require.NoError(t, err)
@@ -148,10 +148,10 @@ func TestTheLogNamesEachKeyOnce(t *testing.T) {
 	assert.Less(t, lines.Len(), 50_000, "the log does not grow with the names")
 }
 
-// Values are what they are with the SDK's own converter.
-func TestTheDataConverterIsThatOfTheSDK(t *testing.T) {
+// DataConverter encodes values like the SDK's own converter.
+func TestDataConverterMatchesSDK(t *testing.T) {
 	own := converter.GetDefaultDataConverter()
-	for _, value := range []any{nil, "text", []byte("bytes"), map[string]int{"n": 1}, payload(t, "proto")} {
+	for _, value := range []any{nil, "text", []byte("bytes"), map[string]int{"n": 1}, newPayload(t, "proto")} {
 		want, err := own.ToPayload(value)
 		require.NoError(t, err)
 		got, err := DataConverter().ToPayload(value)
@@ -161,52 +161,53 @@ func TestTheDataConverterIsThatOfTheSDK(t *testing.T) {
 	}
 }
 
-// A client without keys has the converter too: it says which key it lacks.
+// A client without keys also has the converter: its error names the missing key.
 func TestAClientHasTheDataConverter(t *testing.T) {
-	without(t)
-	for _, arguments := range [][]string{nil, {"--payload-keys-path", write(t, line("a", "a"))}} {
-		options, err := parse(t, arguments...).Options()
+	clearTemporalEnvironment(t)
+	for _, arguments := range [][]string{nil, {"--payload-keys-path", writeFile(t, keyLine("a", "a"))}} {
+		options, err := parseFlags(t, arguments...).Options()
 		require.NoError(t, err)
-		var v tolerant
-		require.NoError(t, options.DataConverter.FromPayload(undecryptable(t, readKeys(t, line("a", "a")))["cut off"], &v))
+		var v tolerantValue
+		cutOff := undecryptablePayloads(t, readKeys(t, keyLine("a", "a")))["cut off"]
+		require.NoError(t, options.DataConverter.FromPayload(cutOff, &v))
 		assert.NotEmpty(t, v.why)
 	}
 }
 
-// tolerant is a value that records why it could not be read.
-type tolerant struct{ why string }
+// tolerantValue is a value that records why it could not be read.
+type tolerantValue struct{ why string }
 
-func (v *tolerant) Unreadable(why string) { v.why = why }
+func (v *tolerantValue) Unreadable(why string) { v.why = why }
 
-func TestAValueMaySayItselfThatItCannotBeRead(t *testing.T) {
-	for name, p := range undecryptable(t, readKeys(t, line("a", "a"))) {
-		var v tolerant
+func TestValueRecordsWhyItIsUndecryptable(t *testing.T) {
+	for name, p := range undecryptablePayloads(t, readKeys(t, keyLine("a", "a"))) {
+		var v tolerantValue
 		require.NoError(t, DataConverter().FromPayloads(&commonpb.Payloads{Payloads: []*commonpb.Payload{p}}, &v), name)
 		assert.Contains(t, v.why, "a payload is encrypted with the key ", name)
 	}
 }
 
-func TestWrongKeysAreExplainedWithoutThem(t *testing.T) {
+func TestKeyErrorsShowNoKey(t *testing.T) {
 	const secret = "Y2FuYXJ5LW9mLXRoZS1rZXk="
 	for name, row := range map[string]struct{ text, says string }{
 		"an empty file": {"# none\n", "has no key"},
-		"one word":      {line("a", "a") + secret, "line 2"},
+		"one word":      {keyLine("a", "a") + secret, "line 2"},
 		"three words":   {"a b " + secret, "it has 3 words, not two"},
 		"not base64":    {"a " + secret + "!", "not base64"},
 		"too short":     {"a " + secret, "the key has 17 bytes, not 32"},
-		"twice":         {line("a", "a") + line("a", "b"), "line 2"},
+		"twice":         {keyLine("a", "a") + keyLine("a", "b"), "line 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ReadKeys(write(t, row.text))
+			_, err := ReadKeys(writeFile(t, row.text))
 			require.ErrorContains(t, err, row.says)
 			assert.NotContains(t, err.Error(), secret)
-			assert.NotContains(t, err.Error(), strings.Fields(line("a", "b"))[1])
+			assert.NotContains(t, err.Error(), strings.Fields(keyLine("a", "b"))[1])
 		})
 	}
 }
 
-// through returns a server behind the interceptors.
-func through(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
+// serverBehindInterceptors returns a server behind the interceptors.
+func serverBehindInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
 	t.Helper()
 	chain, err := keys.interceptors()
 	require.NoError(t, err)
@@ -219,12 +220,12 @@ func through(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvok
 	return invoke
 }
 
-// call sends a request through the interceptors, and returns what the server received; the server answers with reply's
-// content.
-func call(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
+// sendIntercepted sends a request through the interceptors and returns the request that the server received.
+// The server answers with the content of answer.
+func sendIntercepted(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
 	t.Helper()
 	var received proto.Message
-	invoke := through(
+	invoke := serverBehindInterceptors(
 		t,
 		keys,
 		func(_ context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
@@ -240,11 +241,11 @@ func call(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.M
 	return received
 }
 
-// What the server stores is unreadable for it, and comes back readable: also where no client of the SDK decodes it.
-func TestWhatTemporalSeesAndWhatComesBack(t *testing.T) {
-	keys := readKeys(t, line("a", "a"))
+// Temporal's server cannot read what it stores, and answers are decrypted, even if no SDK client decodes the answers.
+func TestRequestsAreEncryptedAndAnswersDecrypted(t *testing.T) {
+	keys := readKeys(t, keyLine("a", "a"))
 	const secret = "web-1"
-	text := func() *commonpb.Payload { return payload(t, secret) }
+	text := func() *commonpb.Payload { return newPayload(t, secret) }
 	failure := func() *failurepb.Failure {
 		return &failurepb.Failure{
 			Message: "no capacity for " + secret,
@@ -279,15 +280,15 @@ func TestWhatTemporalSeesAndWhatComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := proto.Clone(row.request)
-			received := call(t, keys, 1, row.request, row.empty, proto.Clone(row.empty))
-			assert.NotContains(t, shown(received), secret)
+			received := sendIntercepted(t, keys, 1, row.request, row.empty, proto.Clone(row.empty))
+			assert.NotContains(t, messageText(received), secret)
 			assert.True(t, proto.Equal(want, row.request), "the request itself is as it was")
 
-			stored := call(t, keys, 1, row.answer, row.empty, proto.Clone(row.empty)) // an answer, encrypted like a request
-			require.NotContains(t, shown(stored), secret)
+			stored := sendIntercepted(t, keys, 1, row.answer, row.empty, proto.Clone(row.empty)) // an encrypted answer
+			require.NotContains(t, messageText(stored), secret)
 			reply := proto.Clone(row.empty)
-			call(t, keys, 1, row.empty, stored, reply)
-			assert.True(t, proto.Equal(readable(row.answer), readable(reply)), "%v", reply)
+			sendIntercepted(t, keys, 1, row.empty, stored, reply)
+			assert.True(t, proto.Equal(withoutEncodedAttributes(row.answer), withoutEncodedAttributes(reply)), "%v", reply)
 		})
 	}
 }
@@ -298,8 +299,8 @@ func scheduleOf(p *commonpb.Payload) *schedulepb.Schedule {
 	}}}
 }
 
-// readable leaves out the encoded message of failures, which stays beside the decoded one.
-func readable(m proto.Message) proto.Message {
+// withoutEncodedAttributes removes the encoded attributes of failures, which stay beside the decoded attributes.
+func withoutEncodedAttributes(m proto.Message) proto.Message {
 	m = proto.Clone(m)
 	for f := failureIn(m); f != nil; f = f.GetCause() {
 		f.EncodedAttributes = nil
@@ -321,15 +322,15 @@ func failureIn(m proto.Message) *failurepb.Failure {
 
 // The SDK sends the same request again after some errors.
 func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
-	keys := readKeys(t, line("a", "a"))
+	keys := readKeys(t, keyLine("a", "a"))
 	empty := &workflowservice.RespondActivityTaskFailedResponse{}
 	request := &workflowservice.RespondActivityTaskFailedRequest{
 		Failure: &failurepb.Failure{
 			Message: "no capacity",
 		},
-		LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{payload(t, "web-1")}},
+		LastHeartbeatDetails: &commonpb.Payloads{Payloads: []*commonpb.Payload{newPayload(t, "web-1")}},
 	}
-	received := call(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
+	received := sendIntercepted(t, keys, 3, request, empty, empty).(*workflowservice.RespondActivityTaskFailedRequest)
 	details, err := keys.Decode(received.GetLastHeartbeatDetails().GetPayloads())
 	require.NoError(t, err)
 	var value string
@@ -340,21 +341,21 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// undecryptable are payloads that a process with the key "a" cannot decrypt: encrypted with a key that nobody has,
+// undecryptablePayloads returns payloads that a process with the key "a" cannot decrypt: encrypted with an unknown key,
 // encrypted with another key of the same name, changed on the way, or without a payload inside.
-func undecryptable(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
+func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
 	t.Helper()
 	encode := func(k *Keys) *commonpb.Payload {
-		encrypted, err := k.Encode([]*commonpb.Payload{payload(t, "machine web-1")})
+		encrypted, err := k.Encode([]*commonpb.Payload{newPayload(t, "machine web-1")})
 		require.NoError(t, err)
 		return encrypted[0]
 	}
 	changed, noise := encode(keys), encode(keys)
 	changed.Data[20] ^= 1
-	noise.Data = keys.all["a"].Seal(nil, nil, []byte("no payload"), nil)
+	noise.Data = keys.ciphers["a"].Seal(nil, nil, []byte("no payload"), nil)
 	return map[string]*commonpb.Payload{
-		"a key that nobody has":     encode(readKeys(t, line("nobodys", "b"))),
-		"a key of the same name":    encode(readKeys(t, line("a", "z"))),
+		"a key that nobody has":     encode(readKeys(t, keyLine("nobodys", "b"))),
+		"a key of the same name":    encode(readKeys(t, keyLine("a", "z"))),
 		"changed on the way":        changed,
 		"cut off":                   {Metadata: changed.GetMetadata()},
 		"no name of a key":          {Metadata: map[string][]byte{"encoding": []byte("binary/encrypted")}, Data: []byte("x")},
@@ -362,31 +363,31 @@ func undecryptable(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
 	}
 }
 
-// Whoever may signal can send a signal that nobody can decrypt. Its run gets its tasks nevertheless, and the signal stays
-// encrypted: nothing that is encrypted passes for a value.
-func TestATaskArrivesWhateverSignalItHas(t *testing.T) {
-	keys := readKeys(t, line("a", "a"))
-	good, err := keys.Encode([]*commonpb.Payload{payload(t, "good")})
+// Any sender of signals can send a signal that no process can decrypt. The run still gets its tasks, and the signal
+// stays encrypted: encrypted content never counts as a value.
+func TestTaskWithUndecryptableSignalArrives(t *testing.T) {
+	keys := readKeys(t, keyLine("a", "a"))
+	good, err := keys.Encode([]*commonpb.Payload{newPayload(t, "good")})
 	require.NoError(t, err)
-	for name, poison := range undecryptable(t, keys) {
+	for name, poison := range undecryptablePayloads(t, keys) {
 		t.Run(name, func(t *testing.T) {
 			poll := &workflowservice.PollWorkflowTaskQueueResponse{
-				History: &historypb.History{Events: []*historypb.HistoryEvent{signaled(poison), signaled(good[0])}},
+				History: &historypb.History{Events: []*historypb.HistoryEvent{signalEvent(poison), signalEvent(good[0])}},
 			}
 			want := proto.Clone(poison)
 			reply := &workflowservice.PollWorkflowTaskQueueResponse{}
-			call(t, keys, 1, &workflowservice.PollWorkflowTaskQueueRequest{}, poll, reply)
+			sendIntercepted(t, keys, 1, &workflowservice.PollWorkflowTaskQueueRequest{}, poll, reply)
 			events := reply.GetHistory().GetEvents()
 			input := func(i int) *commonpb.Payload {
 				return events[i].GetWorkflowExecutionSignaledEventAttributes().GetInput().GetPayloads()[0]
 			}
 			assert.True(t, proto.Equal(want, input(0)), "%v", input(0))
-			assert.True(t, proto.Equal(payload(t, "good"), input(1)), "%v", input(1))
+			assert.True(t, proto.Equal(newPayload(t, "good"), input(1)), "%v", input(1))
 		})
 	}
 }
 
-func signaled(p *commonpb.Payload) *historypb.HistoryEvent {
+func signalEvent(p *commonpb.Payload) *historypb.HistoryEvent {
 	return &historypb.HistoryEvent{
 		Attributes: &historypb.HistoryEvent_WorkflowExecutionSignaledEventAttributes{
 			WorkflowExecutionSignaledEventAttributes: &historypb.WorkflowExecutionSignaledEventAttributes{
@@ -396,15 +397,16 @@ func signaled(p *commonpb.Payload) *historypb.HistoryEvent {
 	}
 }
 
-// shown is a message as text, with its payloads as they are.
-func shown(m proto.Message) string { return fmt.Sprint(m) }
+// messageText returns a message as text, with its payloads unchanged.
+func messageText(m proto.Message) string { return fmt.Sprint(m) }
 
-// An error of the server stays as it is. After an error of the encryption, the SDK does not send the request again.
+// An error of the server is returned unchanged. After an error of the encryption, the SDK does not send the request
+// again.
 func TestErrorsOfAnswers(t *testing.T) {
 	fails := status.Error(codes.Unavailable, "shard is moving")
-	ask := through(
+	ask := serverBehindInterceptors(
 		t,
-		readKeys(t, line("a", "a")),
+		readKeys(t, keyLine("a", "a")),
 		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return fails },
 	)
 	err := ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)

@@ -12,46 +12,46 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// files are the paths of PEM files; an empty one means none.
-type files struct{ certificate, key, authority string }
+// tlsFiles are the paths of PEM files; an empty path means no file.
+type tlsFiles struct{ certificate, key, authority string }
 
 // tlsSettings are the settings of TLS. Each PEM text is given as a file, as a text, or not at all.
 type tlsSettings struct {
-	files                       files
+	files                       tlsFiles
 	certificate, key, authority []byte
-	serverName                  string // empty: the host of the address
-	// the server's certificate is not verified: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION
-	unverified bool
+	serverName                  string // name in the server's certificate; empty: the host of the address
+	// skipVerification disables the verification of the server's certificate: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION.
+	skipVerification bool
 }
 
-// load reads the files. Its errors name them, and never show what is in them.
-func (s *tlsSettings) load() (*tls.Config, error) {
+// loadConfig reads the files. loadConfig's errors name the files, and never show their content.
+func (s *tlsSettings) loadConfig() (*tls.Config, error) {
 	config := &tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}
-	config.InsecureSkipVerify = s.unverified
-	certificate, err := pemOf("certificate", s.files.certificate, s.certificate)
+	config.InsecureSkipVerify = s.skipVerification
+	certificate, err := readPEM("certificate", s.files.certificate, s.certificate)
 	if err != nil {
 		return nil, err
 	}
-	key, err := pemOf("private key", s.files.key, s.key)
+	key, err := readPEM("private key", s.files.key, s.key)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case (certificate == nil) != (key == nil):
-		return nil, errHalf
+		return nil, errIncompleteKeyPair
 	case certificate != nil:
 		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
 			return nil, fmt.Errorf(
 				"use %s with its private key %s for TLS with Temporal: %w",
-				where(s.files.certificate),
-				where(s.files.key),
+				describeSource(s.files.certificate),
+				describeSource(s.files.key),
 				err,
 			)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	authority, err := pemOf("CA", s.files.authority, s.authority)
+	authority, err := readPEM("CA", s.files.authority, s.authority)
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +60,15 @@ func (s *tlsSettings) load() (*tls.Config, error) {
 		if !config.RootCAs.AppendCertsFromPEM(authority) {
 			return nil, fmt.Errorf(
 				"use %s as the CA of Temporal's certificate: it has no certificate in PEM",
-				where(s.files.authority),
+				describeSource(s.files.authority),
 			)
 		}
 	}
 	return config, nil
 }
 
-// pemOf returns the text of a file, or the given one; nil if there is neither.
-func pemOf(what, path string, text []byte) ([]byte, error) {
+// readPEM returns the content of the file, or the given text. readPEM returns nil without a file and without a text.
+func readPEM(what, path string, text []byte) ([]byte, error) {
 	switch {
 	case path == "" && len(text) == 0:
 		return nil, nil
@@ -84,27 +84,29 @@ func pemOf(what, path string, text []byte) ([]byte, error) {
 	return read, nil
 }
 
-func where(path string) string { return cmp.Or(path, "the text in environment or configuration file") }
+func describeSource(path string) string {
+	return cmp.Or(path, "the text in environment or configuration file")
+}
 
-// reloading are transport credentials that read the files at each handshake. So the next connection uses a renewed
-// certificate or a replaced CA. Handshakes are rare: Temporal's server ends a connection after five minutes by default
-// (frontend.keepAliveMaxConnectionAge), and the client makes another one.
-type reloading struct {
-	credentials.TransportCredentials // answers what does not depend on the files
+// reloadingCredentials are transport credentials that read the files at each handshake, so that the next connection
+// uses a renewed certificate or a replaced CA. Handshakes are rare: Temporal's server closes a connection after five
+// minutes by default (frontend.keepAliveMaxConnectionAge), and the client opens another connection.
+type reloadingCredentials struct {
+	credentials.TransportCredentials // credentials for the methods that do not read the files
 	settings                         *tlsSettings
 }
 
-func newReloading(s *tlsSettings) reloading {
-	return reloading{credentials.NewTLS(&tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}), s}
+func newReloadingCredentials(s *tlsSettings) reloadingCredentials {
+	return reloadingCredentials{credentials.NewTLS(&tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}), s}
 }
 
-// ClientHandshake reads the files and shakes hands with what is in them.
-func (r reloading) ClientHandshake(
+// ClientHandshake reads the files and uses them for the handshake.
+func (r reloadingCredentials) ClientHandshake(
 	ctx context.Context,
 	authority string,
 	connection net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
-	config, err := r.settings.load()
+	config, err := r.settings.loadConfig()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,4 +114,4 @@ func (r reloading) ClientHandshake(
 }
 
 // Clone returns the credentials themselves: they hold no state.
-func (r reloading) Clone() credentials.TransportCredentials { return r }
+func (r reloadingCredentials) Clone() credentials.TransportCredentials { return r }

@@ -29,14 +29,14 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// authority is a CA that lives as long as a test.
-type authority struct {
+// testCA is a CA for the duration of a test.
+type testCA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	pem         []byte
 }
 
-func newAuthority(t *testing.T) authority {
+func newTestCA(t *testing.T) testCA {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
@@ -53,11 +53,11 @@ func newAuthority(t *testing.T) authority {
 	require.NoError(t, err)
 	certificate, err := x509.ParseCertificate(signed)
 	require.NoError(t, err)
-	return authority{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})}
+	return testCA{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})}
 }
 
-// issue returns a certificate for a name, and its key, in PEM. It serves servers and clients.
-func (a authority) issue(t *testing.T, name string) (certificate, private []byte) {
+// issue returns a certificate for a name, and its key, in PEM. Servers and clients can use the certificate.
+func (a testCA) issue(t *testing.T, name string) (certificate, private []byte) {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
@@ -79,20 +79,20 @@ func (a authority) issue(t *testing.T, name string) (certificate, private []byte
 	), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
-// frontend is a server of Temporal's API that demands certificates, and keeps who called.
-type frontend struct {
+// temporalFrontend is a server of Temporal's API that requires client certificates and records its callers.
+type temporalFrontend struct {
 	workflowservice.UnimplementedWorkflowServiceServer
 	address string
 
-	mu      sync.Mutex
-	callers []string // common names in their certificates
-	keys    []string // what they sent as authorization
-	conns   []net.Conn
-	pool    *x509.CertPool
-	pair    tls.Certificate
+	mu                sync.Mutex
+	callers           []string // common names in the callers' certificates
+	authorizations    []string // authorization headers of the callers
+	openConnections   []net.Conn
+	clientCAs         *x509.CertPool
+	serverCertificate tls.Certificate
 }
 
-func (f *frontend) GetSystemInfo(
+func (f *temporalFrontend) GetSystemInfo(
 	ctx context.Context,
 	_ *workflowservice.GetSystemInfoRequest,
 ) (*workflowservice.GetSystemInfoResponse, error) {
@@ -102,37 +102,38 @@ func (f *frontend) GetSystemInfo(
 		f.callers = append(f.callers, p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].Subject.CommonName)
 	}
 	sent, _ := metadata.FromIncomingContext(ctx)
-	f.keys = append(f.keys, sent.Get("authorization")...)
+	f.authorizations = append(f.authorizations, sent.Get("authorization")...)
 	return &workflowservice.GetSystemInfoResponse{}, nil
 }
 
-// last returns the caller of the last request.
-func (f *frontend) last() string {
+// lastCaller returns the caller of the last request.
+func (f *temporalFrontend) lastCaller() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.callers[len(f.callers)-1]
 }
 
-// remember keeps a connection, so that a test can end it.
-func (f *frontend) remember(c net.Conn) net.Conn {
+// recordConnection records a connection, so that a test can close it.
+func (f *temporalFrontend) recordConnection(c net.Conn) net.Conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.conns = append(f.conns, c)
+	f.openConnections = append(f.openConnections, c)
 	return c
 }
 
-// hangUp ends all connections: the client makes another one.
-func (f *frontend) hangUp() {
+// closeConnections closes all connections, so that the client opens another connection.
+func (f *temporalFrontend) closeConnections() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, c := range f.conns {
+	for _, c := range f.openConnections {
 		_ = c.Close()
 	}
-	f.conns = nil
+	f.openConnections = nil
 }
 
-// trust makes the server show a certificate of this CA, and demand one of it, from the next handshake on.
-func (f *frontend) trust(t *testing.T, a authority) {
+// useAuthority makes the server present a certificate of this CA, and require client certificates of this CA, from the
+// next handshake on.
+func (f *temporalFrontend) useAuthority(t *testing.T, a testCA) {
 	t.Helper()
 	certificate, key := a.issue(t, "temporal")
 	pair, err := tls.X509KeyPair(certificate, key)
@@ -141,26 +142,26 @@ func (f *frontend) trust(t *testing.T, a authority) {
 	pool.AddCert(a.certificate)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pair, f.pool = pair, pool
+	f.serverCertificate, f.clientCAs = pair, pool
 }
 
-type remembering struct {
+type recordingListener struct {
 	net.Listener
-	by *frontend
+	frontend *temporalFrontend
 }
 
-func (r remembering) Accept() (net.Conn, error) {
+func (r recordingListener) Accept() (net.Conn, error) {
 	c, err := r.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return r.by.remember(c), nil
+	return r.frontend.recordConnection(c), nil
 }
 
-func newFrontend(t *testing.T, a authority) *frontend {
+func newFrontend(t *testing.T, a testCA) *temporalFrontend {
 	t.Helper()
-	f := &frontend{}
-	f.trust(t, a)
+	f := &temporalFrontend{}
+	f.useAuthority(t, a)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f.address = listener.Addr().String()
@@ -172,9 +173,9 @@ func newFrontend(t *testing.T, a authority) *frontend {
 					defer f.mu.Unlock()
 					return &tls.Config{
 						MinVersion:   tls.VersionTLS12,
-						Certificates: []tls.Certificate{f.pair},
+						Certificates: []tls.Certificate{f.serverCertificate},
 						ClientAuth:   tls.RequireAndVerifyClientCert,
-						ClientCAs:    f.pool,
+						ClientCAs:    f.clientCAs,
 						NextProtos:   []string{"h2"},
 					}, nil
 				}},
@@ -182,18 +183,18 @@ func newFrontend(t *testing.T, a authority) *frontend {
 		),
 	)
 	workflowservice.RegisterWorkflowServiceServer(server, f)
-	go func() { _ = server.Serve(remembering{listener, f}) }()
+	go func() { _ = server.Serve(recordingListener{listener, f}) }()
 	t.Cleanup(server.Stop)
 	return f
 }
 
-// folder holds the files of a client, as a mounted Secret does.
-type folder string
+// clientFolder holds the files of a client, like a mounted Secret.
+type clientFolder string
 
-func (d folder) path(name string) string { return filepath.Join(string(d), name) }
+func (d clientFolder) path(name string) string { return filepath.Join(string(d), name) }
 
-// fill writes the certificate of a client of this name, its key and the CA.
-func (d folder) fill(t *testing.T, a authority, client string) {
+// writeFiles writes the certificate of a client of this name, its key and the CA.
+func (d clientFolder) writeFiles(t *testing.T, a testCA, client string) {
 	t.Helper()
 	certificate, key := a.issue(t, client)
 	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.pem} {
@@ -201,7 +202,7 @@ func (d folder) fill(t *testing.T, a authority, client string) {
 	}
 }
 
-func (d folder) flags(address string) []string {
+func (d clientFolder) tlsFlags(address string) []string {
 	return []string{
 		"--temporal-address=" + address,
 		"--temporal-tls-server-name=temporal",
@@ -211,7 +212,7 @@ func (d folder) flags(address string) []string {
 	}
 }
 
-func dial(t *testing.T, f *Flags) (client.Client, error) {
+func dialClient(t *testing.T, f *Flags) (client.Client, error) {
 	t.Helper()
 	options, err := f.Options()
 	require.NoError(t, err)
@@ -224,22 +225,22 @@ func dial(t *testing.T, f *Flags) (client.Client, error) {
 	return c, err
 }
 
-func ask(ctx context.Context, c client.Client) error {
+func requestSystemInfo(ctx context.Context, c client.Client) error {
 	_, err := c.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
 	return err
 }
 
 func TestAServerThatDemandsCertificates(t *testing.T) {
-	without(t)
-	ours := newAuthority(t)
+	clearTemporalEnvironment(t)
+	ours := newTestCA(t)
 	server := newFrontend(t, ours)
-	files := folder(t.TempDir())
-	files.fill(t, ours, "worker")
+	files := clientFolder(t.TempDir())
+	files.writeFiles(t, ours, "worker")
 
 	t.Run("it takes ours", func(t *testing.T) {
-		_, err := dial(t, parse(t, files.flags(server.address)...))
+		_, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 		require.NoError(t, err)
-		assert.Equal(t, "worker", server.last())
+		assert.Equal(t, "worker", server.lastCaller())
 	})
 	t.Run("in the environment", func(t *testing.T) {
 		for name, file := range map[string]string{"CLIENT_CERT": "tls.crt", "CLIENT_KEY": "tls.key", "SERVER_CA_CERT": "ca.crt"} {
@@ -248,79 +249,82 @@ func TestAServerThatDemandsCertificates(t *testing.T) {
 			t.Setenv("TEMPORAL_TLS_"+name+"_DATA", string(text))
 		}
 		t.Setenv("TEMPORAL_TLS_SERVER_NAME", "temporal")
-		_, err := dial(t, parse(t, "--temporal-address="+server.address))
+		_, err := dialClient(t, parseFlags(t, "--temporal-address="+server.address))
 		require.NoError(t, err)
 	})
 	t.Run("without a certificate", func(t *testing.T) {
-		_, err := dial(
+		_, err := dialClient(
 			t,
-			parse(
+			parseFlags(
 				t,
 				"--temporal-address="+server.address,
 				"--temporal-tls-server-name=temporal",
 				"--temporal-tls-ca-path="+files.path("ca.crt"),
 			),
 		)
-		require.Error(t, err) // with TLS 1.3 the client may see only that the connection ends
+		require.Error(t, err) // with TLS 1.3 the client may only see that the connection ends
 		assert.Len(t, server.callers, 2, "the two before")
 	})
 	t.Run("a server with a certificate of another CA", func(t *testing.T) {
-		theirs := newFrontend(t, newAuthority(t))
-		_, err := dial(t, parse(t, files.flags(theirs.address)...))
+		theirs := newFrontend(t, newTestCA(t))
+		_, err := dialClient(t, parseFlags(t, files.tlsFlags(theirs.address)...))
 		require.ErrorContains(t, err, "certificate signed by unknown authority")
 	})
 	t.Run("a server with another name", func(t *testing.T) {
-		_, err := dial(t, parse(t, append(files.flags(server.address), "--temporal-tls-server-name=elsewhere")...))
+		_, err := dialClient(
+			t,
+			parseFlags(t, append(files.tlsFlags(server.address), "--temporal-tls-server-name=elsewhere")...),
+		)
 		require.ErrorContains(t, err, "certificate is valid for temporal, not elsewhere")
 	})
 	t.Run("without TLS", func(t *testing.T) {
-		_, err := dial(t, parse(t, append(files.flags(server.address), "--temporal-tls=false")...))
+		_, err := dialClient(t, parseFlags(t, append(files.tlsFlags(server.address), "--temporal-tls=false")...))
 		require.Error(t, err)
 	})
 }
 
-func TestFilesThatChangeServeTheNextConnection(t *testing.T) {
-	without(t)
-	old, renewed := newAuthority(t), newAuthority(t)
+func TestNextConnectionUsesChangedFiles(t *testing.T) {
+	clearTemporalEnvironment(t)
+	old, renewed := newTestCA(t), newTestCA(t)
 	server := newFrontend(t, old)
-	files := folder(t.TempDir())
-	files.fill(t, old, "first")
-	c, err := dial(t, parse(t, files.flags(server.address)...))
+	files := clientFolder(t.TempDir())
+	files.writeFiles(t, old, "first")
+	c, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 	require.NoError(t, err)
-	connected := func() bool { return ask(t.Context(), c) == nil } // a request may still use the connection that ends
-	assert.Equal(t, "first", server.last())
+	connected := func() bool { return requestSystemInfo(t.Context(), c) == nil } // fails while the old connection closes
+	assert.Equal(t, "first", server.lastCaller())
 
-	files.fill(t, old, "second")
-	require.NoError(t, ask(t.Context(), c))
-	assert.Equal(t, "first", server.last(), "the connection lives on")
-	server.hangUp()
+	files.writeFiles(t, old, "second")
+	require.NoError(t, requestSystemInfo(t.Context(), c))
+	assert.Equal(t, "first", server.lastCaller(), "the connection lives on")
+	server.closeConnections()
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)
-	assert.Equal(t, "second", server.last(), "a renewed certificate")
+	assert.Equal(t, "second", server.lastCaller(), "a renewed certificate")
 
-	server.trust(t, renewed)
-	files.fill(t, renewed, "third")
-	server.hangUp()
+	server.useAuthority(t, renewed)
+	files.writeFiles(t, renewed, "third")
+	server.closeConnections()
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)
-	assert.Equal(t, "third", server.last(), "another CA, on both sides")
+	assert.Equal(t, "third", server.lastCaller(), "another CA, on both sides")
 }
 
 func TestAnAPIKeyIsReadForEachRequest(t *testing.T) {
-	without(t)
+	clearTemporalEnvironment(t)
 	t.Setenv("TEMPORAL_API_KEY", "of-environment")
-	ours := newAuthority(t)
+	ours := newTestCA(t)
 	server := newFrontend(t, ours)
-	files := folder(t.TempDir())
-	files.fill(t, ours, "worker")
-	_, err := dial(t, parse(t, files.flags(server.address)...))
+	files := clientFolder(t.TempDir())
+	files.writeFiles(t, ours, "worker")
+	_, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 	require.NoError(t, err)
 
-	key := write(t, "one\n")
-	c, err := dial(t, parse(t, append(files.flags(server.address), "--temporal-api-key-path="+key)...))
+	key := writeFile(t, "one\n")
+	c, err := dialClient(t, parseFlags(t, append(files.tlsFlags(server.address), "--temporal-api-key-path="+key)...))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(key, []byte("two\n"), 0o600))
-	require.NoError(t, ask(t.Context(), c))
-	assert.Equal(t, []string{"Bearer of-environment", "Bearer one", "Bearer two"}, server.keys)
+	require.NoError(t, requestSystemInfo(t.Context(), c))
+	assert.Equal(t, []string{"Bearer of-environment", "Bearer one", "Bearer two"}, server.authorizations)
 
 	require.NoError(t, os.Remove(key))
-	require.ErrorContains(t, ask(t.Context(), c), "--temporal-api-key-path: open "+key)
+	require.ErrorContains(t, requestSystemInfo(t.Context(), c), "--temporal-api-key-path: open "+key)
 }

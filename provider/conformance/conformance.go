@@ -1,6 +1,6 @@
-// Package conformance checks whether a Provider obeys the contract of package provider. The test of each provider calls
-// Run with a Harness; a new provider is complete when Run passes. The tests use the interface Provider only and know no
-// cloud. They also say what they expect of a cloud whose instances carry names instead of UIDs (Traits.Named).
+// Package conformance tests whether a Provider obeys the contract of package provider. The test of each provider calls
+// Run with a Harness; a new provider is complete when Run passes. The tests use only the interface Provider and depend
+// on no particular cloud. The suite also covers clouds whose instances carry names instead of UID tags (Traits.Named).
 package conformance
 
 import (
@@ -15,83 +15,87 @@ import (
 	"millwright/provider"
 )
 
-// Harness gives the suite a provider to check.
+// Harness provides the suite with the Provider under test.
 type Harness struct {
-	// New returns a provider with an empty cloud. It is called once for each test, and registers its clean-up with t.
+	// New returns a Provider with an empty cloud. The suite calls New once for each test. New registers the clean-up of
+	// the cloud with t.
 	New func(t *testing.T) Cloud
 
-	// Bubble makes each test run in a bubble of testing/synctest: waits pass at once, and a busy machine does not
-	// change them. The cloud must be in the memory of the test's process, without sockets.
+	// Bubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test machine
+	// does not change durations. Bubble requires a cloud in the memory of the test's process, without sockets.
 	Bubble bool
 }
 
-// Cloud is a provider, and what a test can do to the cloud behind the provider. A nil field means that the cloud does
-// not support it: the tests that need the field are skipped, and the reason names it.
+// Cloud is a Provider, with functions by which a test controls the cloud behind the Provider. A nil field means that
+// the cloud does not support the function: the suite skips the tests that need the field and reports the reason.
 type Cloud struct {
 	Provider provider.Provider
 
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// Initializing is a class whose instances wait for InitializeInstance. Instances of Class never wait for it.
+	// Initializing is a class with the initialize step: its instances wait for InitializeInstance. Class must have no
+	// initialize step.
 	Initializing *provider.Class
 
-	// Elsewhere is Class in another cluster, for a cloud whose classes name their cluster. Nil: Machine.Cluster alone
-	// says to which cluster an instance belongs.
+	// Elsewhere is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil means
+	// that Machine.Cluster alone determines the cluster of an instance.
 	Elsewhere *provider.Class
 
 	// Denied is Class with credentials that the cloud refuses.
 	Denied *provider.Class
 
-	// OwnVolume returns a volume of this cloud with the handle.
+	// OwnVolume returns a volume of the cloud under test with the given handle.
 	OwnVolume func(handle string) provider.Volume
 
-	// Fail makes the next call of a method end with the code, the message and the RetryAfter of err. It is not called
-	// for VolumeIDs, and not for InitializeInstance if the cloud has no initialize step. If a method searches before it
-	// sends its request, the search may succeed.
+	// Fail makes the next call of a method end with the code, the message and the RetryAfter of err. The suite does not
+	// call Fail for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a method searches
+	// before it sends its request, the search may succeed.
 	Fail func(method provider.Method, err *provider.Error)
 
-	// Codes are the codes that Fail supports. Nil means all codes.
+	// Codes are the codes that Fail supports. Nil Codes mean all codes.
 	Codes []provider.Code
 
-	// Answers reports whether the provider takes a code of a method's request for an answer and not for a failure: Fail
-	// with this code does not make the method fail. Nil: only NotFound of DeleteInstance is such a code.
+	// Answers reports whether the provider treats a code as a regular answer to a method's request: after Fail with
+	// this code, the method need not fail. If Answers is nil, only NotFound of DeleteInstance is a regular answer.
 	Answers func(method provider.Method, code provider.Code) bool
 
-	// Timeless says that this cloud's errors do not say when to try again: Fail does not support RetryAfter.
+	// Timeless is true if the cloud's errors contain no retry delay: Fail does not support RetryAfter.
 	Timeless bool
 
-	// CreatesOn says that a create request cannot be cancelled: after a cancellation, CreateInstance waits until the
-	// request has ended, or until the deadline of the call.
+	// CreatesOn is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for the end
+	// of the request or for the deadline of the call.
 	CreatesOn bool
 
-	// Hang makes calls of a method hang until the test ends. It is called for the same methods as Fail.
+	// Hang makes calls of a method hang until the test ends. The suite calls Hang for the methods for which it calls
+	// Fail.
 	Hang func(method provider.Method)
 
-	// NamesUnique says that the cloud never has two instances with the same name: a second create request with a name
+	// NamesUnique is true if the cloud never has two instances with the same name: a second create request with a name
 	// changes the existing instance.
 	NamesUnique bool
 
-	// CreateByHand creates an instance of Class for the machine as another program would: without the driver, even if the
-	// machine has an instance, and without a UID if the machine has none.
+	// CreateByHand creates an instance of Class for the machine without the driver, as another program would.
+	// CreateByHand creates the instance even if the machine already has an instance. If Machine.UID is empty, the
+	// instance has no UID tag.
 	CreateByHand func(machine provider.Machine)
 }
 
-// The numbers of the suite.
+// Timeouts of the suite, and the cluster name in its machines.
 const (
-	// prompt is the time after the end of its context in which a call must return. It may be long, because a call that
-	// does not notice the end never returns; and it must be, because test machines stall.
-	prompt = time.Minute
+	// maxReturnTime is the maximum time from the end of a call's context to the return of the call. The time is long
+	// because test machines stall. A long time is sufficient, because a call that ignores its context never returns.
+	maxReturnTime = time.Minute
 
-	// patience is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
-	patience = 2 * time.Minute
+	// maxActionTime is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
+	maxActionTime = 2 * time.Minute
 
-	cluster = "conformance"
+	clusterName = "conformance"
 )
 
-// canaries are keys and values that the suite adds to the Secret. The values look like secrets, and must not appear in
-// any result.
-func canaries() map[string]string {
+// canarySecrets returns keys and values that the suite adds to the class's Secret. The values look like secrets, and
+// must not appear in any result or error.
+func canarySecrets() map[string]string {
 	return map[string]string{
 		"conformancePassword": "canary-7f3a9c51d2e84b60",
 		"conformanceKey":      "-----BEGIN CANARY-----\nc0ffee5eed\n-----END CANARY-----\n",
@@ -101,12 +105,12 @@ func canaries() map[string]string {
 // Run runs all tests of the suite.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	for method := range reflect.TypeFor[*conformance]().Methods() {
+	for method := range reflect.TypeFor[*conformanceTest]().Methods() {
 		if !strings.HasPrefix(method.Name, "Test") {
 			continue
 		}
 		test := func(t *testing.T) {
-			s := &conformance{harness: h}
+			s := &conformanceTest{harness: h}
 			s.SetT(t)
 			s.setUp()
 			method.Func.Call([]reflect.Value{reflect.ValueOf(s)})
@@ -121,12 +125,12 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// conformance is one test of the suite, with a cloud of its own.
-type conformance struct {
-	suite.Suite // only its assertions are used: it cannot run a test in a bubble
+// conformanceTest is the state of one test of the suite. Each test has its own cloud.
+type conformanceTest struct {
+	suite.Suite // for its assertions; suite.Run cannot run a test in a bubble
 	Cloud
-	harness  Harness
-	named    bool // instances carry the name of their machine, and no UID
-	unique   bool // two instances cannot have the same name
-	machines int  // number of machines made so far, part of the next machine's name
+	harness           Harness
+	hasNamedInstances bool // Traits.Named: instances carry the name of their machine, and no UID tag
+	hasUniqueNames    bool // Traits.Idempotency is ByName: two instances cannot have the same name
+	machineCount      int  // number of generated machines; the next machine's name contains the number
 }

@@ -7,29 +7,29 @@ import (
 	"millwright/provider"
 )
 
-func (s *conformance) TestCreateReturnsTheMachinesInstance() {
-	m := s.machine()
-	made := s.create(s.Class, m)
+func (s *conformanceTest) TestCreateReturnsTheMachinesInstance() {
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
 	s.NotEmpty(made.ProviderID)
 	s.Equal(m.Name, made.MachineName)
-	s.Equal(s.uid(m), made.MachineUID)
+	s.Equal(s.expectedUID(m), made.MachineUID)
 	s.NotEqual(provider.Uninitialized, made.State)
 	s.NotEqual(provider.Terminating, made.State)
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestCreateAgainReturnsTheSameInstance() {
-	m := s.machine()
-	first := s.create(s.Class, m)
-	for _, again := range []provider.Machine{m, tried(m), recorded(m, first)} {
-		s.Equal(first.ProviderID, s.create(s.Class, again).ProviderID)
+func (s *conformanceTest) TestCreateAgainReturnsTheSameInstance() {
+	m := s.newMachine()
+	first := s.createInstance(s.Class, m)
+	for _, again := range []provider.Machine{m, withoutNeverTried(m), withRecordedInstance(m, first)} {
+		s.Equal(first.ProviderID, s.createInstance(s.Class, again).ProviderID)
 	}
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestCreateAtOnceMakesOneInstance() {
+func (s *conformanceTest) TestConcurrentCreatesMakeOneInstance() {
 	const callers = 8
-	m := tried(s.machine())
+	m := withoutNeverTried(s.newMachine())
 	ids := make([]string, callers)
 	errs := make([]error, callers)
 	var work sync.WaitGroup
@@ -44,80 +44,80 @@ func (s *conformance) TestCreateAtOnceMakesOneInstance() {
 		s.Require().NoError(errs[i])
 	}
 	s.Len(slices.Compact(slices.Sorted(slices.Values(ids))), 1)
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestCreateMakesOneInstanceForEachMachine() {
-	a, b, c := s.machine(), s.machine(), s.machine()
-	first := s.create(s.Class, a).ProviderID
-	s.NotEqual(first, s.create(s.Class, b).ProviderID)
-	c.Name = a.Name // a machine that replaces one of the same name is another machine
-	if s.named {    // the caller finds out: the instance has no UID, and another Machine has its provider ID
-		same := s.create(s.Class, c)
+func (s *conformanceTest) TestCreateMakesOneInstanceForEachMachine() {
+	a, b, c := s.newMachine(), s.newMachine(), s.newMachine()
+	first := s.createInstance(s.Class, a).ProviderID
+	s.NotEqual(first, s.createInstance(s.Class, b).ProviderID)
+	c.Name = a.Name          // a new machine with the name of a deleted machine
+	if s.hasNamedInstances { // the caller must detect that another Machine has the provider ID
+		same := s.createInstance(s.Class, c)
 		s.Equal([]string{first, ""}, []string{same.ProviderID, same.MachineUID})
-		s.Len(s.list(), 2)
+		s.Len(s.listInstances(), 2)
 		return
 	}
-	if s.unique { // it can have no instance until the first one is gone
+	if s.hasUniqueNames { // machine c can have no instance before the deletion of machine a's instance
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, c)
-		s.fails(err, provider.AlreadyExists)
-		s.Len(s.list(), 2)
+		s.requireCode(err, provider.AlreadyExists)
+		s.Len(s.listInstances(), 2)
 		return
 	}
-	s.NotEqual(first, s.create(s.Class, c).ProviderID)
-	s.Len(s.list(), 3)
+	s.NotEqual(first, s.createInstance(s.Class, c).ProviderID)
+	s.Len(s.listInstances(), 3)
 }
 
-func (s *conformance) TestCreateAdoptsWhatCarriesTheUID() {
-	m := s.machine()
-	s.plant(m)
-	planted := s.list()
+func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheUID() {
+	m := s.newMachine()
+	s.plantInstance(m)
+	planted := s.listInstances()
 	s.Require().Len(planted, 1)
-	s.Equal(planted[0].ProviderID, s.create(s.Class, tried(m)).ProviderID)
-	s.Len(s.list(), 1)
+	s.Equal(planted[0].ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestCreateWithSeveralInstancesIsOutOfRange() {
-	m := s.machine()
-	s.crowded(m)
-	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, tried(m))
-	s.fails(err, provider.OutOfRange)
-	s.Len(s.list(), 2)
+func (s *conformanceTest) TestCreateWithSeveralInstancesIsOutOfRange() {
+	m := s.newMachine()
+	s.plantTwoInstances(m)
+	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
+	s.requireCode(err, provider.OutOfRange)
+	s.Len(s.listInstances(), 2)
 }
 
-func (s *conformance) TestCreateNeedsNameUIDAndCluster() {
+func (s *conformanceTest) TestCreateNeedsNameUIDAndCluster() {
 	for _, strip := range []func(*provider.Machine){
 		func(m *provider.Machine) { m.Name = "" },
 		func(m *provider.Machine) { m.UID = "" },
 		func(m *provider.Machine) { m.Cluster = "" },
 	} {
-		m := s.machine()
+		m := s.newMachine()
 		strip(&m)
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
-		s.fails(err, provider.InvalidArgument)
+		s.requireCode(err, provider.InvalidArgument)
 	}
-	s.Empty(s.list())
+	s.Empty(s.listInstances())
 }
 
-func (s *conformance) TestCreateAfterAFailureMakesOneInstance() {
-	s.need(s.Fail != nil, "make calls fail")
-	m := s.machine()
+func (s *conformanceTest) TestCreateAfterAFailureMakesOneInstance() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
+	m := s.newMachine()
 	s.Fail(provider.MethodCreateInstance, provider.Errorf(provider.ResourceExhausted, "no capacity"))
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
-	s.fails(err, provider.ResourceExhausted)
-	s.Empty(s.list())
-	s.create(s.Class, tried(m))
-	s.Len(s.list(), 1)
+	s.requireCode(err, provider.ResourceExhausted)
+	s.Empty(s.listInstances())
+	s.createInstance(s.Class, withoutNeverTried(m))
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestLastKnownStateGoesRound() {
-	m := s.machine()
-	made := s.create(s.Class, m)
-	m = recorded(m, made)
+func (s *conformanceTest) TestLastKnownStateIsReturnedUnchanged() {
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	m = withRecordedInstance(m, made)
 	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 	s.Require().NoError(err)
 	s.Equal(made.LastKnownState, seen.LastKnownState)
-	s.Equal(made.ProviderID, s.create(s.Class, m).ProviderID)
+	s.Equal(made.ProviderID, s.createInstance(s.Class, m).ProviderID)
 	for _, foreign := range []string{"", "not ours", `{"id":7}`} {
 		m.LastKnownState = foreign
 		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)

@@ -8,38 +8,38 @@ import (
 	"millwright/provider"
 )
 
-func (s *conformance) TestEveryCodeComesThrough() {
-	s.need(s.Fail != nil, "make calls fail")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	fresh := s.machine()
+func (s *conformanceTest) TestEveryCodeOfTheCloudIsReturned() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
 		for _, code := range s.Codes {
 			of := m
 			if method == provider.MethodCreateInstance {
-				of = fresh // it has no instance that would be adopted
+				of = fresh // machine fresh has no instance to adopt
 			}
 			s.Fail(method, provider.Errorf(code, "the cloud says no"))
-			err := s.invoke(s.T().Context(), method, of)
-			if s.answers(method, code) {
-				continue // the provider's own tests check what it means
+			err := s.callMethod(s.T().Context(), method, of)
+			if s.isRegularAnswer(method, code) {
+				continue // the provider's own tests cover this code
 			}
 			if method == provider.MethodDeleteInstance && code == provider.NotFound {
 				s.NoError(err, "what is absent is deleted")
 				continue
 			}
-			typed := s.failure(err, code)
+			typed := s.requireErrorWithCode(err, code)
 			s.Contains(typed.Message, "the cloud says no", "%s with %s", method, code)
 		}
 	}
 }
 
-func (s *conformance) TestRetryAfterIsCarried() {
-	s.need(s.Fail != nil, "make calls fail")
-	s.need(!s.Timeless, "say when to try again")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	fresh := s.machine()
+func (s *conformanceTest) TestRetryAfterIsCarried() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
+	s.skipUnless(!s.Timeless, "say when to try again")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
@@ -50,21 +50,21 @@ func (s *conformance) TestRetryAfterIsCarried() {
 		s.Fail(method, throttled)
 		s.Equal(
 			throttled.RetryAfter,
-			s.failure(s.invoke(s.T().Context(), method, of), provider.Unavailable).RetryAfter,
+			s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unavailable).RetryAfter,
 			method,
 		)
 
 		s.Fail(method, provider.Errorf(provider.Unavailable, "later"))
-		s.Zero(s.failure(s.invoke(s.T().Context(), method, of), provider.Unavailable).RetryAfter, method)
+		s.Zero(s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unavailable).RetryAfter, method)
 	}
 }
 
-// A cloud may quote a request, with its credentials, in an error.
-func (s *conformance) TestSecretsStayInside() {
-	s.need(s.Fail != nil, "make calls fail")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	fresh := s.machine()
+// A cloud may quote a request with credentials in an error. The Provider's error must not contain the credentials.
+func (s *conformanceTest) TestErrorsContainNoSecrets() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
@@ -73,27 +73,27 @@ func (s *conformance) TestSecretsStayInside() {
 		for key, value := range s.Class.Secret {
 			quoted := strings.TrimSpace(string(value))
 			if strings.Contains(quoted, "\n") {
-				continue // a message has one line
+				continue // messages have only one line
 			}
 			s.Fail(method, provider.Errorf(provider.Unauthenticated, "token %q is not valid", quoted))
-			typed := s.failure(s.invoke(s.T().Context(), method, of), provider.Unauthenticated)
+			typed := s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unauthenticated)
 			s.Contains(typed.Message, "is not valid", "key %s", key)
 		}
 	}
 }
 
-// Each call uses the credentials of its class, and keeps none for the next call: neither refused nor accepted ones.
-func (s *conformance) TestRefusedCredentials() {
-	s.need(s.Denied != nil, "refuse credentials")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
+// Each call uses only the credentials of its own class: a Provider must not reuse the credentials of an earlier call.
+func (s *conformanceTest) TestRefusedCredentials() {
+	s.skipUnless(s.Denied != nil, "refuse credentials")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	for range 2 {
 		for _, method := range s.remoteMethods(m) {
 			of := m
 			if method == provider.MethodCreateInstance {
-				of = s.machine()
+				of = s.newMachine()
 			}
-			err := s.invokeFor(s.T().Context(), *s.Denied, method, of)
+			err := s.callMethodWithClass(s.T().Context(), *s.Denied, method, of)
 			s.Contains(
 				[]provider.Code{provider.Unauthenticated, provider.PermissionDenied},
 				provider.CodeOf(err),
@@ -101,20 +101,20 @@ func (s *conformance) TestRefusedCredentials() {
 				method,
 				err,
 			)
-			s.keepsSecrets(err, nil)
+			s.requireNoSecrets(err, nil)
 		}
 		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		s.Require().NoError(err)
 		s.Equal(m.ProviderID, seen.ProviderID)
 	}
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestDeadlineIsRespected() {
-	s.need(s.Hang != nil, "make calls hang")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	fresh := s.machine()
+func (s *conformanceTest) TestDeadlineIsRespected() {
+	s.skipUnless(s.Hang != nil, "make calls hang")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
@@ -124,17 +124,17 @@ func (s *conformance) TestDeadlineIsRespected() {
 		const within = 20 * time.Millisecond
 		ctx, cancel := context.WithTimeout(s.T().Context(), within)
 		begun := time.Now()
-		s.fails(s.invoke(ctx, method, of), provider.DeadlineExceeded)
-		s.Less(time.Since(begun), within+prompt, method)
+		s.requireCode(s.callMethod(ctx, method, of), provider.DeadlineExceeded)
+		s.Less(time.Since(begun), within+maxReturnTime, method)
 		cancel()
 	}
 }
 
-func (s *conformance) TestCancellationIsRespected() {
-	s.need(s.Hang != nil, "make calls hang")
-	m := s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	fresh := s.machine()
+func (s *conformanceTest) TestCancellationIsRespected() {
+	s.skipUnless(s.Hang != nil, "make calls hang")
+	m := s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	fresh := s.newMachine()
 	for _, method := range s.remoteMethods(m) {
 		of := m
 		if method == provider.MethodCreateInstance {
@@ -152,21 +152,21 @@ func (s *conformance) TestCancellationIsRespected() {
 			time.AfterFunc(10*time.Millisecond, cancel)
 		}
 		begun := time.Now()
-		s.fails(s.invoke(ctx, method, of), want)
-		s.Less(time.Since(begun), prompt, method)
+		s.requireCode(s.callMethod(ctx, method, of), want)
+		s.Less(time.Since(begun), maxReturnTime, method)
 	}
 }
 
-func (s *conformance) TestAnEndedContextEndsEveryCall() {
+func (s *conformanceTest) TestAnEndedContextEndsEveryCall() {
 	canceled, cancel := context.WithCancel(s.T().Context())
 	cancel()
 	expired, stop := context.WithDeadline(s.T().Context(), time.Now().Add(-time.Second))
 	defer stop()
-	m := s.machine()
-	m.ProviderID = s.create(s.Class, m).ProviderID
+	m := s.newMachine()
+	m.ProviderID = s.createInstance(s.Class, m).ProviderID
 	for _, method := range provider.Methods() {
-		s.fails(s.invoke(canceled, method, m), provider.Canceled)
-		s.fails(s.invoke(expired, method, m), provider.DeadlineExceeded)
+		s.requireCode(s.callMethod(canceled, method, m), provider.Canceled)
+		s.requireCode(s.callMethod(expired, method, m), provider.DeadlineExceeded)
 	}
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }

@@ -4,38 +4,38 @@ import (
 	"millwright/provider"
 )
 
-// Whatever error a creation had, the next call creates the instance, and only one.
-func (s *conformance) TestACreationHealsFromEveryCode() {
-	s.need(s.Fail != nil, "make calls fail")
+// After a failed creation with any code, the next call creates exactly one instance.
+func (s *conformanceTest) TestACreationHealsFromEveryCode() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
 	count := 0
 	for _, code := range s.Codes {
-		if s.answers(provider.MethodCreateInstance, code) {
+		if s.isRegularAnswer(provider.MethodCreateInstance, code) {
 			continue
 		}
 		count++
-		m := s.machine()
+		m := s.newMachine()
 		s.Fail(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
-		s.fails(err, code)
-		made := s.create(s.Class, tried(m))
-		s.Equal([]string{m.Name, s.uid(m)}, []string{made.MachineName, made.MachineUID}, "after %s", code)
+		s.requireCode(err, code)
+		made := s.createInstance(s.Class, withoutNeverTried(m))
+		s.Equal([]string{m.Name, s.expectedUID(m)}, []string{made.MachineName, made.MachineUID}, "after %s", code)
 	}
-	s.Len(s.list(), count)
+	s.Len(s.listInstances(), count)
 }
 
-// Whatever error a deletion had, the instance is still there and the next call deletes it.
-func (s *conformance) TestADeletionHealsFromEveryCode() {
-	s.need(s.Fail != nil, "make calls fail")
+// After a failed deletion with any code, the instance still exists, and the next call deletes the instance.
+func (s *conformanceTest) TestADeletionHealsFromEveryCode() {
+	s.skipUnless(s.Fail != nil, "make calls fail")
 	for _, code := range s.Codes {
-		if code == provider.NotFound || s.answers(provider.MethodDeleteInstance, code) {
-			continue // the code means that the instance is gone
+		if code == provider.NotFound || s.isRegularAnswer(provider.MethodDeleteInstance, code) {
+			continue // this code means that the instance is gone
 		}
-		m := s.machine()
-		m = recorded(m, s.create(s.Class, m))
+		m := s.newMachine()
+		m = withRecordedInstance(m, s.createInstance(s.Class, m))
 		s.Fail(provider.MethodDeleteInstance, provider.Errorf(code, "the cloud says no"))
-		s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
-		s.Len(s.list(), 1, "after %s", code)
+		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
+		s.Len(s.listInstances(), 1, "after %s", code)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-		s.gone(m)
+		s.waitUntilGone(m)
 	}
 }

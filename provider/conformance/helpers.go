@@ -12,9 +12,9 @@ import (
 	"millwright/provider"
 )
 
-func (s *conformance) setUp() {
+func (s *conformanceTest) setUp() {
 	s.Cloud = s.harness.New(s.T())
-	s.machines = 0
+	s.machineCount = 0
 	s.Class = withCanaries(s.Class)
 	for _, class := range []**provider.Class{&s.Initializing, &s.Elsewhere} {
 		if *class != nil {
@@ -23,22 +23,23 @@ func (s *conformance) setUp() {
 	}
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
 	s.Require().NoError(err)
-	s.named, s.unique = traits.Named, traits.Idempotency == provider.ByName
+	s.hasNamedInstances, s.hasUniqueNames = traits.Named, traits.Idempotency == provider.ByName
 	if s.Codes == nil {
 		s.Codes = provider.Codes()
 	}
 }
 
-// uid is the UID that an instance of the machine carries; empty if instances carry names only.
-func (s *conformance) uid(m provider.Machine) string {
-	if s.named {
+// expectedUID returns the value of the UID tag of the machine's instance, or an empty text if instances carry only
+// names.
+func (s *conformanceTest) expectedUID(m provider.Machine) string {
+	if s.hasNamedInstances {
 		return ""
 	}
 	return m.UID
 }
 
-// elsewhere returns class and machine for another cluster.
-func (s *conformance) elsewhere(m provider.Machine) (provider.Class, provider.Machine) {
+// inOtherCluster returns a class and a machine for another cluster.
+func (s *conformanceTest) inOtherCluster(m provider.Machine) (provider.Class, provider.Machine) {
 	m.Cluster = "another"
 	if s.Elsewhere != nil {
 		return *s.Elsewhere, m
@@ -51,84 +52,87 @@ func withCanaries(class provider.Class) provider.Class {
 	if secret == nil {
 		secret = provider.Secret{}
 	}
-	for key, value := range canaries() {
+	for key, value := range canarySecrets() {
 		secret[key] = []byte(value)
 	}
 	class.Secret = secret
 	return class
 }
 
-// machine returns a machine whose creation was never tried.
-func (s *conformance) machine() provider.Machine {
-	s.machines++
+// newMachine returns a new machine with NeverTried = true: no create call for this machine has begun.
+func (s *conformanceTest) newMachine() provider.Machine {
+	s.machineCount++
 	return provider.Machine{
-		Cluster: cluster, Namespace: s.Class.Namespace, NeverTried: true,
-		Name: fmt.Sprintf("machine-%d", s.machines), UID: fmt.Sprintf("4c2b6a1e-0000-4000-8000-%012d", s.machines),
+		Cluster: clusterName, Namespace: s.Class.Namespace, NeverTried: true,
+		Name: fmt.Sprintf("machine-%d", s.machineCount), UID: fmt.Sprintf("4c2b6a1e-0000-4000-8000-%012d", s.machineCount),
 	}
 }
 
-// tried returns the machine as a caller passes it that may have called CreateInstance before.
-func tried(m provider.Machine) provider.Machine {
+// withoutNeverTried returns the machine with NeverTried = false: an earlier CreateInstance call may exist.
+func withoutNeverTried(m provider.Machine) provider.Machine {
 	m.NeverTried = false
 	return m
 }
 
-// recorded returns the machine as a caller passes it that has recorded its instance.
-func recorded(m provider.Machine, i provider.Instance) provider.Machine {
+// withRecordedInstance returns the machine with the provider ID and the LastKnownState of its instance, as after a
+// successful creation.
+func withRecordedInstance(m provider.Machine, i provider.Instance) provider.Machine {
 	m.ProviderID, m.LastKnownState, m.NeverTried = i.ProviderID, i.LastKnownState, false
 	return m
 }
 
-// create creates an instance, which must succeed, and waits until every read shows it.
-func (s *conformance) create(class provider.Class, m provider.Machine) provider.Instance {
+// createInstance creates an instance and waits until every read shows the instance. The test fails if the creation
+// fails.
+func (s *conformanceTest) createInstance(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
-	defer s.settle()
-	return s.createNow(class, m)
+	defer s.waitForWindow()
+	return s.createWithoutWait(class, m)
 }
 
-// createNow creates an instance, which must succeed.
-func (s *conformance) createNow(class provider.Class, m provider.Machine) provider.Instance {
+// createWithoutWait creates an instance. The test fails if the creation fails.
+func (s *conformanceTest) createWithoutWait(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
 	instance, err := s.Provider.CreateInstance(s.T().Context(), class, m)
 	s.Require().NoError(err)
-	s.keepsSecrets(nil, instance)
+	s.requireNoSecrets(nil, instance)
 	return instance
 }
 
-// settle waits for the cloud's window: then every read shows all earlier changes.
-func (s *conformance) settle() {
+// waitForWindow waits for the duration of the cloud's window, after which every read shows all earlier changes.
+func (s *conformanceTest) waitForWindow() {
 	s.T().Helper()
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
 	s.Require().NoError(err)
 	time.Sleep(traits.Window)
 }
 
-// plant makes an instance of Class for the machine, and waits until every read shows it.
-func (s *conformance) plant(m provider.Machine) {
+// plantInstance calls CreateByHand for the machine, and waits until every read shows the instance.
+func (s *conformanceTest) plantInstance(m provider.Machine) {
 	s.T().Helper()
-	s.need(s.CreateByHand != nil, "plant instances")
+	s.skipUnless(s.CreateByHand != nil, "plant instances")
 	s.CreateByHand(m)
-	s.settle()
+	s.waitForWindow()
 }
 
-// list waits until every read shows all earlier changes, and returns the instances of Class. It must succeed.
-func (s *conformance) list() []provider.Instance {
+// listInstances waits until every read shows all earlier changes, and returns the instances of Class. The test fails if
+// ListInstances fails.
+func (s *conformanceTest) listInstances() []provider.Instance {
 	s.T().Helper()
-	s.settle()
-	instances, err := s.Provider.ListInstances(s.T().Context(), s.Class, cluster)
+	s.waitForWindow()
+	instances, err := s.Provider.ListInstances(s.T().Context(), s.Class, clusterName)
 	s.Require().NoError(err)
-	s.keepsSecrets(nil, instances)
+	s.requireNoSecrets(nil, instances)
 	return instances
 }
 
-// fails requires an error of type *provider.Error that has the code and a message and contains no secrets.
-func (s *conformance) fails(err error, code provider.Code) {
+// requireCode requires that err is a *provider.Error with the code and a message of one line, and contains no secrets.
+func (s *conformanceTest) requireCode(err error, code provider.Code) {
 	s.T().Helper()
-	_ = s.failure(err, code)
+	_ = s.requireErrorWithCode(err, code)
 }
 
-// failure is fails for a test that also checks the error itself.
-func (s *conformance) failure(err error, code provider.Code) *provider.Error {
+// requireErrorWithCode checks err like requireCode, and returns err as a *provider.Error.
+func (s *conformanceTest) requireErrorWithCode(err error, code provider.Code) *provider.Error {
 	s.T().Helper()
 	s.Require().Error(err)
 	typed, ok := errors.AsType[*provider.Error](err)
@@ -136,17 +140,17 @@ func (s *conformance) failure(err error, code provider.Code) *provider.Error {
 	s.Equal(code, typed.Code, "the error: %v", err)
 	s.NotEmpty(typed.Message)
 	s.NotContains(typed.Message, "\n", "a message is one sentence")
-	s.keepsSecrets(err, nil)
+	s.requireNoSecrets(err, nil)
 	return typed
 }
 
-// keepsSecrets looks for the values of the Secret in the error and the result.
-func (s *conformance) keepsSecrets(err error, result any) {
+// requireNoSecrets requires that the error and the result contain no value of the Secret.
+func (s *conformanceTest) requireNoSecrets(err error, result any) {
 	s.T().Helper()
 	var said strings.Builder
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		fmt.Fprintf(&said, "%v\n%+v\n%#v\n", e, e, e)
-		encoded, _ := json.Marshal(e) // an error that cannot be encoded cannot leak that way
+		encoded, _ := json.Marshal(e) // an error without a JSON form cannot leak a secret in JSON
 		said.Write(encoded)
 	}
 	encoded, marshalErr := json.Marshal(result)
@@ -160,59 +164,60 @@ func (s *conformance) keepsSecrets(err error, result any) {
 	}
 }
 
-// gone waits until the cloud has no instance of the machine.
-func (s *conformance) gone(m provider.Machine) {
+// waitUntilGone waits until InstanceStatus returns NotFound for the machine.
+func (s *conformanceTest) waitUntilGone(m provider.Machine) {
 	s.T().Helper()
-	s.settle()
-	m.NeverTried = true // InstanceStatus is called repeatedly, so it need not wait for the window
+	s.waitForWindow()
+	m.NeverTried = true // a repeated InstanceStatus need not wait for the window
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOf(err) == provider.NotFound
-	}, patience, 5*time.Millisecond)
+	}, maxActionTime, 5*time.Millisecond)
 }
 
-// tagged skips a test about UIDs if instances of the cloud carry none. Instead names the test for such clouds.
-func (s *conformance) tagged(instead string) {
+// skipWithoutUIDTags skips a test about UID tags if instances of the cloud carry no UID tags. Parameter instead is the
+// name of the equivalent test for clouds without UID tags.
+func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	s.T().Helper()
-	if s.named {
+	if s.hasNamedInstances {
 		s.T().Skip("instances of this cloud carry no UID: " + instead)
 	}
 }
 
-// answers reports whether the provider takes a code for an answer; see Cloud.Answers.
-func (s *conformance) answers(method provider.Method, code provider.Code) bool {
+// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.Answers.
+func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
 	return s.Answers != nil && s.Answers(method, code)
 }
 
-// crowded plants two instances with the machine's name.
-func (s *conformance) crowded(m provider.Machine) {
+// plantTwoInstances creates two instances with the machine's name by hand.
+func (s *conformanceTest) plantTwoInstances(m provider.Machine) {
 	s.T().Helper()
-	s.several()
-	s.plant(m)
-	s.plant(m)
+	s.skipIfNamesUnique()
+	s.plantInstance(m)
+	s.plantInstance(m)
 }
 
-// several skips a test that needs several instances with the same name if names are unique in the cloud.
-func (s *conformance) several() {
+// skipIfNamesUnique skips a test that needs several instances with the same name if the cloud's names are unique.
+func (s *conformanceTest) skipIfNamesUnique() {
 	s.T().Helper()
-	s.need(!s.NamesUnique, "make two instances of one name: names are unique")
+	s.skipUnless(!s.NamesUnique, "make two instances of one name: names are unique")
 }
 
-// need skips the test if the harness does not support what it needs.
-func (s *conformance) need(supported bool, what string) {
+// skipUnless skips the test if supported is false. Parameter what describes the missing ability of the harness.
+func (s *conformanceTest) skipUnless(supported bool, what string) {
 	s.T().Helper()
 	if !supported {
 		s.T().Skipf("the harness cannot %s", what)
 	}
 }
 
-// invoke calls a method for a machine and returns only its error.
-func (s *conformance) invoke(ctx context.Context, method provider.Method, m provider.Machine) error {
-	return s.invokeFor(ctx, s.Class, method, m)
+// callMethod calls a method of the Provider for a machine with Class, and returns only the error.
+func (s *conformanceTest) callMethod(ctx context.Context, method provider.Method, m provider.Machine) error {
+	return s.callMethodWithClass(ctx, s.Class, method, m)
 }
 
-// invokeFor is invoke with another class.
-func (s *conformance) invokeFor(
+// callMethodWithClass calls a method of the Provider for a machine with the given class, and returns only the error.
+func (s *conformanceTest) callMethodWithClass(
 	ctx context.Context,
 	class provider.Class,
 	method provider.Method,
@@ -229,24 +234,25 @@ func (s *conformance) invokeFor(
 	case provider.MethodInstanceStatus:
 		_, err = s.Provider.InstanceStatus(ctx, class, m)
 	case provider.MethodListInstances:
-		_, err = s.Provider.ListInstances(ctx, class, cluster)
+		_, err = s.Provider.ListInstances(ctx, class, clusterName)
 	case provider.MethodVolumeIDs:
 		_, err = s.Provider.VolumeIDs(ctx, nil)
 	}
 	return err
 }
 
-// sameNode requires that both instances have the same node name, unless the first one has none yet.
-func (s *conformance) sameNode(made, seen provider.Instance) {
+// requireSameNodeName requires that both instances have the same node name, unless the instance made has no node name
+// yet.
+func (s *conformanceTest) requireSameNodeName(made, seen provider.Instance) {
 	s.T().Helper()
 	if made.NodeName != "" {
 		s.Equal(made.NodeName, seen.NodeName)
 	}
 }
 
-// remoteMethods are the methods that send requests to the cloud for a machine with an instance. InitializeInstance is
-// among them only if the cloud has an initialize step.
-func (s *conformance) remoteMethods(m provider.Machine) []provider.Method {
+// remoteMethods returns the methods that send requests to the cloud for a machine with an instance. The list contains
+// InitializeInstance only if the cloud has an initialize step.
+func (s *conformanceTest) remoteMethods(m provider.Machine) []provider.Method {
 	methods := []provider.Method{
 		provider.MethodCreateInstance,
 		provider.MethodDeleteInstance,

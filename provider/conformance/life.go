@@ -7,243 +7,244 @@ import (
 	"millwright/provider"
 )
 
-func (s *conformance) TestStatusOfAnAbsentInstanceIsNotFound() {
-	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, s.machine())
-	s.fails(err, provider.NotFound)
+func (s *conformanceTest) TestStatusOfAnAbsentInstanceIsNotFound() {
+	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, s.newMachine())
+	s.requireCode(err, provider.NotFound)
 }
 
-func (s *conformance) TestStatusFindsWithoutAProviderID() {
-	m := s.machine()
-	made := s.create(s.Class, m)
-	for _, known := range []provider.Machine{m, tried(m), recorded(m, made)} {
+func (s *conformanceTest) TestStatusFindsTheInstanceWithoutAProviderID() {
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	for _, known := range []provider.Machine{m, withoutNeverTried(m), withRecordedInstance(m, made)} {
 		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, known)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, seen.ProviderID)
-		s.sameNode(made, seen)
-		s.Equal(s.uid(m), seen.MachineUID)
-		s.keepsSecrets(nil, seen)
+		s.requireSameNodeName(made, seen)
+		s.Equal(s.expectedUID(m), seen.MachineUID)
+		s.requireNoSecrets(nil, seen)
 	}
 }
 
-func (s *conformance) TestStatusOfAnotherClustersInstanceIsNotFound() {
-	m := s.machine()
-	s.create(s.Class, m)
-	class, m := s.elsewhere(m)
+func (s *conformanceTest) TestStatusOfAnotherClustersInstanceIsNotFound() {
+	m := s.newMachine()
+	s.createInstance(s.Class, m)
+	class, m := s.inOtherCluster(m)
 	_, err := s.Provider.InstanceStatus(s.T().Context(), class, m)
-	s.fails(err, provider.NotFound)
+	s.requireCode(err, provider.NotFound)
 }
 
-func (s *conformance) TestStatusOfSeveralIsOutOfRange() {
-	s.several()
-	m := s.machine()
-	made := s.create(s.Class, m)
-	s.plant(m)
+func (s *conformanceTest) TestStatusOfSeveralIsOutOfRange() {
+	s.skipIfNamesUnique()
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	s.plantInstance(m)
 	_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
-	s.fails(err, provider.OutOfRange)
-	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, recorded(m, made))
-	if s.named { // the second instance may belong to another Machine
+	s.requireCode(err, provider.OutOfRange)
+	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, withRecordedInstance(m, made))
+	if s.hasNamedInstances { // without UID tags, the second instance may belong to another Machine
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, seen.ProviderID)
 		return
 	}
-	s.fails(err, provider.OutOfRange)
+	s.requireCode(err, provider.OutOfRange)
 }
 
-func (s *conformance) TestInitialize() {
-	s.need(s.Initializing != nil, "make instances that wait to be initialized")
-	m := s.machine()
+func (s *conformanceTest) TestInitialize() {
+	s.skipUnless(s.Initializing != nil, "make instances that wait to be initialized")
+	m := s.newMachine()
 	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
-	s.fails(err, provider.NotFound)
+	s.requireCode(err, provider.NotFound)
 
-	made := s.create(*s.Initializing, m)
+	made := s.createInstance(*s.Initializing, m)
 	s.Equal(provider.Uninitialized, made.State)
-	m = recorded(m, made)
+	m = withRecordedInstance(m, made)
 	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
-	waits := s.failure(err, provider.NotInitialized)
+	waits := s.requireErrorWithCode(err, provider.NotInitialized)
 	s.Require().NotNil(waits.Instance)
 	s.Equal(made.ProviderID, waits.Instance.ProviderID)
-	s.sameNode(made, *waits.Instance)
-	s.Equal(made.ProviderID, s.create(*s.Initializing, m).ProviderID, "adopted before it is initialized")
+	s.requireSameNodeName(made, *waits.Instance)
+	s.Equal(made.ProviderID, s.createInstance(*s.Initializing, m).ProviderID, "adopted before it is initialized")
 
 	for range 2 {
 		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.Initializing, m)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, done.ProviderID)
 		s.NotEqual(provider.Uninitialized, done.State)
-		s.settle()
+		s.waitForWindow()
 	}
 	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.Initializing, m)
 	s.Require().NoError(err)
 	s.NotEqual(provider.Uninitialized, seen.State)
 }
 
-func (s *conformance) TestInitializeWithoutSuchAStepIsUnimplementedOrDone() {
-	m := s.machine()
-	made := s.createNow(s.Class, m) // without settle: InitializeInstance may follow at once
-	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, recorded(m, made))
+func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
+	m := s.newMachine()
+	made := s.createWithoutWait(s.Class, m) // no wait for the window: InitializeInstance may follow at once
+	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, withRecordedInstance(m, made))
 	if err != nil {
-		s.fails(err, provider.Unimplemented)
+		s.requireCode(err, provider.Unimplemented)
 		return
 	}
 	s.Equal(made.ProviderID, done.ProviderID)
 }
 
-func (s *conformance) TestDeleteOfAnAbsentInstanceIsASuccess() {
-	m := s.machine()
+func (s *conformanceTest) TestDeleteOfAnAbsentInstanceIsASuccess() {
+	m := s.newMachine()
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)))
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)))
 }
 
-func (s *conformance) TestDeleteByProviderIDOrUID() {
-	s.tagged("TestANameAloneDeletesNothing")
-	byID, byUID, other := s.machine(), s.machine(), s.machine()
-	byID = recorded(byID, s.create(s.Class, byID))
-	s.create(s.Class, byUID)
-	kept := s.create(s.Class, other)
-	for _, m := range []provider.Machine{byID, tried(byUID)} {
+func (s *conformanceTest) TestDeleteByProviderIDOrUID() {
+	s.skipWithoutUIDTags("TestANameAloneDeletesNothing")
+	byID, byUID, other := s.newMachine(), s.newMachine(), s.newMachine()
+	byID = withRecordedInstance(byID, s.createInstance(s.Class, byID))
+	s.createInstance(s.Class, byUID)
+	kept := s.createInstance(s.Class, other)
+	for _, m := range []provider.Machine{byID, withoutNeverTried(byUID)} {
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
-		s.gone(m)
+		s.waitUntilGone(m)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, once it is gone")
 	}
-	left := s.list()
+	left := s.listInstances()
 	s.Require().Len(left, 1)
 	s.Equal(kept.ProviderID, left[0].ProviderID)
 }
 
-func (s *conformance) TestDeleteByProviderID() {
-	m, other := s.machine(), s.machine()
-	m = recorded(m, s.create(s.Class, m))
-	kept := s.create(s.Class, other)
+func (s *conformanceTest) TestDeleteByProviderID() {
+	m, other := s.newMachine(), s.newMachine()
+	m = withRecordedInstance(m, s.createInstance(s.Class, m))
+	kept := s.createInstance(s.Class, other)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
-	s.gone(m)
+	s.waitUntilGone(m)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, once it is gone")
-	left := s.list()
+	left := s.listInstances()
 	s.Require().Len(left, 1)
 	s.Equal(kept.ProviderID, left[0].ProviderID)
 }
 
-// If instances carry names only, the caller decides whose an instance is, and deletes it by its provider ID.
-func (s *conformance) TestANameAloneDeletesNothing() {
-	if !s.named {
+// If instances carry only names, the caller decides which Machine owns an instance, and deletes the instance by its
+// provider ID.
+func (s *conformanceTest) TestANameAloneDeletesNothing() {
+	if !s.hasNamedInstances {
 		s.T().Skip("instances of this cloud carry UIDs: TestDeleteByProviderIDOrUID")
 	}
-	m := s.machine()
-	made := s.create(s.Class, m)
-	s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)), provider.Aborted)
-	s.Len(s.list(), 1)
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)), provider.Aborted)
+	s.Len(s.listInstances(), 1)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.gone(m)
-	s.Empty(s.list())
+	s.waitUntilGone(m)
+	s.Empty(s.listInstances())
 }
 
-// The Machine may be a copy of another one, or may have another one's provider ID for another reason.
-func (s *conformance) TestAnInstanceOfAnotherMachineIsRefused() {
-	if s.named {
+// A Machine may have the provider ID of another Machine's instance, for example as a copy of the other Machine.
+func (s *conformanceTest) TestAnInstanceOfAnotherMachineIsRefused() {
+	if s.hasNamedInstances {
 		s.T().Skip("instances of this cloud carry no UID: the caller looks who names them")
 	}
-	m, stranger := s.machine(), s.machine()
-	made := s.create(s.Class, m)
-	stranger = recorded(stranger, made)
+	m, stranger := s.newMachine(), s.newMachine()
+	made := s.createInstance(s.Class, m)
+	stranger = withRecordedInstance(stranger, made)
 	for _, err := range []error{
 		s.Provider.DeleteInstance(s.T().Context(), s.Class, stranger),
 		func() error { _, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger); return err }(),
 	} {
-		s.fails(err, provider.AlreadyExists)
+		s.requireCode(err, provider.AlreadyExists)
 		refusal, is := errors.AsType[*provider.Error](err)
 		s.Require().True(is)
 		s.Require().NotNil(refusal.Instance, "so that the caller can decide whose it is")
 		s.Equal([]string{made.ProviderID, m.UID}, []string{refusal.Instance.ProviderID, refusal.Instance.MachineUID})
 	}
-	s.Len(s.list(), 1)
-	stranger.FormerUID = m.UID // as if it were proven that the Machine was restored with another UID than before
+	s.Len(s.listInstances(), 1)
+	stranger.FormerUID = m.UID // like a caller that has proven a restore of the Machine with a new UID
 	adopted, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger)
 	s.Require().NoError(err)
 	s.Equal(made.ProviderID, adopted.ProviderID)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stranger))
-	s.gone(m)
-	s.Empty(s.list())
+	s.waitUntilGone(m)
+	s.Empty(s.listInstances())
 }
 
-func (s *conformance) TestDeleteOfAStub() {
-	m := s.machine()
-	made := s.create(s.Class, m)
-	stub := provider.Machine{Cluster: cluster, Namespace: m.Namespace, Name: m.Name, ProviderID: made.ProviderID}
+func (s *conformanceTest) TestDeleteWithOnlyAProviderID() {
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	stub := provider.Machine{Cluster: clusterName, Namespace: m.Namespace, Name: m.Name, ProviderID: made.ProviderID}
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stub))
-	s.gone(m)
+	s.waitUntilGone(m)
 }
 
-func (s *conformance) TestDeleteByUIDTakesDuplicatesToo() {
-	m := s.machine()
-	s.crowded(m)
-	if s.named { // a person must decide which one is deleted
-		s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)), provider.Aborted)
-		s.Len(s.list(), 2)
+func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
+	m := s.newMachine()
+	s.plantTwoInstances(m)
+	if s.hasNamedInstances { // a person must decide which instance is deleted
+		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)), provider.Aborted)
+		s.Len(s.listInstances(), 2)
 		return
 	}
-	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, tried(m)))
-	s.gone(m)
-	s.Empty(s.list())
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)))
+	s.waitUntilGone(m)
+	s.Empty(s.listInstances())
 }
 
-func (s *conformance) TestDeleteLeavesOtherClustersAlone() {
+func (s *conformanceTest) TestDeleteLeavesOtherClustersAlone() {
 	if s.Elsewhere != nil {
 		s.T().
 			Skip("classes of this cloud name their cluster: whether a delete request for an ID looks at the cluster is the cloud's matter")
 	}
-	m := s.machine()
-	made := s.create(s.Class, m)
-	foreign := recorded(m, made)
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	foreign := withRecordedInstance(m, made)
 	foreign.Cluster = "another"
-	// it may fail or succeed: only the remaining instances count
+	// The deletion may fail or succeed: the test checks only the remaining instances.
 	_ = s.Provider.DeleteInstance(s.T().Context(), s.Class, foreign)
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }
 
-func (s *conformance) TestDeleteNamesNothingIsRefused() {
-	m := s.machine()
+func (s *conformanceTest) TestDeleteWithoutUIDAndProviderIDIsRefused() {
+	m := s.newMachine()
 	m.UID = ""
-	s.fails(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), provider.InvalidArgument)
+	s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), provider.InvalidArgument)
 }
 
-func (s *conformance) TestListIsScopedAndSorted() {
-	s.Empty(s.list())
+func (s *conformanceTest) TestListIsScopedAndSorted() {
+	s.Empty(s.listInstances())
 	want := []string{}
-	for range 12 { // with more than ten, the order by text and the order by number differ
-		want = append(want, s.create(s.Class, s.machine()).ProviderID)
+	for range 12 { // with more than 10 instances, text order and number order differ
+		want = append(want, s.createInstance(s.Class, s.newMachine()).ProviderID)
 	}
-	class, foreign := s.elsewhere(s.machine())
-	s.create(class, foreign)
+	class, foreign := s.inOtherCluster(s.newMachine())
+	s.createInstance(class, foreign)
 	otherClass := s.Class
 	otherClass.Name = "another"
 	otherNamespace := s.Class
 	otherNamespace.Namespace = "another"
 	for _, other := range []provider.Class{otherClass, otherNamespace} {
-		id := s.create(other, s.machine()).ProviderID
-		if s.named { // instances do not carry their class, so the list has those of all classes
+		id := s.createInstance(other, s.newMachine()).ProviderID
+		if s.hasNamedInstances { // instances carry no class, so the list contains all classes' instances
 			want = append(want, id)
 		}
 	}
 
 	slices.Sort(want)
 	got := []string{}
-	for _, instance := range s.list() {
+	for _, instance := range s.listInstances() {
 		got = append(got, instance.ProviderID)
 		s.NotEmpty(instance.MachineName)
-		s.Equal(s.named, instance.MachineUID == "")
+		s.Equal(s.hasNamedInstances, instance.MachineUID == "")
 	}
 	s.Equal(want, got)
 }
 
-func (s *conformance) TestListNeedsACluster() {
+func (s *conformanceTest) TestListNeedsACluster() {
 	_, err := s.Provider.ListInstances(s.T().Context(), s.Class, "")
-	s.fails(err, provider.InvalidArgument)
+	s.requireCode(err, provider.InvalidArgument)
 }
 
-func (s *conformance) TestVolumeIDsKeepsOwnVolumesInOrder() {
-	s.need(s.OwnVolume != nil, "name volumes")
+func (s *conformanceTest) TestVolumeIDsKeepsOwnVolumesInOrder() {
+	s.skipUnless(s.OwnVolume != nil, "name volumes")
 	foreign := provider.Volume{Name: "pv-x", CSIDriver: "csi.of.somebody.else", Handle: "vol-x"}
 	ids, err := s.Provider.VolumeIDs(s.T().Context(), []provider.Volume{
 		s.OwnVolume("vol-b"), foreign, s.OwnVolume("vol-a"), {Name: "pv-empty"}, s.OwnVolume("vol-c"),

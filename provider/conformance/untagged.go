@@ -2,67 +2,68 @@ package conformance
 
 import "millwright/provider"
 
-// untagged makes an instance of Class that carries the machine's name and no UID, as another controller would make it.
-func (s *conformance) untagged(m provider.Machine) {
+// plantUntaggedInstance creates an instance of Class with the machine's name and without a UID tag, like another
+// controller.
+func (s *conformanceTest) plantUntaggedInstance(m provider.Machine) {
 	m.UID = ""
-	s.plant(m)
+	s.plantInstance(m)
 }
 
-func (s *conformance) TestCreateAdoptsWhatHasTheNameAndNoUID() {
-	m := s.machine()
-	s.untagged(m)
-	listed := s.list()
+func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheNameAndWithoutUID() {
+	m := s.newMachine()
+	s.plantUntaggedInstance(m)
+	listed := s.listInstances()
 	s.Require().Len(listed, 1, "an instance without a UID is listed")
 	s.Equal([]string{m.Name, ""}, []string{listed[0].MachineName, listed[0].MachineUID})
-	for _, caller := range []provider.Machine{m, tried(m)} {
-		made := s.create(s.Class, caller)
+	for _, caller := range []provider.Machine{m, withoutNeverTried(m)} {
+		made := s.createInstance(s.Class, caller)
 		s.Equal(listed[0].ProviderID, made.ProviderID)
 		s.Empty(made.MachineUID, "the caller has to know that the name was its only tie")
 	}
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 	seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 	s.Require().NoError(err)
 	s.Equal(listed[0].ProviderID, seen.ProviderID)
 }
 
-func (s *conformance) TestTheUIDCountsBeforeTheName() {
-	s.tagged("TestStatusOfSeveralIsOutOfRange")
-	m := s.machine()
-	made := s.create(s.Class, m)
-	s.untagged(m)
-	s.Equal(made.ProviderID, s.create(s.Class, tried(m)).ProviderID)
+func (s *conformanceTest) TestUIDHasPriorityOverName() {
+	s.skipWithoutUIDTags("TestStatusOfSeveralIsOutOfRange")
+	m := s.newMachine()
+	made := s.createInstance(s.Class, m)
+	s.plantUntaggedInstance(m)
+	s.Equal(made.ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.gone(m)
-	s.Len(s.list(), 1, "a name alone deletes nothing")
+	s.waitUntilGone(m)
+	s.Len(s.listInstances(), 1, "a name alone deletes nothing")
 }
 
-func (s *conformance) TestSeveralOfTheNameAreOutOfRange() {
-	m := s.machine()
+func (s *conformanceTest) TestSeveralInstancesWithTheNameAreOutOfRange() {
+	m := s.newMachine()
 	untagged := m
 	untagged.UID = ""
-	s.crowded(untagged)
-	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, tried(m))
-	s.fails(err, provider.OutOfRange)
-	s.Len(s.list(), 2)
+	s.plantTwoInstances(untagged)
+	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
+	s.requireCode(err, provider.OutOfRange)
+	s.Len(s.listInstances(), 2)
 }
 
-func (s *conformance) TestTheNameCountsInItsClassAndClusterOnly() {
-	m := s.machine()
-	s.untagged(m)
+func (s *conformanceTest) TestNameMatchesOnlyInItsClassAndCluster() {
+	m := s.newMachine()
+	s.plantUntaggedInstance(m)
 	otherClass := s.Class
 	otherClass.Name = "another"
-	class, foreign := s.elsewhere(m)
+	class, foreign := s.inOtherCluster(m)
 	s.Equal(
-		s.named,
-		s.list()[0].ProviderID == s.create(otherClass, m).ProviderID,
+		s.hasNamedInstances,
+		s.listInstances()[0].ProviderID == s.createInstance(otherClass, m).ProviderID,
 		"without a UID the name counts in all classes",
 	)
-	if s.unique { // the name is in use: another cluster cannot have an instance with it
+	if s.hasUniqueNames { // the name is in use: another cluster cannot have an instance with the name
 		_, err := s.Provider.CreateInstance(s.T().Context(), class, foreign)
-		s.fails(err, provider.AlreadyExists)
+		s.requireCode(err, provider.AlreadyExists)
 	} else {
-		s.NotEqual(s.list()[0].ProviderID, s.create(class, foreign).ProviderID)
+		s.NotEqual(s.listInstances()[0].ProviderID, s.createInstance(class, foreign).ProviderID)
 	}
-	s.Len(s.list(), 1)
+	s.Len(s.listInstances(), 1)
 }

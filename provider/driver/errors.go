@@ -8,22 +8,22 @@ import (
 	"millwright/provider"
 )
 
-// errExpired is the cause of an error of Expired.
+// errExpired is the Cause of every error that Expired returns.
 var errExpired = errors.New("the request came after its NotAfter")
 
-// Expired is the error of a create request that the cloud refused because it came after Request.NotAfter. It says that
-// the request created nothing and never will.
+// Expired returns the error for a create request that the cloud refused because the request arrived after
+// Request.NotAfter. The error means that the request has created no instance and will never create an instance.
 func Expired(message string) *provider.Error {
 	return &provider.Error{Code: provider.Aborted, Message: message, Cause: errExpired}
 }
 
 func isExpired(err error) bool { return errors.Is(err, errExpired) }
 
-// describe turns an error of a driver into an error of a provider: it adds to the message what was tried, and removes
-// the values of the class's Secret. If the context has ended, the result is Canceled or DeadlineExceeded, whatever the
-// driver returned. The result does not wrap the driver's error, because that may quote a Secret. It returns nil for
-// nil.
-func describe(ctx context.Context, class provider.Class, err error, format string, args ...any) error {
+// toProviderError converts a driver's error to a *provider.Error; nil stays nil. toProviderError prefixes the message
+// with the formatted text and removes the values of the class's Secret. If the context has ended, the code is Canceled
+// or DeadlineExceeded for every driver error. The result does not wrap the driver's error, because a driver's error may
+// quote a Secret.
+func toProviderError(ctx context.Context, class provider.Class, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}

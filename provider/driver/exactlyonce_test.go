@@ -14,14 +14,14 @@ import (
 	"millwright/provider/driver"
 )
 
-func aClass() provider.Class { return provider.Class{Namespace: "shop", Name: "small"} }
+func testClass() provider.Class { return provider.Class{Namespace: "shop", Name: "small"} }
 
-func aMachine() provider.Machine {
+func testMachine() provider.Machine {
 	return provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
 }
 
-// everyCloud runs a test in a bubble for each combination of traits.
-func everyCloud(t *testing.T, test func(t *testing.T, traits provider.Traits, cloud *sim)) {
+// runWithEachTraits runs a test in a synctest bubble for each combination of Traits.
+func runWithEachTraits(t *testing.T, test func(t *testing.T, traits provider.Traits, cloud *simulatedCloud)) {
 	t.Helper()
 	for _, idempotency := range []provider.Idempotency{provider.NotIdempotent, provider.ByToken, provider.ByName} {
 		for _, named := range []bool{false, true} {
@@ -29,7 +29,7 @@ func everyCloud(t *testing.T, test func(t *testing.T, traits provider.Traits, cl
 				for _, expires := range []bool{false, true} {
 					traits := provider.Traits{Idempotency: idempotency, Named: named, Window: window, Expires: expires}
 					t.Run(fmt.Sprintf("%+v", traits), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { test(t, traits, newSim(traits)) })
+						synctest.Test(t, func(t *testing.T) { test(t, traits, newSimulatedCloud(traits)) })
 					})
 				}
 			}
@@ -37,24 +37,26 @@ func everyCloud(t *testing.T, test func(t *testing.T, traits provider.Traits, cl
 	}
 }
 
-// die makes a process send its create request, and die before the request arrives.
-func die(t *testing.T, cloud *sim, arrives time.Duration) {
+// crashDuringCreate simulates a process that sends its create request and crashes before the request arrives at the
+// cloud.
+func crashDuringCreate(t *testing.T, cloud *simulatedCloud, arrives time.Duration) {
 	t.Helper()
-	cloud.underWay = arrives
-	m := aMachine()
+	cloud.createDelay = arrives
+	m := testMachine()
 	m.NeverTried = true
 	ctx, kill := context.WithTimeout(t.Context(), time.Millisecond)
 	defer kill()
-	_, err := driver.New(cloud).CreateInstance(ctx, aClass(), m)
+	_, err := driver.New(cloud).CreateInstance(ctx, testClass(), m)
 	require.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
-	cloud.underWay = 0
+	cloud.createDelay = 0
 }
 
-// create creates the machine's instance as the activity does: it repeats the call after a refusal.
-func create(t *testing.T, cloud *sim) provider.Instance {
+// createUntilSuccess creates the machine's instance like the activity CreateInstance, which repeats the call after an
+// error.
+func createUntilSuccess(t *testing.T, cloud *simulatedCloud) provider.Instance {
 	t.Helper()
 	for {
-		made, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), aMachine())
+		made, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
 		if err == nil {
 			return made
 		}
@@ -63,18 +65,18 @@ func create(t *testing.T, cloud *sim) provider.Instance {
 	}
 }
 
-// remove deletes the machine's instances as the activity does: an instance that has only the name is deleted by its
-// provider ID.
-func remove(t *testing.T, cloud *sim, m provider.Machine) {
+// deleteUntilSuccess deletes the machine's instances like the activity DeleteInstance, which deletes an instance
+// without a UID by its provider ID.
+func deleteUntilSuccess(t *testing.T, cloud *simulatedCloud, m provider.Machine) {
 	t.Helper()
 	p := driver.New(cloud)
 	for m.Name != "" {
 		if m.ProviderID == "" {
-			if found, err := p.InstanceStatus(t.Context(), aClass(), m); err == nil && found.MachineUID == "" {
+			if found, err := p.InstanceStatus(t.Context(), testClass(), m); err == nil && found.MachineUID == "" {
 				m.ProviderID = found.ProviderID
 			}
 		}
-		err := p.DeleteInstance(t.Context(), aClass(), m)
+		err := p.DeleteInstance(t.Context(), testClass(), m)
 		if err == nil {
 			return
 		}
@@ -82,135 +84,136 @@ func remove(t *testing.T, cloud *sim, m provider.Machine) {
 	}
 }
 
-func TestACreatorThatDiesLeavesOneInstance(t *testing.T) {
-	everyCloud(t, func(t *testing.T, _ provider.Traits, cloud *sim) {
-		die(t, cloud, time.Second)
-		made := create(t, cloud)
+func TestCrashedCreatorLeavesOneInstance(t *testing.T) {
+	runWithEachTraits(t, func(t *testing.T, _ provider.Traits, cloud *simulatedCloud) {
+		crashDuringCreate(t, cloud, time.Second)
+		made := createUntilSuccess(t, cloud)
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, cloud.live())
-		assert.Equal(t, cloud.all()[0].ProviderID, made.ProviderID)
+		assert.Equal(t, 1, cloud.countLiveInstances())
+		assert.Equal(t, cloud.allInstances()[0].ProviderID, made.ProviderID)
 	})
 }
 
-// The name is taken by the machine's own instance, which no read shows yet: one call finds it.
-func TestANameThatTheMachinesOwnInstanceHas(t *testing.T) {
+// The machine's own instance, which stale reads hide, has the machine's name: one CreateInstance call finds the
+// instance.
+func TestCreateFindsTheMachinesHiddenInstanceByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newSim(provider.Traits{Idempotency: provider.ByName, Window: 10 * time.Second})
-		die(t, cloud, time.Second)
+		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.ByName, Window: 10 * time.Second})
+		crashDuringCreate(t, cloud, time.Second)
 		time.Sleep(2 * time.Second)
-		made, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), aMachine())
+		made, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
 		require.NoError(t, err)
-		assert.Equal(t, cloud.all()[0].ProviderID, made.ProviderID)
+		assert.Equal(t, cloud.allInstances()[0].ProviderID, made.ProviderID)
 	})
 }
 
-func TestADeletionAfterACreatorThatDiedLeavesNone(t *testing.T) {
-	everyCloud(t, func(t *testing.T, _ provider.Traits, cloud *sim) {
-		die(t, cloud, time.Second)
-		remove(t, cloud, aMachine())
+func TestDeletionAfterACrashedCreatorLeavesNoInstance(t *testing.T) {
+	runWithEachTraits(t, func(t *testing.T, _ provider.Traits, cloud *simulatedCloud) {
+		crashDuringCreate(t, cloud, time.Second)
+		deleteUntilSuccess(t, cloud, testMachine())
 		time.Sleep(time.Hour)
-		assert.Len(t, cloud.all(), 1, "the request took effect")
-		assert.Zero(t, cloud.live())
+		assert.Len(t, cloud.allInstances(), 1, "the request took effect")
+		assert.Zero(t, cloud.countLiveInstances())
 	})
 }
 
-// A worker was not heard of again, and its create call may still run: the next one waits for the instance so long, where
-// nothing else bounds the call.
-func TestACallThatMayStillRun(t *testing.T) {
+// A worker stopped sending heartbeats, and its create call may still run until MayRunUntil. The next create call waits
+// for the instance until MayRunUntil if nothing else bounds the earlier call.
+func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 	const may = 10 * time.Minute
 	waits := func(traits provider.Traits) bool {
 		return traits.Idempotency == provider.NotIdempotent && !traits.Expires
 	}
-	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
-		die(t, cloud, time.Minute)
-		begun, m := time.Now(), aMachine()
+	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
+		crashDuringCreate(t, cloud, time.Minute)
+		begun, m := time.Now(), testMachine()
 		m.MayRunUntil = begun.Add(may)
-		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), m)
 		require.NoError(t, err)
 		if waits(traits) {
 			assert.InDelta(t, (time.Minute + traits.Window).Seconds(), time.Since(begun).Seconds(), 1)
 		}
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, cloud.live())
+		assert.Equal(t, 1, cloud.countLiveInstances())
 	})
-	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
-		begun, m := time.Now(), aMachine()
+	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
+		begun, m := time.Now(), testMachine()
 		m.MayRunUntil = begun.Add(may)
-		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), m)
 		if waits(traits) {
 			require.Equal(t, provider.Aborted, provider.CodeOf(err))
 			require.ErrorContains(t, err, "a worker that was not heard of again")
 			assert.Equal(t, may+traits.Window, time.Since(begun))
-			assert.Zero(t, cloud.calls["Create"])
+			assert.Zero(t, cloud.callsByMethod["Create"])
 			m.MayRunUntil = time.Time{}
-			_, err = driver.New(cloud).CreateInstance(t.Context(), aClass(), m)
+			_, err = driver.New(cloud).CreateInstance(t.Context(), testClass(), m)
 		}
 		require.NoError(t, err)
-		assert.Equal(t, 1, cloud.live())
+		assert.Equal(t, 1, cloud.countLiveInstances())
 	})
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newSim(provider.Traits{Idempotency: provider.NotIdempotent})
-		begun, m := time.Now(), aMachine()
+		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.NotIdempotent})
+		begun, m := time.Now(), testMachine()
 		m.MayRunUntil = begun.Add(may)
-		_, err := driver.New(cloud, driver.WithRequestLife(time.Second)).CreateInstance(t.Context(), aClass(), m)
+		_, err := driver.New(cloud, driver.WithRequestLife(time.Second)).CreateInstance(t.Context(), testClass(), m)
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, time.Since(begun), "somebody has said how long a request lives")
 	})
 }
 
-// The worst case of each combination: a process freezes between its search and its request, and goes on a minute later,
-// after another process has taken over. docs/provider.md has the results.
-func TestARequestThatArrivesAMinuteLate(t *testing.T) {
-	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
-		die(t, cloud, time.Minute)
-		made := create(t, cloud)
+// The worst case of each combination of Traits: a process freezes between its search and its create request, and
+// resumes a minute later, after another process has taken over. docs/provider.md lists the results.
+func TestCreateRequestThatArrivesAMinuteLate(t *testing.T) {
+	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
+		crashDuringCreate(t, cloud, time.Minute)
+		made := createUntilSuccess(t, cloud)
 		time.Sleep(time.Hour)
 		if traits.Idempotency != provider.NotIdempotent || traits.Expires {
-			assert.Equal(t, 1, cloud.live())
+			assert.Equal(t, 1, cloud.countLiveInstances())
 			return
 		}
-		assert.Equal(t, 2, cloud.live(), "nothing can prevent it")
-		m := aMachine()
+		assert.Equal(t, 2, cloud.countLiveInstances(), "nothing can prevent it")
+		m := testMachine()
 		m.ProviderID = made.ProviderID
-		seen, err := driver.New(cloud).InstanceStatus(t.Context(), aClass(), m)
+		seen, err := driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
 		if traits.Named {
 			require.NoError(t, err, "the other one is an orphan")
 			assert.Equal(t, made.ProviderID, seen.ProviderID)
 			return
 		}
 		assert.Equal(t, provider.OutOfRange, provider.CodeOf(err), "people see it")
-		remove(t, cloud, m)
-		assert.Zero(t, cloud.live())
+		deleteUntilSuccess(t, cloud, m)
+		assert.Zero(t, cloud.countLiveInstances())
 	})
 }
 
-func TestARequestThatArrivesAMinuteLateAfterADeletion(t *testing.T) {
-	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
-		die(t, cloud, time.Minute)
-		remove(t, cloud, aMachine())
+func TestCreateRequestThatArrivesAMinuteAfterADeletion(t *testing.T) {
+	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
+		crashDuringCreate(t, cloud, time.Minute)
+		deleteUntilSuccess(t, cloud, testMachine())
 		time.Sleep(time.Hour)
-		want := 1 // an orphan, which the sweep finds
+		want := 1 // an orphan, which the sweep of orphans finds
 		if traits.Expires {
 			want = 0
 		}
-		assert.Equal(t, want, cloud.live())
+		assert.Equal(t, want, cloud.countLiveInstances())
 	})
 }
 
-// What each combination costs.
-func TestWaitsOfACreation(t *testing.T) {
-	everyCloud(t, func(t *testing.T, traits provider.Traits, cloud *sim) {
+// A creation waits as long as docs/provider.md says for each combination of Traits.
+func TestWaitTimesOfACreation(t *testing.T) {
+	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		begun := time.Now()
-		first := aMachine()
+		first := testMachine()
 		first.NeverTried = true
-		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), first)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), first)
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(begun), "the first creation never waits")
-		assert.Equal(t, map[string]int{"Find": 1, "Create": 1}, cloud.calls)
+		assert.Equal(t, map[string]int{"Find": 1, "Create": 1}, cloud.callsByMethod)
 
-		other := aMachine()
+		other := testMachine()
 		other.Name, other.UID = "other", "uid-other"
-		_, err = driver.New(cloud).CreateInstance(t.Context(), aClass(), other)
+		_, err = driver.New(cloud).CreateInstance(t.Context(), testClass(), other)
 		require.NoError(t, err)
 		want := time.Duration(0)
 		if traits.Idempotency == provider.NotIdempotent {

@@ -7,31 +7,32 @@ import (
 	"millwright/provider"
 )
 
-// flights makes concurrent creations for one UID in this process share one request: the first caller sends it, and the
-// other callers get its result. The zero value is valid.
-type flights struct {
-	mu    sync.Mutex
-	byUID map[string]*flight
+// sharedCreations deduplicates concurrent creations for one UID in this process: the first caller runs the creation,
+// and all other callers receive the result. The zero value is valid.
+type sharedCreations struct {
+	mu           sync.Mutex
+	runningByUID map[string]*sharedCreation
 }
 
-type flight struct {
+// sharedCreation is one running creation and its result.
+type sharedCreation struct {
 	done     chan struct{}
 	instance provider.Instance
 	err      error
 }
 
-// do runs create for a UID, or waits for the run of another caller. If that run fails, which may be because its
-// caller's context has ended, the waiting callers run create themselves, one after the other. They pass first as false,
-// because a creation was tried before.
-func (f *flights) do(
+// createOnce runs create for a UID, or waits for the run of another caller. A run may fail because the context of its
+// caller has ended. After a failed run, the waiting callers run create themselves, one after the other, with first =
+// false, because an earlier creation was tried.
+func (f *sharedCreations) createOnce(
 	ctx context.Context,
 	uid string,
 	create func(first bool) (provider.Instance, error),
 ) (provider.Instance, error) {
 	for first := true; ; first = false {
-		mine, under := f.join(uid)
+		mine, under := f.joinOrStart(uid)
 		if mine != nil {
-			return f.run(uid, mine, first, create)
+			return f.runCreation(uid, mine, first, create)
 		}
 		select {
 		case <-under.done:
@@ -39,7 +40,7 @@ func (f *flights) do(
 				return under.instance, nil
 			}
 		case <-ctx.Done():
-			return provider.Instance{}, describe(
+			return provider.Instance{}, toProviderError(
 				ctx,
 				provider.Class{},
 				ctx.Err(),
@@ -49,37 +50,38 @@ func (f *flights) do(
 	}
 }
 
-func (f *flights) run(
+func (f *sharedCreations) runCreation(
 	uid string,
-	mine *flight,
+	mine *sharedCreation,
 	first bool,
 	create func(bool) (provider.Instance, error),
 ) (provider.Instance, error) {
-	// the result for the waiting callers if create panics
+	// mine.err is the result for the waiting callers if create panics.
 	mine.err = provider.Errorf(provider.Internal, "the creation broke off")
-	defer f.leave(uid, mine)
+	defer f.finishCreation(uid, mine)
 	mine.instance, mine.err = create(first)
 	return mine.instance, mine.err
 }
 
-// join returns a new flight, which the caller must run, or the flight of another caller.
-func (f *flights) join(uid string) (mine, under *flight) {
+// joinOrStart returns either a new creation (mine), which the caller must run, or the running creation of another
+// caller (under).
+func (f *sharedCreations) joinOrStart(uid string) (mine, under *sharedCreation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if running, ok := f.byUID[uid]; ok {
+	if running, ok := f.runningByUID[uid]; ok {
 		return nil, running
 	}
-	if f.byUID == nil {
-		f.byUID = map[string]*flight{}
+	if f.runningByUID == nil {
+		f.runningByUID = map[string]*sharedCreation{}
 	}
-	mine = &flight{done: make(chan struct{})}
-	f.byUID[uid] = mine
+	mine = &sharedCreation{done: make(chan struct{})}
+	f.runningByUID[uid] = mine
 	return mine, nil
 }
 
-func (f *flights) leave(uid string, mine *flight) {
+func (f *sharedCreations) finishCreation(uid string, mine *sharedCreation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.byUID, uid)
+	delete(f.runningByUID, uid)
 	close(mine.done)
 }

@@ -6,16 +6,16 @@ import (
 	"millwright/provider"
 )
 
-// Observer receives the result of each call of a driver's method: the name of the method, the code of the answer (OK
-// for a success), and the duration. It receives one result for each call, also if the method sends several requests,
-// such as for the pages of a list, or no request. Many goroutines call it at the same time.
+// Observer receives the result of each call of a driver's method: the name of the method, the code of the result (OK
+// for a success), and the duration. An Observer receives one result per call, even if the method sends no request, or
+// several requests, such as one request per page of a list. Many goroutines call an Observer at the same time.
 type Observer func(method string, code provider.Code, took time.Duration)
 
-// Observe sets the observer of all later requests. Call it before the first call of the Provider.
+// Observe sets the Observer of all later calls. Observe must be called before the first call of the Provider.
 func (p *Provider) Observe(observer Observer) { p.observer = observer }
 
-// observed calls a method of the driver, and passes the result to the observer.
-func observed[T any](p *Provider, method string, call func() (T, error)) (T, error) {
+// callObserved calls a method of the driver and passes the result to the Observer.
+func callObserved[T any](p *Provider, method string, call func() (T, error)) (T, error) {
 	if p.observer == nil {
 		return call()
 	}

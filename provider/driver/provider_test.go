@@ -14,16 +14,16 @@ import (
 	"millwright/provider/driver"
 )
 
-// with returns a cloud with instances that are visible.
-func with(instances ...provider.Instance) *sim {
-	cloud := newSim(provider.Traits{})
+// cloudWithInstances returns a simulated cloud with the given instances, which all reads show.
+func cloudWithInstances(instances ...provider.Instance) *simulatedCloud {
+	cloud := newSimulatedCloud(provider.Traits{})
 	for _, i := range instances {
-		cloud.instances = append(cloud.instances, simInstance{Instance: i, cluster: "c", class: "small"})
+		cloud.instances = append(cloud.instances, simulatedInstance{Instance: i, cluster: "c", class: "small"})
 	}
 	return cloud
 }
 
-func TestWhichInstanceIsTheMachines(t *testing.T) {
+func TestInstanceStatusFindsTheMachinesInstance(t *testing.T) {
 	tagged := provider.Instance{ProviderID: "sim:///tagged", MachineName: "m", MachineUID: "uid-m"}
 	again := provider.Instance{ProviderID: "sim:///again", MachineName: "m", MachineUID: "uid-m"}
 	known := provider.Instance{ProviderID: "sim:///known", MachineName: "m", MachineUID: "uid-before"}
@@ -37,7 +37,7 @@ func TestWhichInstanceIsTheMachines(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		there []provider.Instance
-		id    string // provider ID on record
+		id    string // recorded provider ID of the machine
 		want  string
 		code  provider.Code
 	}{
@@ -52,77 +52,78 @@ func TestWhichInstanceIsTheMachines(t *testing.T) {
 		"two of its name":                      {there: []provider.Instance{named, {ProviderID: "sim:///n", MachineName: "m"}}, code: provider.OutOfRange},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := aMachine()
+			m := testMachine()
 			m.ProviderID = row.id
-			seen, err := driver.New(with(row.there...)).InstanceStatus(t.Context(), aClass(), m)
+			seen, err := driver.New(cloudWithInstances(row.there...)).InstanceStatus(t.Context(), testClass(), m)
 			require.Equal(t, row.code, provider.CodeOf(err))
 			assert.Equal(t, row.want, seen.ProviderID)
 		})
 	}
 }
 
-func TestAListHasNoTerminatedInstanceAndIsSorted(t *testing.T) {
-	listed, err := driver.New(with(provider.Instance{ProviderID: "b"}, provider.Instance{ProviderID: "a"},
-		provider.Instance{ProviderID: "c", State: provider.Terminated})).ListInstances(t.Context(), aClass(), "c")
+func TestListIsSortedWithoutTerminatedInstances(t *testing.T) {
+	listed, err := driver.New(cloudWithInstances(provider.Instance{ProviderID: "b"}, provider.Instance{ProviderID: "a"},
+		provider.Instance{ProviderID: "c", State: provider.Terminated})).ListInstances(t.Context(), testClass(), "c")
 	require.NoError(t, err)
 	assert.Equal(t, []provider.Instance{{ProviderID: "a"}, {ProviderID: "b"}}, listed)
 }
 
 func TestATerminatingInstanceIsNotAdopted(t *testing.T) {
 	for _, state := range []provider.State{provider.Terminating, provider.Terminated} {
-		cloud := newSim(provider.Traits{Idempotency: provider.ByToken, Window: time.Hour}) // no read shows it
-		made := create(t, cloud)
+		// With a window of an hour, no read shows the instance.
+		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.ByToken, Window: time.Hour})
+		made := createUntilSuccess(t, cloud)
 		cloud.instances[0].State = state
-		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), aMachine())
+		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
 		assert.Equal(t, provider.Aborted, provider.CodeOf(err))
 		assert.ErrorContains(t, err, made.ProviderID)
 	}
 }
 
-// The name is taken by an instance of another machine, or of one that was deleted and made again under its name.
-func TestANameThatAnotherMachineHas(t *testing.T) {
+// An instance of another machine, or of a deleted machine with the same name, has the machine's name.
+func TestCreateIsRefusedIfAnotherInstanceHasTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newSim(provider.Traits{Idempotency: provider.ByName, Window: 10 * time.Second})
-		before := aMachine()
+		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.ByName, Window: 10 * time.Second})
+		before := testMachine()
 		before.UID = "uid-before"
-		cloud.add(aClass(), before)
-		_, err := driver.New(cloud).CreateInstance(t.Context(), aClass(), aMachine())
+		cloud.addInstance(testClass(), before)
+		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), testMachine())
 		assert.Equal(t, provider.AlreadyExists, provider.CodeOf(err))
 		assert.ErrorContains(t, err, "the name m is taken")
-		assert.Equal(t, 1, cloud.live())
+		assert.Equal(t, 1, cloud.countLiveInstances())
 	})
 }
 
-// A read that does not show an instance which is on record counts after the cloud's window.
-func TestAStatusOutwaitsStaleReads(t *testing.T) {
+// InstanceStatus returns NotFound for a recorded instance only after the cloud's window.
+func TestInstanceStatusWaitsForTheEndOfStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newSim(provider.Traits{Window: 10 * time.Second})
-		made := create(t, cloud)
-		m := aMachine()
-		_, err := driver.New(cloud).InstanceStatus(t.Context(), aClass(), m)
+		cloud := newSimulatedCloud(provider.Traits{Window: 10 * time.Second})
+		made := createUntilSuccess(t, cloud)
+		m := testMachine()
+		_, err := driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
 		assert.Equal(t, provider.NotFound, provider.CodeOf(err), "nothing is on record")
 		m.ProviderID = made.ProviderID
-		_, err = driver.New(cloud).InstanceStatus(t.Context(), aClass(), m)
+		_, err = driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
 		require.NoError(t, err)
 
-		cloud.instances[0].gone = true
+		cloud.instances[0].isDeleted = true
 		begun := time.Now()
-		_, err = driver.New(cloud).InstanceStatus(t.Context(), aClass(), m)
+		_, err = driver.New(cloud).InstanceStatus(t.Context(), testClass(), m)
 		assert.Equal(t, provider.NotFound, provider.CodeOf(err))
 		assert.Equal(t, 10*time.Second, time.Since(begun), "the cloud has no clock: since now")
 	})
 }
 
-func TestADeletionAsksAlsoForAnInstanceThatNoReadShows(t *testing.T) {
-	cloud := with()
-	m := aMachine()
+func TestDeleteRequestsAlsoAnInstanceThatNoReadShows(t *testing.T) {
+	cloud := cloudWithInstances()
+	m := testMachine()
 	m.ProviderID = "sim:///gone"
-	require.NoError(t, driver.New(cloud).DeleteInstance(t.Context(), aClass(), m))
-	assert.Equal(t, 1, cloud.calls["Delete"], "what was made for it may remain")
+	require.NoError(t, driver.New(cloud).DeleteInstance(t.Context(), testClass(), m))
+	assert.Equal(t, 1, cloud.callsByMethod["Delete"], "what was made for it may remain")
 }
 
 func TestErrorsOfADriver(t *testing.T) {
-	class := aClass()
+	class := testClass()
 	class.Secret = provider.Secret{"key": []byte("canary-of-a-driver")}
 	raw := errors.New("POST https://u:canary-of-a-driver@cloud: refused")
 	for name, row := range map[string]struct {
@@ -136,16 +137,16 @@ func TestErrorsOfADriver(t *testing.T) {
 		"not typed": {raw, provider.Error{Code: provider.Unknown, Message: "look for instance of machine m: POST https://u:[redacted]@cloud: refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := with()
-			cloud.fail = row.fail
-			_, err := driver.New(cloud).InstanceStatus(t.Context(), class, aMachine())
+			cloud := cloudWithInstances()
+			cloud.callError = row.fail
+			_, err := driver.New(cloud).InstanceStatus(t.Context(), class, testMachine())
 			assert.Equal(t, &row.want, err, "no cause: it may quote a Secret")
 		})
 	}
 	t.Run("of a call that was cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		cloud := with()
-		cloud.fail = raw
+		cloud := cloudWithInstances()
+		cloud.callError = raw
 		cancel()
 		_, err := driver.New(cloud).ListInstances(ctx, class, "c")
 		assert.Equal(t, provider.Canceled, provider.CodeOf(err))
@@ -153,9 +154,9 @@ func TestErrorsOfADriver(t *testing.T) {
 	})
 }
 
-func TestWhatADriverNeedNotHave(t *testing.T) {
-	p := driver.New(with())
-	_, err := p.InitializeInstance(t.Context(), aClass(), aMachine())
+func TestOptionalMethodsOfADriver(t *testing.T) {
+	p := driver.New(cloudWithInstances())
+	_, err := p.InitializeInstance(t.Context(), testClass(), testMachine())
 	assert.Equal(t, provider.Unimplemented, provider.CodeOf(err))
 	ids, err := p.VolumeIDs(t.Context(), []provider.Volume{{CSIDriver: "x", Handle: "vol-1"}})
 	require.NoError(t, err)

@@ -8,18 +8,24 @@ import (
 	"millwright/provider"
 )
 
-// ties are the ways to recognise the instance of a machine, as a bit set.
-type ties int
+// matchCriteria is a bit set of the criteria by which an instance belongs to a machine.
+type matchCriteria int
 
 const (
-	byUID ties = 1 << iota
-	byID
-	byName // only an instance without a UID
-	toAct  // not a tie: makes find return an error for an instance with the provider ID and another machine's UID
+	matchUID matchCriteria = 1 << iota
+	matchProviderID
+	matchName     // matches only instances without a UID
+	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.Foreign
 )
 
-// find searches once, and returns the instances that one of the ties makes the machine's.
-func (p *Provider) find(ctx context.Context, class provider.Class, machine provider.Machine, by ties) (Found, error) {
+// findInstances calls Driver.Find once, and returns the instances that belong to the machine by one of the given
+// criteria.
+func (p *Provider) findInstances(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+	by matchCriteria,
+) (Found, error) {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return Found{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
 	}
@@ -29,23 +35,25 @@ func (p *Provider) find(ctx context.Context, class provider.Class, machine provi
 	if err := ctx.Err(); err != nil {
 		return Found{}, err
 	}
-	found, err := observed(p, "Find", func() (Found, error) { return p.driver.Find(ctx, class, machine) })
+	found, err := callObserved(p, "Find", func() (Found, error) { return p.driver.Find(ctx, class, machine) })
 	if err != nil {
 		return Found{}, err
 	}
 	for _, i := range found.Instances {
-		if foreign := provider.Foreign(i, machine); foreign != nil && by&toAct != 0 && !isTerminated(i) {
+		if foreign := provider.Foreign(i, machine); foreign != nil && by&refuseForeign != 0 && !isTerminated(i) {
 			return Found{}, foreign
 		}
 	}
-	found.Instances = pick(found.Instances, machine, by)
+	found.Instances = matchingInstances(found.Instances, machine, by)
 	return found, nil
 }
 
-// pick returns the instances that are the machine's: those with its UID; if none has it, the one with its provider ID;
-// if the provider ID is not known, those with its name and without a UID. It leaves out Terminated instances.
-func pick(instances []provider.Instance, machine provider.Machine, by ties) []provider.Instance {
-	matching := func(tie ties, matches func(provider.Instance) bool) []provider.Instance {
+// matchingInstances returns the instances that belong to the machine: all instances with the machine's UID. If no
+// instance has the machine's UID, matchingInstances returns the instance with the machine's provider ID. If the
+// provider ID is unknown, matchingInstances returns the instances with the machine's name and without a UID.
+// matchingInstances omits Terminated instances.
+func matchingInstances(instances []provider.Instance, machine provider.Machine, by matchCriteria) []provider.Instance {
+	matching := func(tie matchCriteria, matches func(provider.Instance) bool) []provider.Instance {
 		if by&tie == 0 {
 			return nil
 		}
@@ -54,61 +62,65 @@ func pick(instances []provider.Instance, machine provider.Machine, by ties) []pr
 			func(i provider.Instance) bool { return isTerminated(i) || !matches(i) },
 		)
 	}
-	uid := matching(byUID, func(i provider.Instance) bool { return machine.UID != "" && i.MachineUID == machine.UID })
+	uid := matching(matchUID, func(i provider.Instance) bool { return machine.UID != "" && i.MachineUID == machine.UID })
 	if len(uid) > 0 {
 		return uid
 	}
 	if machine.ProviderID != "" {
-		return matching(byID, func(i provider.Instance) bool { return i.ProviderID == machine.ProviderID })
+		return matching(matchProviderID, func(i provider.Instance) bool { return i.ProviderID == machine.ProviderID })
 	}
-	return matching(byName, func(i provider.Instance) bool {
+	return matching(matchName, func(i provider.Instance) bool {
 		return machine.Name != "" && i.MachineUID == "" && i.MachineName == machine.Name
 	})
 }
 
 func isTerminated(i provider.Instance) bool { return i.State == provider.Terminated }
 
-// unbound reports whether it is not known how long an earlier process's create request may take effect: requests do not
-// expire, and WithRequestLife has not set their life.
-func (p *Provider) unbound(seen Found) bool { return seen.Now.IsZero() && p.requestLife <= 0 }
+// hasUnboundedRequests reports whether the lifetime of an earlier process's create request is unknown: create requests
+// do not expire, and WithRequestLife has not set a lifetime.
+func (p *Provider) hasUnboundedRequests(seen Found) bool {
+	return seen.Now.IsZero() && p.configuredRequestLife <= 0
+}
 
-// life returns how long after a search a create request may still take effect.
-func (p *Provider) life(seen Found) time.Duration {
+// requestLifetime returns the lifetime of a create request: how long after a search the request may still take effect.
+func (p *Provider) requestLifetime(seen Found) time.Duration {
 	switch {
-	case p.requestLife > 0:
-		return p.requestLife
+	case p.configuredRequestLife > 0:
+		return p.configuredRequestLife
 	case seen.Now.IsZero():
-		return unboundLife
+		return unboundedRequestLife
 	default:
-		return expiringLife
+		return expiringRequestLife
 	}
 }
 
-// outwait searches for the machine's instances until it finds one, or until no earlier create call can still create
-// one. It searches only once if the caller knows that there was no create call (NeverTried).
+// searchUntilConclusive searches for the machine's instances until a search finds an instance, or until no earlier
+// create call can still create an instance. If no create call has ever begun (NeverTried), searchUntilConclusive
+// searches only once.
 //
-// An earlier create call made a search, which was before now, and then sent a request. The cloud accepted this request
-// at most a request's life after the search, because it refuses later requests (NotAfter). After the cloud's window,
-// every read shows the instance. So if a search that begins life + window from now finds nothing, there is no instance.
-// If requests do not expire, their life is an assumption.
+// An earlier create call made a search in the past, and then sent a create request. The cloud accepted the request
+// within the request's lifetime after the search of the earlier call, because the cloud refuses later requests
+// (NotAfter). At the end of the cloud's window, every read shows the instance. Therefore no instance exists if a search
+// that starts at now + lifetime + window finds no instance. If create requests do not expire, the lifetime is an
+// assumption.
 //
-// creating says that a create request follows: if the cloud is idempotent, the request itself finds the earlier
-// instance, and no wait is needed. Otherwise a deletion follows, and outwait returns only instances that may be
-// deleted.
-func (p *Provider) outwait(
+// creating = true means that a create request follows: if the cloud is idempotent, the create request returns the
+// earlier instance, and searchUntilConclusive does not wait. creating = false means that a deletion follows:
+// searchUntilConclusive returns only instances that the caller may delete.
+func (p *Provider) searchUntilConclusive(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	creating bool,
 ) (Found, error) {
-	by := byUID | byID | toAct
+	by := matchUID | matchProviderID | refuseForeign
 	if creating {
-		by |= byName
+		by |= matchName
 	}
 	begun := time.Now()
-	seen, err := p.find(ctx, class, machine, by)
+	seen, err := p.findInstances(ctx, class, machine, by)
 	if err != nil {
-		return Found{}, describe(ctx, class, err, "look for instance of machine %s", machine.Name)
+		return Found{}, toProviderError(ctx, class, err, "look for instance of machine %s", machine.Name)
 	}
 	if len(seen.Instances) > 0 || machine.NeverTried {
 		return seen, nil
@@ -117,14 +129,14 @@ func (p *Provider) outwait(
 	if err != nil || creating && traits.Idempotency != provider.NotIdempotent {
 		return seen, err
 	}
-	until := begun.Add(p.life(seen) + traits.Window)
+	until := begun.Add(p.requestLifetime(seen) + traits.Window)
 	switch last := machine.MayRunUntil.Add(traits.Window); {
-	case creating && p.unbound(seen) && last.After(until):
-		return p.outwaitCall(ctx, class, machine, last, by)
+	case creating && p.hasUnboundedRequests(seen) && last.After(until):
+		return p.awaitOtherCreateCall(ctx, class, machine, last, by)
 	case creating || !traits.Named:
 		return p.searchUntil(ctx, class, machine, until, by)
 	}
-	seen, err = p.searchUntil(ctx, class, machine, until, by|byName)
+	seen, err = p.searchUntil(ctx, class, machine, until, by|matchName)
 	if err == nil && len(seen.Instances) > 0 {
 		return Found{}, provider.Errorf(
 			provider.Aborted,
@@ -136,15 +148,16 @@ func (p *Provider) outwait(
 	return seen, err
 }
 
-// outwaitCall searches until it finds the instance of a create call that may still run in another process, or until
-// this call cannot make an instance any more. Then it returns Aborted, and the instance is made by the next call: a
-// create request now would have only the rest of this attempt's time.
-func (p *Provider) outwaitCall(
+// awaitOtherCreateCall searches for the instance of a create call that may still run in another process, until a search
+// finds the instance or the other call can no longer make an instance. Without an instance, awaitOtherCreateCall
+// returns Aborted, and the next CreateInstance makes the instance: a create request of the present attempt would have
+// only the rest of the attempt's time.
+func (p *Provider) awaitOtherCreateCall(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	until time.Time,
-	by ties,
+	by matchCriteria,
 ) (Found, error) {
 	seen, err := p.searchUntil(ctx, class, machine, until, by)
 	if err == nil && len(seen.Instances) == 0 {
@@ -157,42 +170,47 @@ func (p *Provider) outwaitCall(
 	return seen, err
 }
 
-// searchUntil searches until it finds an instance, or until a search that began at the time until or later finds none.
-// It pauses before each search.
+// searchUntil repeats the search until a search finds an instance. Parameter until is a deadline: the first search that
+// starts at or after the deadline is the last search. searchUntil waits for the search interval before each search.
 func (p *Provider) searchUntil(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	until time.Time,
-	by ties,
+	by matchCriteria,
 ) (Found, error) {
 	for last := false; ; {
-		err := p.pause(ctx, time.Until(until))
+		err := p.waitSearchInterval(ctx, time.Until(until))
 		var seen Found
 		if err == nil {
-			last = !time.Now().Before(until) // read the clock before the search: the time of its begin counts
-			seen, err = p.find(ctx, class, machine, by)
+			last = !time.Now().Before(until) // clock is read before the search: the search's start counts
+			seen, err = p.findInstances(ctx, class, machine, by)
 		}
 		switch {
 		case err != nil:
-			return Found{}, describe(ctx, class, err, "wait until an earlier creation would show")
+			return Found{}, toProviderError(ctx, class, err, "wait until an earlier creation would show")
 		case len(seen.Instances) > 0 || last:
 			return seen, nil
 		}
 	}
 }
 
-// settled searches for a machine whose instance may be so young that stale reads do not show it. If the machine has an
-// instance on record that no read shows, it searches until the cloud's window has passed. The window counts from the
-// creation if LastKnownState has its time, otherwise from now.
-func (p *Provider) settled(ctx context.Context, class provider.Class, machine provider.Machine) (Found, error) {
-	const by = byUID | byID | byName
+// searchPastStaleReads searches for a machine's instances, and allows for stale reads that hide a young instance. If
+// the machine has a recorded instance that no read shows, searchPastStaleReads repeats the search until the end of the
+// cloud's window. The window starts at the creation time in LastKnownState, or now if LastKnownState contains no
+// creation time.
+func (p *Provider) searchPastStaleReads(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (Found, error) {
+	const by = matchUID | matchProviderID | matchName
 	begun := time.Now()
-	seen, err := p.find(ctx, class, machine, by)
+	seen, err := p.findInstances(ctx, class, machine, by)
 	if err != nil || len(seen.Instances) > 0 || machine.ProviderID == "" && machine.LastKnownState == "" {
 		return seen, err
 	}
-	traits, err := p.promises(ctx, class)
+	traits, err := p.readTraits(ctx, class)
 	if err != nil || traits.Window == 0 {
 		return seen, err
 	}
@@ -208,8 +226,8 @@ func (p *Provider) settled(ctx context.Context, class provider.Class, machine pr
 	return p.searchUntil(ctx, class, machine, until, by)
 }
 
-// pause waits for the search interval, or for the remaining time if that is shorter.
-func (p *Provider) pause(ctx context.Context, remaining time.Duration) error {
+// waitSearchInterval waits for the search interval or for the remaining time, whichever is shorter.
+func (p *Provider) waitSearchInterval(ctx context.Context, remaining time.Duration) error {
 	timer := time.NewTimer(min(remaining, p.searchInterval))
 	defer timer.Stop()
 	select {

@@ -11,62 +11,62 @@ import (
 	"millwright/provider/driver"
 )
 
-// sim is a cloud in memory with given traits.
-type sim struct {
-	mu        sync.Mutex // a request that is under way arrives on a goroutine of its own
-	traits    provider.Traits
-	instances []simInstance
-	tokens    map[string]int // index of the instance
-	calls     map[string]int
+// simulatedCloud is a simulated cloud in memory with configurable Traits.
+type simulatedCloud struct {
+	mu              sync.Mutex // create requests arrive on goroutines of their own
+	traits          provider.Traits
+	instances       []simulatedInstance
+	instanceOfToken map[string]int // client token to index in instances
+	callsByMethod   map[string]int // name of a Driver's method to number of calls
 
-	underWay time.Duration // how long create requests take to arrive
-	fail     error         // of each call
+	createDelay time.Duration // time until a create request arrives
+	callError   error         // error of each call; nil: success
 }
 
-type simInstance struct {
+type simulatedInstance struct {
 	provider.Instance
 	cluster, class string
-	visible        time.Time // to reads
-	gone           bool
+	visibleFrom    time.Time // time from which reads show the instance
+	isDeleted      bool
 }
 
-func newSim(traits provider.Traits) *sim {
-	return &sim{traits: traits, tokens: map[string]int{}, calls: map[string]int{}}
+func newSimulatedCloud(traits provider.Traits) *simulatedCloud {
+	return &simulatedCloud{traits: traits, instanceOfToken: map[string]int{}, callsByMethod: map[string]int{}}
 }
 
-func (s *sim) called(name string) error {
+func (s *simulatedCloud) recordCall(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls[name]++
-	return s.fail
+	s.callsByMethod[name]++
+	return s.callError
 }
 
-func (s *sim) Traits(context.Context, provider.Class) (provider.Traits, error) {
-	return s.traits, s.called("Traits")
+func (s *simulatedCloud) Traits(context.Context, provider.Class) (provider.Traits, error) {
+	return s.traits, s.recordCall("Traits")
 }
 
-// Find returns all visible instances of the cluster.
-func (s *sim) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
+// Find implements driver.Driver. Find returns all instances of the cluster that reads show.
+func (s *simulatedCloud) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
 	found := driver.Found{}
 	if s.traits.Expires {
 		found.Now = time.Now()
 	}
-	for _, i := range s.all() {
-		if i.cluster == m.Cluster && !i.visible.After(time.Now()) && !i.gone {
+	for _, i := range s.allInstances() {
+		if i.cluster == m.Cluster && !i.visibleFrom.After(time.Now()) && !i.isDeleted {
 			found.Instances = append(found.Instances, i.Instance)
 		}
 	}
-	return found, s.called("Find")
+	return found, s.recordCall("Find")
 }
 
-// Create sends a request, which takes effect although its sender has gone away.
-func (s *sim) Create(
+// Create sends a create request, which takes effect even if the caller's context ends first.
+func (s *simulatedCloud) Create(
 	ctx context.Context,
 	class provider.Class,
 	m provider.Machine,
 	request driver.Request,
 ) (provider.Instance, error) {
-	if err := s.called("Create"); err != nil {
+	if err := s.recordCall("Create"); err != nil {
 		return provider.Instance{}, err
 	}
 	type answer struct {
@@ -74,10 +74,10 @@ func (s *sim) Create(
 		err error
 	}
 	arrived := make(chan answer, 1)
-	delay := s.underWay
+	delay := s.createDelay
 	go func() {
 		time.Sleep(delay)
-		made, err := s.arrive(class, m, request)
+		made, err := s.executeCreate(class, m, request)
 		arrived <- answer{made, err}
 	}()
 	select {
@@ -88,30 +88,37 @@ func (s *sim) Create(
 	}
 }
 
-func (s *sim) arrive(class provider.Class, m provider.Machine, request driver.Request) (provider.Instance, error) {
+func (s *simulatedCloud) executeCreate(
+	class provider.Class,
+	m provider.Machine,
+	request driver.Request,
+) (provider.Instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !request.NotAfter.IsZero() && time.Now().After(request.NotAfter) {
 		return provider.Instance{}, driver.Expired("too late")
 	}
-	if i, known := s.tokens[request.Token]; known && s.traits.Idempotency == provider.ByToken && !s.instances[i].gone {
+	if i, known := s.instanceOfToken[request.Token]; known && s.traits.Idempotency == provider.ByToken &&
+		!s.instances[i].isDeleted {
 		return s.instances[i].Instance, nil
 	}
-	taken := func(i simInstance) bool { return i.cluster == m.Cluster && i.MachineName == m.Name && !i.gone }
+	taken := func(i simulatedInstance) bool {
+		return i.cluster == m.Cluster && i.MachineName == m.Name && !i.isDeleted
+	}
 	if s.traits.Idempotency == provider.ByName && slices.ContainsFunc(s.instances, taken) {
 		return provider.Instance{}, provider.Errorf(provider.AlreadyExists, "the name %s is taken", m.Name)
 	}
-	s.tokens[request.Token] = len(s.instances)
-	return s.addLocked(class, m), nil
+	s.instanceOfToken[request.Token] = len(s.instances)
+	return s.addInstanceLocked(class, m), nil
 }
 
-func (s *sim) add(class provider.Class, m provider.Machine) provider.Instance {
+func (s *simulatedCloud) addInstance(class provider.Class, m provider.Machine) provider.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.addLocked(class, m)
+	return s.addInstanceLocked(class, m)
 }
 
-func (s *sim) addLocked(class provider.Class, m provider.Machine) provider.Instance {
+func (s *simulatedCloud) addInstanceLocked(class provider.Class, m provider.Machine) provider.Instance {
 	made := provider.Instance{
 		ProviderID: fmt.Sprintf(
 			"sim:///%d",
@@ -127,43 +134,53 @@ func (s *sim) addLocked(class provider.Class, m provider.Machine) provider.Insta
 	}
 	s.instances = append(
 		s.instances,
-		simInstance{Instance: made, cluster: m.Cluster, class: class.Name, visible: time.Now().Add(s.traits.Window)},
+		simulatedInstance{
+			Instance:    made,
+			cluster:     m.Cluster,
+			class:       class.Name,
+			visibleFrom: time.Now().Add(s.traits.Window),
+		},
 	)
 	return made
 }
 
-func (s *sim) Delete(_ context.Context, _ provider.Class, m provider.Machine, instance provider.Instance) error {
-	err := s.called("Delete")
+func (s *simulatedCloud) Delete(
+	_ context.Context,
+	_ provider.Class,
+	m provider.Machine,
+	instance provider.Instance,
+) error {
+	err := s.recordCall("Delete")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.instances {
 		if s.instances[i].ProviderID == instance.ProviderID && s.instances[i].cluster == m.Cluster {
-			s.instances[i].gone = true
+			s.instances[i].isDeleted = true
 		}
 	}
 	return err
 }
 
-func (s *sim) List(_ context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
+func (s *simulatedCloud) List(_ context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
 	var listed []provider.Instance
-	for _, i := range slices.Backward(s.all()) {
-		if i.cluster == cluster && i.class == class.Name && !i.gone {
+	for _, i := range slices.Backward(s.allInstances()) {
+		if i.cluster == cluster && i.class == class.Name && !i.isDeleted {
 			listed = append(listed, i.Instance)
 		}
 	}
-	return listed, s.called("List")
+	return listed, s.recordCall("List")
 }
 
-// all returns all instances, also those that are gone.
-func (s *sim) all() []simInstance {
+// allInstances returns all instances, including deleted instances.
+func (s *simulatedCloud) allInstances() []simulatedInstance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.instances)
 }
 
-func (s *sim) live() (live int) {
-	for _, i := range s.all() {
-		if !i.gone {
+func (s *simulatedCloud) countLiveInstances() (live int) {
+	for _, i := range s.allInstances() {
+		if !i.isDeleted {
 			live++
 		}
 	}

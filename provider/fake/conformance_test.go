@@ -8,7 +8,7 @@ import (
 	"millwright/provider/fake"
 )
 
-func class(name string) provider.Class {
+func testClass(name string) provider.Class {
 	return provider.Class{Namespace: "shop", Name: name, Secret: provider.Secret{"token": []byte("fake-token-0123")}}
 }
 
@@ -17,22 +17,22 @@ func TestConformance(t *testing.T) {
 		p := fake.New()
 		return conformance.Cloud{
 			Provider:     p,
-			Class:        class("plain"),
+			Class:        testClass("plain"),
 			OwnVolume:    func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
 			Fail:         func(method provider.Method, err *provider.Error) { p.Fail(method, 1, err) },
 			Hang:         func(method provider.Method) { p.Hang(method) },
-			CreateByHand: func(machine provider.Machine) { p.CreateByHand(class("plain"), machine) },
+			CreateByHand: func(machine provider.Machine) { p.CreateByHand(testClass("plain"), machine) },
 		}
 	}})
 }
 
 func TestConformanceWithInitialize(t *testing.T) {
 	conformance.Run(t, conformance.Harness{Bubble: true, New: func(*testing.T) conformance.Cloud {
-		initializing := class("initializing")
+		initializing := testClass("initializing")
 		return conformance.Cloud{
-			// The class decides whether an instance waits to be initialized.
+			// The class determines whether instances have the initialize step.
 			Provider:     fake.New(fake.WithInitialize("shop/initializing")),
-			Class:        class("plain"),
+			Class:        testClass("plain"),
 			Initializing: &initializing,
 		}
 	}})

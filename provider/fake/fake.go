@@ -1,6 +1,6 @@
-// Package fake is a Provider in memory that fails, waits and hangs on demand, and counts calls. Unit tests of
-// activities and workflows use it in place of a cloud. The local stack uses provider/virtual instead, because the state
-// of a fake ends with its process.
+// Package fake is a Provider in memory that fails, delays and hangs calls on demand, and counts calls. Unit tests of
+// activities and workflows use package fake in place of a cloud. The local stack uses provider/virtual instead, because
+// the state of a fake is lost when its process ends.
 package fake
 
 import (
@@ -14,31 +14,31 @@ import (
 	"millwright/provider"
 )
 
-// Name is what a MachineClass calls this provider.
+// Name is the name of the provider fake in a MachineClass.
 const Name = "fake"
 
-// CSIDriver is the CSI driver of this cloud's volumes.
+// CSIDriver is the name of the CSI driver of the fake cloud's volumes.
 const CSIDriver = "csi.fake.millwright"
 
-// userDataKey is the key of Class.Secret whose value UserData returns.
+// userDataKey is the key of the user data in Class.Secret. The method UserData returns the user data of an instance.
 const userDataKey = "userData"
 
-// Provider is a cloud in memory. It is safe for concurrent use.
+// Provider is a cloud in memory. A Provider is safe for concurrent use.
 type Provider struct {
-	named      bool            // instances carry no UID
-	initialize map[string]bool // classes (namespace/name) whose instances wait to be initialized
+	hasNamedInstances bool            // instances carry no UID tag
+	initializeClasses map[string]bool // classes (namespace/name) with an initialize step
 
 	mu            sync.Mutex
-	next          int
-	instances     []*instance // live instances, in the order of their creation
+	nextNumber    int
+	instances     []*instance // existing instances, in the order of creation
 	holdDeletions bool
-	creates       int
+	createCount   int
 	faults
 }
 
 var _ provider.Provider = (*Provider)(nil)
 
-// instance is an instance with the input of its creation.
+// instance is an instance together with the parameters of its creation.
 type instance struct {
 	provider.Instance
 	cluster  string
@@ -49,22 +49,22 @@ type instance struct {
 // Option changes a Provider at construction.
 type Option func(*Provider)
 
-// WithInitialize makes instances of these classes (namespace/name) wait for InitializeInstance. For other classes,
-// InitializeInstance returns Unimplemented.
+// WithInitialize makes instances of the given classes (namespace/name) wait for InitializeInstance. InitializeInstance
+// returns Unimplemented for all other classes.
 func WithInitialize(classes ...string) Option {
 	return func(p *Provider) {
 		for _, class := range classes {
-			p.initialize[class] = true
+			p.initializeClasses[class] = true
 		}
 	}
 }
 
-// WithNames makes instances carry the name of their machine and no UID.
-func WithNames() Option { return func(p *Provider) { p.named = true } }
+// WithNames makes instances carry the name of their machine and no UID tag (Traits.Named).
+func WithNames() Option { return func(p *Provider) { p.hasNamedInstances = true } }
 
-// New returns an empty cloud without delays and failures.
+// New returns a cloud without instances, delays and failures.
 func New(options ...Option) *Provider {
-	p := &Provider{initialize: map[string]bool{}, next: 1, faults: newFaults()}
+	p := &Provider{initializeClasses: map[string]bool{}, nextNumber: 1, faults: newFaults()}
 	for _, option := range options {
 		option(p)
 	}
@@ -73,29 +73,29 @@ func New(options ...Option) *Provider {
 
 // Traits implements provider.Provider. Reads are never stale, because every call holds the lock.
 func (p *Provider) Traits(context.Context, provider.Class) (provider.Traits, error) {
-	return provider.Traits{Idempotency: provider.ByToken, Named: p.named}, nil
+	return provider.Traits{Idempotency: provider.ByToken, Named: p.hasNamedInstances}, nil
 }
 
-// CreateInstance implements provider.Provider. It never reads the class's spec.
+// CreateInstance implements provider.Provider. CreateInstance ignores the class's Spec.
 func (p *Provider) CreateInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return call(ctx, p, provider.MethodCreateInstance, class.Secret, func() (provider.Instance, error) {
+	return runCall(ctx, p, provider.MethodCreateInstance, class.Secret, func() (provider.Instance, error) {
 		if machine.UID == "" || machine.Name == "" || machine.Cluster == "" {
 			return provider.Instance{}, provider.Errorf(
 				provider.InvalidArgument,
 				"the machine needs a name, a UID and a cluster",
 			)
 		}
-		if err := p.foreign(machine); err != nil {
+		if err := p.foreignError(machine); err != nil {
 			return provider.Instance{}, err
 		}
-		if found := p.find(class, machine); len(found) > 0 {
-			return p.adopt(found, machine)
+		if found := p.findInstances(class, machine); len(found) > 0 {
+			return p.adoptInstance(found, machine)
 		}
-		return p.add(class, machine).Instance, nil
+		return p.addInstance(class, machine).Instance, nil
 	})
 }
 
@@ -105,12 +105,12 @@ func (p *Provider) InitializeInstance(
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return call(ctx, p, provider.MethodInitializeInstance, class.Secret, func() (provider.Instance, error) {
-		found, err := single(p.find(class, machine), machine)
+	return runCall(ctx, p, provider.MethodInitializeInstance, class.Secret, func() (provider.Instance, error) {
+		found, err := singleInstance(p.findInstances(class, machine), machine)
 		switch {
 		case err != nil:
 			return provider.Instance{}, err
-		case !p.initialize[found.class]:
+		case !p.initializeClasses[found.class]:
 			return provider.Instance{}, provider.Errorf(
 				provider.Unimplemented,
 				"instances of class %s have no initialize step",
@@ -125,24 +125,24 @@ func (p *Provider) InitializeInstance(
 
 // DeleteInstance implements provider.Provider.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
-	_, err := call(ctx, p, provider.MethodDeleteInstance, class.Secret, func() (struct{}, error) {
+	_, err := runCall(ctx, p, provider.MethodDeleteInstance, class.Secret, func() (struct{}, error) {
 		if machine.UID == "" && machine.ProviderID == "" {
 			return struct{}{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
 		}
-		if err := p.foreign(machine); err != nil {
+		if err := p.foreignError(machine); err != nil {
 			return struct{}{}, err
 		}
-		found := p.find(provider.Class{}, machine) // without a class, because a name alone deletes nothing
+		found := p.findInstances(provider.Class{}, machine) // an empty class excludes instances that match only by name
 		for _, i := range found {
 			i.State = provider.Terminating
 		}
 		if !p.holdDeletions {
-			p.drop(func(i *instance) bool { return slices.Contains(found, i) })
+			p.removeInstances(func(i *instance) bool { return slices.Contains(found, i) })
 		}
 		return struct{}{}, nil
 	})
 	if provider.CodeOf(err) == provider.NotFound {
-		return nil // a NotFound from Fail also counts as a success, as for any provider
+		return nil // a NotFound from Fail is a success, as in every provider
 	}
 	return err
 }
@@ -153,8 +153,8 @@ func (p *Provider) InstanceStatus(
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return call(ctx, p, provider.MethodInstanceStatus, class.Secret, func() (provider.Instance, error) {
-		found, err := single(p.find(class, machine), machine)
+	return runCall(ctx, p, provider.MethodInstanceStatus, class.Secret, func() (provider.Instance, error) {
+		found, err := singleInstance(p.findInstances(class, machine), machine)
 		if err != nil {
 			return provider.Instance{}, err
 		}
@@ -174,7 +174,7 @@ func (p *Provider) ListInstances(
 	class provider.Class,
 	cluster string,
 ) ([]provider.Instance, error) {
-	return call(ctx, p, provider.MethodListInstances, class.Secret, func() ([]provider.Instance, error) {
+	return runCall(ctx, p, provider.MethodListInstances, class.Secret, func() ([]provider.Instance, error) {
 		if cluster == "" {
 			return nil, provider.Errorf(provider.InvalidArgument, "the cluster has no name")
 		}
@@ -189,9 +189,9 @@ func (p *Provider) ListInstances(
 	})
 }
 
-// VolumeIDs implements provider.Provider: it keeps the volumes of CSIDriver.
+// VolumeIDs implements provider.Provider. VolumeIDs returns the handles of the volumes of CSIDriver.
 func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
-	return call(ctx, p, provider.MethodVolumeIDs, nil, func() ([]string, error) {
+	return runCall(ctx, p, provider.MethodVolumeIDs, nil, func() ([]string, error) {
 		ids := []string{}
 		for _, volume := range volumes {
 			if volume.CSIDriver == CSIDriver && volume.Handle != "" {
@@ -202,9 +202,9 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// foreign returns the error of provider.Foreign for an instance of the machine's cluster; nil if there is none. The
+// foreignError returns an error if provider.Foreign returns an error for an instance of the machine's cluster. The
 // caller holds the lock.
-func (p *Provider) foreign(machine provider.Machine) error {
+func (p *Provider) foreignError(machine provider.Machine) error {
 	for _, i := range p.instances {
 		if err := provider.Foreign(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
 			return err
@@ -213,9 +213,10 @@ func (p *Provider) foreign(machine provider.Machine) error {
 	return nil
 }
 
-// find returns the instances of a machine: those with its UID tag; else the one with its provider ID; else those of the
-// class with its name and without a UID. The caller holds the lock.
-func (p *Provider) find(class provider.Class, machine provider.Machine) []*instance {
+// findInstances returns the instances with the machine's UID tag; if none exists, the instance with the machine's
+// provider ID; if none exists, the instances of the class with the machine's name and without a UID tag. The caller
+// holds the lock.
+func (p *Provider) findInstances(class provider.Class, machine provider.Machine) []*instance {
 	var byUID, byID, byName []*instance
 	for _, i := range p.instances {
 		if i.cluster != machine.Cluster {
@@ -242,8 +243,8 @@ func (p *Provider) find(class provider.Class, machine provider.Machine) []*insta
 	}
 }
 
-func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.Instance, error) {
-	i, err := single(found, machine)
+func (p *Provider) adoptInstance(found []*instance, machine provider.Machine) (provider.Instance, error) {
+	i, err := singleInstance(found, machine)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -257,13 +258,13 @@ func (p *Provider) adopt(found []*instance, machine provider.Machine) (provider.
 	return i.Instance, nil
 }
 
-// add makes an instance. The caller holds the lock.
-func (p *Provider) add(class provider.Class, machine provider.Machine) *instance {
-	id := fmt.Sprintf("i-%d", p.next)
-	p.next++
-	p.creates++
+// addInstance creates an instance. The caller holds the lock.
+func (p *Provider) addInstance(class provider.Class, machine provider.Machine) *instance {
+	id := fmt.Sprintf("i-%d", p.nextNumber)
+	p.nextNumber++
+	p.createCount++
 	state := provider.Running
-	if p.initialize[classKey(class)] {
+	if p.initializeClasses[classKey(class)] {
 		state = provider.Uninitialized
 	}
 	made := &instance{
@@ -276,18 +277,18 @@ func (p *Provider) add(class provider.Class, machine provider.Machine) *instance
 		class:    classKey(class),
 		userData: slices.Clone(class.Secret[userDataKey]),
 	}
-	if p.named {
+	if p.hasNamedInstances {
 		made.MachineUID = ""
 	}
 	p.instances = append(p.instances, made)
 	return made
 }
 
-func (p *Provider) drop(unwanted func(*instance) bool) {
+func (p *Provider) removeInstances(unwanted func(*instance) bool) {
 	p.instances = slices.DeleteFunc(p.instances, unwanted)
 }
 
-func single(found []*instance, machine provider.Machine) (*instance, error) {
+func singleInstance(found []*instance, machine provider.Machine) (*instance, error) {
 	switch len(found) {
 	case 0:
 		return nil, provider.Errorf(provider.NotFound, "machine %s has no instance", machine.Name)

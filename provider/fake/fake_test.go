@@ -13,35 +13,35 @@ import (
 	"millwright/provider/fake"
 )
 
-func machine(name string) provider.Machine {
+func testMachine(name string) provider.Machine {
 	return provider.Machine{Cluster: "c", Namespace: "shop", Name: name, UID: "uid-" + name}
 }
 
-func create(t *testing.T, p *fake.Provider, name string) error {
+func createInstance(t *testing.T, p *fake.Provider, name string) error {
 	t.Helper()
-	_, err := p.CreateInstance(t.Context(), class("plain"), machine(name))
+	_, err := p.CreateInstance(t.Context(), testClass("plain"), testMachine(name))
 	return err
 }
 
-func TestFailuresTakeTurnsAndHeal(t *testing.T) {
+func TestFailuresAreReturnedInOrderUntilHeal(t *testing.T) {
 	p := fake.New()
 	p.Fail(provider.MethodCreateInstance, 2, provider.Errorf(provider.Unavailable, "down"))
 	p.Fail(provider.MethodCreateInstance, 0, provider.Errorf(provider.Internal, "broken"))
 	for _, want := range []provider.Code{provider.Unavailable, provider.Unavailable, provider.Internal, provider.Internal} {
-		assert.Equal(t, want, provider.CodeOf(create(t, p, "m")))
+		assert.Equal(t, want, provider.CodeOf(createInstance(t, p, "m")))
 	}
 	p.Heal(provider.MethodCreateInstance)
-	require.NoError(t, create(t, p, "m"))
+	require.NoError(t, createInstance(t, p, "m"))
 	assert.Equal(t, 5, p.Calls(provider.MethodCreateInstance))
 	assert.Equal(t, 1, p.Creates())
 }
 
-func TestFailAfterHasItsEffect(t *testing.T) {
+func TestFailAfterReturnsTheErrorAfterTheEffect(t *testing.T) {
 	p := fake.New()
 	p.FailAfter(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the answer was lost"))
-	require.Error(t, create(t, p, "m"))
+	require.Error(t, createInstance(t, p, "m"))
 	require.Len(t, p.Instances(), 1)
-	require.NoError(t, create(t, p, "m"))
+	require.NoError(t, createInstance(t, p, "m"))
 	assert.Equal(t, 1, p.Creates())
 }
 
@@ -50,22 +50,22 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		p := fake.New()
 		p.Delay(provider.MethodCreateInstance, 3*time.Second)
 		begun := time.Now()
-		require.NoError(t, create(t, p, "a"))
+		require.NoError(t, createInstance(t, p, "a"))
 		assert.Equal(t, 3*time.Second, time.Since(begun))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := p.CreateInstance(ctx, class("plain"), machine("b"))
+		_, err := p.CreateInstance(ctx, testClass("plain"), testMachine("b"))
 		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
 
 		p.Delay(provider.MethodCreateInstance, 0)
 		release := p.Hang(provider.MethodCreateInstance)
 		done := make(chan error)
-		go func() { done <- create(t, p, "c") }()
+		go func() { done <- createInstance(t, p, "c") }()
 		time.Sleep(time.Hour)
 		assert.Empty(t, done)
 		release()
-		release() // may be called twice
+		release() // a second call has no effect
 		require.NoError(t, <-done)
 		assert.Equal(t, 2, p.Creates())
 	})
@@ -73,22 +73,22 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 
 func TestDeletionCanBeHeld(t *testing.T) {
 	p := fake.New()
-	require.NoError(t, create(t, p, "m"))
+	require.NoError(t, createInstance(t, p, "m"))
 	p.HoldDeletions()
-	require.NoError(t, p.DeleteInstance(t.Context(), class("plain"), machine("m")))
-	seen, err := p.InstanceStatus(t.Context(), class("plain"), machine("m"))
+	require.NoError(t, p.DeleteInstance(t.Context(), testClass("plain"), testMachine("m")))
+	seen, err := p.InstanceStatus(t.Context(), testClass("plain"), testMachine("m"))
 	require.NoError(t, err)
 	assert.Equal(t, provider.Terminating, seen.State)
-	assert.Equal(t, provider.Aborted, provider.CodeOf(create(t, p, "m")))
+	assert.Equal(t, provider.Aborted, provider.CodeOf(createInstance(t, p, "m")))
 	p.FinishDeletions()
 	assert.Empty(t, p.Instances())
 }
 
 func TestVanishAndUserData(t *testing.T) {
 	p := fake.New()
-	with := class("plain")
+	with := testClass("plain")
 	with.Secret["userData"] = []byte("hello")
-	_, err := p.CreateInstance(t.Context(), with, machine("m"))
+	_, err := p.CreateInstance(t.Context(), with, testMachine("m"))
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(p.UserData("uid-m")))
 	assert.True(t, p.Vanish("uid-m"))

@@ -9,64 +9,67 @@ import (
 	"millwright/provider"
 )
 
-// faults are the requested failures, by method.
+// faults are the requested failures, delays and hangs, by method, and the number of calls of each method.
 type faults struct {
-	before map[provider.Method][]*failure
-	after  map[provider.Method][]*failure
-	delays map[provider.Method]time.Duration
-	hangs  map[provider.Method]chan struct{}
-	calls  map[provider.Method]*atomic.Int64
+	failuresBefore map[provider.Method][]*failure
+	failuresAfter  map[provider.Method][]*failure
+	delays         map[provider.Method]time.Duration
+	hangs          map[provider.Method]chan struct{}
+	callCounts     map[provider.Method]*atomic.Int64
 }
 
-// failure is one error for a number of calls.
+// failure is an error that a limited number of calls returns.
 type failure struct {
-	err  *provider.Error
-	left int // number of calls that still fail; zero means no limit
+	err       *provider.Error
+	remaining int // remaining number of failing calls; zero: no limit
 }
 
 func newFaults() faults {
 	f := faults{
-		before: map[provider.Method][]*failure{}, after: map[provider.Method][]*failure{},
+		failuresBefore: map[provider.Method][]*failure{}, failuresAfter: map[provider.Method][]*failure{},
 		delays: map[provider.Method]time.Duration{}, hangs: map[provider.Method]chan struct{}{},
-		calls: map[provider.Method]*atomic.Int64{},
+		callCounts: map[provider.Method]*atomic.Int64{},
 	}
 	for _, method := range provider.Methods() {
-		f.calls[method] = new(atomic.Int64)
+		f.callCounts[method] = new(atomic.Int64)
 	}
 	return f
 }
 
-// Fail makes the next calls of a method return err without effect. Times is their number; zero means all calls until
-// Heal. If Fail is called several times for a method, the errors are used in this order.
+// Fail makes the next calls of a method return err without effect. Parameter times is the number of failing calls; zero
+// means all calls until Heal. If Fail is called several times for a method, calls return the errors in this order.
 func (p *Provider) Fail(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.before[method] = append(p.before[method], &failure{err: err, left: times})
+	p.failuresBefore[method] = append(p.failuresBefore[method], &failure{err: err, remaining: times})
 }
 
-// FailAfter is Fail for calls that return err after their effect, as if the answer were lost.
+// FailAfter makes the next calls of a method return err after their effect, as if the answer were lost. FailAfter is
+// otherwise like Fail.
 func (p *Provider) FailAfter(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.after[method] = append(p.after[method], &failure{err: err, left: times})
+	p.failuresAfter[method] = append(p.failuresAfter[method], &failure{err: err, remaining: times})
 }
 
-// Heal removes the failures of Fail and FailAfter.
+// Heal removes all failures of a method that Fail and FailAfter have added.
 func (p *Provider) Heal(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.before, method)
-	delete(p.after, method)
+	delete(p.failuresBefore, method)
+	delete(p.failuresAfter, method)
 }
 
-// Delay makes each call of a method wait before its effect, or until its context ends; zero removes the delay.
+// Delay makes each call of a method wait before its effect. The wait ends early if the call's context ends. Zero
+// removes the delay.
 func (p *Provider) Delay(method provider.Method, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delays[method] = delay
 }
 
-// Hang makes each call of a method wait before its effect until release is called or its context ends.
+// Hang makes each call of a method wait before its effect. The wait ends with a call of release or with the call's
+// context.
 func (p *Provider) Hang(method provider.Method) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,12 +85,12 @@ func (p *Provider) Hang(method provider.Method) (release func()) {
 	}
 }
 
-// Calls returns how many times a method was called, including hanging and failed calls.
-func (p *Provider) Calls(method provider.Method) int { return int(p.calls[method].Load()) }
+// Calls returns the number of calls of a method, including hanging and failed calls.
+func (p *Provider) Calls(method provider.Method) int { return int(p.callCounts[method].Load()) }
 
-// call runs one call in this order: count, delay, hang, failure, effect, failure after the effect. It holds the lock
-// while effect runs.
-func call[T any](
+// runCall runs one call of a method in this order: count, delay, hang, failure, effect, failure after the effect.
+// runCall holds the lock while effect runs.
+func runCall[T any](
 	ctx context.Context,
 	p *Provider,
 	method provider.Method,
@@ -95,18 +98,18 @@ func call[T any](
 	effect func() (T, error),
 ) (T, error) {
 	var none T
-	p.calls[method].Add(1)
-	if err := p.wait(ctx, method); err != nil {
+	p.callCounts[method].Add(1)
+	if err := p.waitDelayAndHang(ctx, method); err != nil {
 		return none, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := take(p.before, method, secret); err != nil {
+	if err := consumeFailure(p.failuresBefore, method, secret); err != nil {
 		return none, err
 	}
 	result, err := effect()
 	if err == nil {
-		err = take(p.after, method, secret)
+		err = consumeFailure(p.failuresAfter, method, secret)
 	}
 	if err != nil {
 		return none, err
@@ -114,8 +117,8 @@ func call[T any](
 	return result, nil
 }
 
-// wait waits for the delay and the hang of a method.
-func (p *Provider) wait(ctx context.Context, method provider.Method) error {
+// waitDelayAndHang waits for the delay and the hang of a method.
+func (p *Provider) waitDelayAndHang(ctx context.Context, method provider.Method) error {
 	p.mu.Lock()
 	delay, gate := p.delays[method], p.hangs[method]
 	p.mu.Unlock()
@@ -143,16 +146,16 @@ func (p *Provider) wait(ctx context.Context, method provider.Method) error {
 	}
 }
 
-// take uses up one failure of a method; nil if there is none. It returns a copy of the error, so that callers do not
-// share it.
-func take(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
+// consumeFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure.
+// Callers do not share the copy.
+func consumeFailure(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {
 		return nil
 	}
 	first := queue[0]
-	if first.left > 0 {
-		if first.left--; first.left == 0 {
+	if first.remaining > 0 {
+		if first.remaining--; first.remaining == 0 {
 			failures[method] = queue[1:]
 		}
 	}

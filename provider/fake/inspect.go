@@ -6,7 +6,7 @@ import (
 	"millwright/provider"
 )
 
-// Instances returns every live instance, in the order of their creation.
+// Instances returns all existing instances, in the order of creation.
 func (p *Provider) Instances() []provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -17,14 +17,14 @@ func (p *Provider) Instances() []provider.Instance {
 	return instances
 }
 
-// Creates returns how many instances were ever created, including planted ones.
+// Creates returns the number of all instances that were ever created, including the instances of CreateByHand.
 func (p *Provider) Creates() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.creates
+	return p.createCount
 }
 
-// UserData returns the user data of a machine's instance; nil if there is none.
+// UserData returns the user data of a machine's instance, or nil if the machine has no instance.
 func (p *Provider) UserData(machineUID string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,34 +36,35 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// CreateByHand creates an instance for a machine even if the machine has one: for tests of duplicates, orphans and foreign
-// instances.
+// CreateByHand creates an instance for a machine even if the machine already has an instance. CreateByHand is for tests
+// of duplicates, orphans and foreign instances.
 func (p *Provider) CreateByHand(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.add(class, machine).Instance
+	return p.addInstance(class, machine).Instance
 }
 
-// Vanish removes the instances of a machine as if somebody else had deleted them. It reports whether there were any.
+// Vanish removes the instances of a machine, as if an operator had deleted the instances in the cloud, and reports
+// whether the machine had instances.
 func (p *Provider) Vanish(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.instances)
-	p.drop(func(i *instance) bool { return i.MachineUID == machineUID })
+	p.removeInstances(func(i *instance) bool { return i.MachineUID == machineUID })
 	return len(p.instances) < before
 }
 
-// HoldDeletions makes deleted instances stay Terminating until FinishDeletions.
+// HoldDeletions makes deleted instances remain Terminating until FinishDeletions.
 func (p *Provider) HoldDeletions() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holdDeletions = true
 }
 
-// FinishDeletions removes the Terminating instances and ends HoldDeletions.
+// FinishDeletions removes all Terminating instances and undoes HoldDeletions.
 func (p *Provider) FinishDeletions() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holdDeletions = false
-	p.drop(func(i *instance) bool { return i.State == provider.Terminating })
+	p.removeInstances(func(i *instance) bool { return i.State == provider.Terminating })
 }

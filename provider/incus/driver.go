@@ -1,8 +1,8 @@
-// Package incus is the provider for Incus: its instances are containers and virtual machines of a local or remote Incus
-// server. It is a module of its own, because the client of Incus is large; its worker is in worker/.
+// Package incus is the provider for Incus: instances are containers and virtual machines of a local or remote Incus
+// server. Package incus is a separate module, because the client of Incus is large. The worker is in the folder worker.
 //
-// An instance has the name of its Machine, so that the server refuses a second instance. Its tags are in its config,
-// under keys that begin with "user.".
+// An instance has the name of its Machine, so the server refuses a second instance for a Machine. The tags of an
+// instance are in the instance's config, under keys that begin with "user.".
 package incus
 
 import (
@@ -20,7 +20,7 @@ import (
 	"millwright/provider/driver"
 )
 
-// Name is the name of this provider in a MachineClass.
+// Name is the name of the provider incus in a MachineClass.
 const Name = "incus"
 
 // Keys of the config of an instance.
@@ -33,8 +33,8 @@ const (
 	keyUserData   = "user.user-data"
 )
 
-// Driver makes instances on Incus servers. Each call connects with the credentials of its class. The zero value is
-// ready for use.
+// Driver creates instances on Incus servers. Each call connects with the credentials of its class. The zero value of
+// Driver is valid.
 type Driver struct{}
 
 var (
@@ -42,28 +42,29 @@ var (
 	_ driver.Initializer = Driver{}
 )
 
-// New returns the provider.
+// New returns a Provider for Incus.
 func New(options ...driver.Option) *driver.Provider { return driver.New(Driver{}, options...) }
 
-// Traits implements driver.Driver: names are unique in a project, and the server's database is read after each write.
+// Traits implements driver.Driver. Instance names are unique in a project. Reads of the server's database are never
+// stale.
 func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.ByName}, nil
 }
 
 // Find implements driver.Driver.
 func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
-	s, err := connect(ctx, class, parseLocation(class.Spec))
+	s, err := connectSession(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return driver.Found{}, err
 	}
 	defer s.close()
-	all, err := s.list(machine.Cluster)
+	all, err := s.listInstances(machine.Cluster)
 	if err != nil {
 		return driver.Found{}, err
 	}
 	var found driver.Found
 	for _, i := range all {
-		// An instance without a UID must be of the class.
+		// An instance without a UID tag must belong to the class.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
 			found.Instances = append(found.Instances, i.Instance)
 		}
@@ -71,20 +72,20 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	return found, nil
 }
 
-// Create implements driver.Driver: it makes and starts the instance in one operation of the server, and waits until the
-// operation has ended.
+// Create implements driver.Driver. Create makes and starts the instance in one operation of the server, and waits for
+// the end of the operation.
 func (Driver) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	_ driver.Request,
 ) (provider.Instance, error) {
-	s, err := open(ctx, class)
+	s, err := openSession(ctx, class)
 	if err != nil {
 		return provider.Instance{}, err
 	}
 	defer s.close()
-	post := s.spec.instance()
+	post := s.spec.createRequest()
 	if post.Name = machine.Name; !isInstanceName(post.Name) {
 		return provider.Instance{}, provider.Errorf(
 			provider.InvalidArgument,
@@ -107,21 +108,21 @@ func (Driver) Create(
 		err = operation.WaitContext(ctx)
 	}
 	if err != nil {
-		return provider.Instance{}, s.whyNotCreated(ctx, machine, err)
+		return provider.Instance{}, s.toCreateError(ctx, machine, err)
 	}
-	return s.instanceOf(machine.Name)
+	return s.getProviderInstance(machine.Name)
 }
 
-// whyNotCreated maps the failure of a creation to an error with a code. The server reports nearly every failure with
-// status 500 or as a failed operation. So whyNotCreated asks the server whether the name is in use (perhaps by the
-// machine's own instance, which was made but could not be started), whether a limit of the project is reached, and
-// whether the class refers to something that does not exist.
-func (s *session) whyNotCreated(ctx context.Context, machine provider.Machine, failure error) error {
+// toCreateError maps the failure of a creation to an error with a code. The server reports nearly every failure with
+// HTTP status 500 or as a failed operation. Therefore toCreateError queries the server: is the name in use (perhaps by
+// the machine's own instance, which was created but could not be started), is a limit of the project reached, and does
+// the class refer to an object that does not exist?
+func (s *session) toCreateError(ctx context.Context, machine provider.Machine, failure error) error {
 	said := withCode(failure)
 	if ctx.Err() != nil {
 		return said
 	}
-	if _, err := s.get(machine.Name); err == nil {
+	if _, err := s.getInstance(machine.Name); err == nil {
 		return provider.Errorf(
 			provider.AlreadyExists,
 			"project %s has an instance %s: %s",
@@ -131,17 +132,17 @@ func (s *session) whyNotCreated(ctx context.Context, machine provider.Machine, f
 		)
 	}
 	switch {
-	case s.isFull():
+	case s.hasReachedLimit():
 		said.Code = provider.ResourceExhausted
-	case s.lacks() != "":
+	case s.missingReference() != "":
 		said.Code = provider.InvalidArgument
-		said.Message += ": " + s.lacks()
+		said.Message += ": " + s.missingReference()
 	}
 	return said
 }
 
-// isFull reports whether a limit of the project is reached.
-func (s *session) isFull() bool {
+// hasReachedLimit reports whether any resource usage of the project has reached its limit.
+func (s *session) hasReachedLimit() bool {
 	state, err := s.server.GetProjectState(s.spec.Project)
 	if err != nil {
 		return false
@@ -154,9 +155,9 @@ func (s *session) isFull() bool {
 	return false
 }
 
-// lacks says which project, profile or image of the class does not exist; empty if all exist, or if the server does not
-// answer.
-func (s *session) lacks() string {
+// missingReference returns a text about the first project, profile or image of the class that does not exist. The text
+// is empty if all exist or if the server does not answer.
+func (s *session) missingReference() string {
 	missing := func(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
 	if _, _, err := s.server.GetProject(s.spec.Project); missing(err) {
 		return fmt.Sprintf("project %s does not exist", s.spec.Project)
@@ -174,73 +175,74 @@ func (s *session) lacks() string {
 	return ""
 }
 
-// Initialize implements driver.Initializer: it starts an instance that was made but could not be started.
+// Initialize implements driver.Initializer. Initialize starts an instance that was created but could not be started.
 func (Driver) Initialize(
 	ctx context.Context,
 	class provider.Class,
 	_ provider.Machine,
 	instance provider.Instance,
 ) (provider.Instance, error) {
-	s, err := connect(ctx, class, parseLocation(class.Spec))
+	s, err := connectSession(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return provider.Instance{}, err
 	}
 	defer s.close()
-	name, err := s.nameOf(instance.ProviderID)
+	name, err := s.instanceNameOf(instance.ProviderID)
 	if err != nil || instance.State != provider.Uninitialized {
 		return instance, err
 	}
-	if err := s.change(ctx, name, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
+	if err := s.changeState(ctx, name, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
 		return provider.Instance{}, err
 	}
-	return s.instanceOf(name)
+	return s.getProviderInstance(name)
 }
 
-// Delete implements driver.Driver. It stops the instance without waiting for the instance's programs, and deletes the
-// instance with its volumes.
+// Delete implements driver.Driver. Delete stops the instance without a wait for the instance's programs, and deletes
+// the instance with its volumes.
 func (Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	instance provider.Instance,
 ) error {
-	s, err := connect(ctx, class, parseLocation(class.Spec))
+	s, err := connectSession(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	name, err := s.nameOf(instance.ProviderID)
+	name, err := s.instanceNameOf(instance.ProviderID)
 	if err != nil {
 		return err
 	}
-	there, err := s.get(name)
+	there, err := s.getInstance(name)
 	switch {
 	case err != nil:
 		return err
-	case there.ProviderID != instance.ProviderID: // another instance has the name now
+	case there.ProviderID != instance.ProviderID: // a newer instance has the name
 		return provider.Errorf(provider.NotFound, "instance %s is gone", instance.ProviderID)
 	case there.cluster != machine.Cluster:
 		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", name)
 	}
 	if there.State == provider.Running {
-		// Another caller may stop it at the same time. If it still runs, the deletion returns an error.
-		_ = s.change(ctx, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
+		// The error is ignored: another caller may stop the instance at the same time. If the instance still runs, the
+		// deletion below returns an error.
+		_ = s.changeState(ctx, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
 	}
 	operation, err := s.server.DeleteInstance(name)
 	if err == nil {
 		err = operation.WaitContext(ctx)
 	}
-	return refused(err)
+	return withCodeOrNil(err)
 }
 
 // List implements driver.Driver.
 func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	s, err := connect(ctx, class, parseLocation(class.Spec))
+	s, err := connectSession(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	all, err := s.list(cluster)
+	all, err := s.listInstances(cluster)
 	var listed []provider.Instance
 	for _, i := range all {
 		if i.class == classTag(class) {
@@ -252,54 +254,54 @@ func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([
 
 func classTag(class provider.Class) string { return class.Namespace + "/" + class.Name }
 
-// instance is an instance with the tags that provider.Instance lacks.
-type instance struct {
+// taggedInstance is a provider.Instance with two additional tags.
+type taggedInstance struct {
 	provider.Instance
 
 	cluster, class string
 }
 
-// list returns the instances of a cluster in the project.
-func (s *session) list(cluster string) ([]instance, error) {
+// listInstances returns all instances of a cluster in the project of the class.
+func (s *session) listInstances(cluster string) ([]taggedInstance, error) {
 	all, err := s.server.GetInstancesWithFilter(api.InstanceTypeAny, []string{"config." + tagCluster + "=" + cluster})
 	if err != nil {
 		return nil, withCode(err)
 	}
-	var listed []instance
+	var listed []taggedInstance
 	for _, i := range all {
-		if seen := s.seen(i); seen.cluster == cluster { // an older server may ignore the filter
+		if seen := s.toTaggedInstance(i); seen.cluster == cluster { // older servers may ignore the filter
 			listed = append(listed, seen)
 		}
 	}
 	return listed, nil
 }
 
-// get returns the instance with the name.
-func (s *session) get(name string) (instance, error) {
+// getInstance returns the instance with the given name.
+func (s *session) getInstance(name string) (taggedInstance, error) {
 	i, _, err := s.server.GetInstance(name)
 	if err != nil {
-		return instance{}, withCode(err)
+		return taggedInstance{}, withCode(err)
 	}
-	return s.seen(*i), nil
+	return s.toTaggedInstance(*i), nil
 }
 
-// instanceOf is get without the tags that provider.Instance lacks.
-func (s *session) instanceOf(name string) (provider.Instance, error) {
-	i, err := s.get(name)
+// getProviderInstance returns the instance with the given name, as a provider.Instance.
+func (s *session) getProviderInstance(name string) (provider.Instance, error) {
+	i, err := s.getInstance(name)
 	return i.Instance, err
 }
 
-// seen translates an instance of the server.
-func (s *session) seen(i api.Instance) instance {
+// toTaggedInstance converts the server's representation of an instance.
+func (s *session) toTaggedInstance(i api.Instance) taggedInstance {
 	id := i.Config[keyProviderID]
-	if id == "" { // another program has made it
+	if id == "" { // another program has created the instance
 		id = s.providerID(i.Name, "")
 	}
-	state := provider.Running // also if it is frozen or in error
+	state := provider.Running // also for a frozen instance, or an instance in error
 	if i.StatusCode == api.Stopped {
 		state = provider.Uninitialized
 	}
-	return instance{
+	return taggedInstance{
 		Instance: provider.Instance{
 			ProviderID: id, NodeName: i.Name, MachineName: i.Config[tagMachine], MachineUID: i.Config[tagUID],
 			Addresses: []provider.Address{{Type: "Hostname", Address: i.Name}},
@@ -309,8 +311,9 @@ func (s *session) seen(i api.Instance) instance {
 	}
 }
 
-// providerID returns the provider ID of an instance. Its last part is derived from the machine's UID, and distinguishes
-// the instance from earlier and later instances with the same name. Instances of other programs do not have this part.
+// providerID returns the provider ID of an instance. The last part of the ID is derived from the machine's UID, and
+// distinguishes the instance from earlier and later instances with the same name. The IDs of instances that other
+// programs have created lack the last part.
 func (s *session) providerID(name, uid string) string {
 	id := "incus:///" + s.spec.Project + "/" + name
 	if uid == "" {
@@ -320,8 +323,8 @@ func (s *session) providerID(name, uid string) string {
 	return id + "/" + hex.EncodeToString(sum[:4])
 }
 
-// nameOf returns the instance's name in a provider ID. A provider ID of another form or another project is an error.
-func (s *session) nameOf(providerID string) (string, error) {
+// instanceNameOf returns the instance's name from a provider ID. A provider ID of another form or project is an error.
+func (s *session) instanceNameOf(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
 	if !ours || len(parts) < 2 || len(parts) > 3 || !isInstanceName(parts[1]) {
@@ -343,25 +346,25 @@ func (s *session) nameOf(providerID string) (string, error) {
 	return parts[1], nil
 }
 
-// change changes the state of an instance, and waits until the instance has reached it.
-func (s *session) change(ctx context.Context, name string, state api.InstanceStatePut) error {
+// changeState requests a new state of an instance, and waits until the instance has reached the state.
+func (s *session) changeState(ctx context.Context, name string, state api.InstanceStatePut) error {
 	operation, err := s.server.UpdateInstanceState(name, state, "")
 	if err == nil {
 		err = operation.WaitContext(ctx)
 	}
-	return refused(err)
+	return withCodeOrNil(err)
 }
 
-// refused is withCode for an error that may be nil: nil stays nil.
-func refused(err error) error {
+// withCodeOrNil maps an error of the server like withCode; nil stays nil.
+func withCodeOrNil(err error) error {
 	if err == nil {
 		return nil
 	}
 	return withCode(err)
 }
 
-// withCode maps an error of the server to a provider.Error with a code; the message stays. The failure of an operation
-// has no HTTP status: its code is Internal.
+// withCode maps an error of the server to a provider.Error with a code. The message stays, on one line. An operation's
+// failure has no HTTP status and gets the code Internal.
 func withCode(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal
@@ -389,30 +392,30 @@ func withCode(err error) *provider.Error {
 	return provider.Errorf(code, "%s", strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// session is a connection with the credentials of one class.
+// session is a connection to an Incus server with the credentials of one class.
 type session struct {
 	server incus.InstanceServer
 	spec   Spec
 	http   *http.Client
 }
 
-// open connects to the server of a class. The whole spec of the class must be valid.
-func open(ctx context.Context, class provider.Class) (*session, error) {
+// openSession connects to the server of a class. The complete spec of the class must be valid.
+func openSession(ctx context.Context, class provider.Class) (*session, error) {
 	spec, err := ParseSpec(class.Spec)
 	if err != nil {
 		return nil, err
 	}
-	return connect(ctx, class, spec)
+	return connectSession(ctx, class, spec)
 }
 
-// connect connects to the server of a class. Of the spec it needs only the endpoint and the project.
-func connect(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
+// connectSession connects to the server of a class. Only the endpoint and the project of the spec must be valid.
+func connectSession(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
 	arguments := incus.ConnectionArgs{
-		SkipGetServer: true, SkipGetEvents: true, // a request, not an event, tells the end of an operation
+		SkipGetServer: true, SkipGetEvents: true, // the end of an operation is read by a request
 		TLSClientCert: string(class.Secret[keyOfClientCert]), TLSClientKey: string(class.Secret[keyOfClientKey]),
 		TLSServerCert: string(class.Secret[keyOfServerCert]), IdenticalCertificate: len(class.Secret[keyOfServerCert]) > 0,
 	}
-	server, err := dial(ctx, spec.Endpoint, arguments)
+	server, err := dialServer(ctx, spec.Endpoint, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -423,7 +426,8 @@ func connect(ctx context.Context, class provider.Class, spec Spec) (*session, er
 	return &session{server: server.UseProject(spec.Project), spec: spec, http: client}, nil
 }
 
-func dial(ctx context.Context, endpoint string, arguments incus.ConnectionArgs) (incus.InstanceServer, error) {
+// dialServer returns a client for the endpoint of a class.
+func dialServer(ctx context.Context, endpoint string, arguments incus.ConnectionArgs) (incus.InstanceServer, error) {
 	if path, local := strings.CutPrefix(endpoint, "unix://"); local {
 		server, err := incus.ConnectIncusUnixWithContext(ctx, path, &arguments)
 		if err != nil {
@@ -440,7 +444,7 @@ func dial(ctx context.Context, endpoint string, arguments incus.ConnectionArgs) 
 		)
 	}
 	server, err := incus.ConnectIncusWithContext(ctx, endpoint, &arguments)
-	if err != nil { // nothing was sent yet, so the certificate or the key is malformed
+	if err != nil { // no request was sent: a certificate or the key is malformed
 		return nil, provider.Errorf(
 			provider.Unauthenticated,
 			"the certificate, the key or the server's certificate in the Secret of the class is malformed",

@@ -18,32 +18,35 @@ import (
 
 // Keys of a class's Secret.
 const (
-	keyOfClientCert = "clientCert" // certificate that the server trusts (PEM); required unless the endpoint is a socket
-	keyOfClientKey  = "clientKey"  // key of this certificate (PEM)
-	// certificate of the server (PEM): only this one is trusted; empty: a public authority must have signed it
+	keyOfClientCert = "clientCert" // client certificate that the server trusts (PEM); not required for a socket
+	keyOfClientKey  = "clientKey"  // key of the client certificate (PEM)
+	// keyOfServerCert is the server's certificate (PEM). If the key is set, the driver trusts only the certificate in
+	// keyOfServerCert; otherwise a public certificate authority must have signed the server's certificate.
 	keyOfServerCert = "serverCert"
 	keyOfUserData   = "userData" // user data of the instance
 )
 
 // Spec is the providerSpec of a MachineClass.
 type Spec struct {
-	Endpoint string `json:"endpoint"`          // https://HOST:PORT, or unix:///PATH of a local socket; required
-	Project  string `json:"project,omitempty"` // empty: default
+	Endpoint string `json:"endpoint"`          // required; https://HOST:PORT, or unix:///PATH of a local socket
+	Project  string `json:"project,omitempty"` // empty: the project "default"
 	Target   string `json:"target,omitempty"`  // member or @group of a cluster of servers; empty: the server chooses
 
 	Type  string `json:"type,omitempty"` // container (default) or virtual-machine
 	Image Image  `json:"image"`          // required
-	// profiles of the instance; left out: the profile "default" of the project; empty list: none
+	// Profiles are the profiles of the instance. Nil means the project's profile "default"; an empty list means no
+	// profile.
 	Profiles []string                     `json:"profiles,omitempty"`
-	Config   map[string]string            `json:"config,omitempty"` // no key may begin with "user.millwright-"
+	Config   map[string]string            `json:"config,omitempty"` // keys must not begin with "user.millwright-"
 	Devices  map[string]map[string]string `json:"devices,omitempty"`
 	Limits   Limits                       `json:"limits,omitzero"`
-	// network of the device eth0; empty: the profiles say which
+	// Network is the network of the device eth0; empty: the network of the profiles.
 	Network string  `json:"network,omitempty"`
 	Storage Storage `json:"storage,omitzero"`
 }
 
-// Image names the image of instances by an alias or a fingerprint, on the Incus server itself or on an image server.
+// Image is a reference to an image by alias or fingerprint. The image is on the Incus server itself or on an image
+// server.
 type Image struct {
 	Alias       string `json:"alias,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -51,19 +54,19 @@ type Image struct {
 	Protocol    string `json:"protocol,omitempty"` // simplestreams, incus or oci; only with Server
 }
 
-// Limits are the limits of an instance. The values have the form of Incus.
+// Limits are the resource limits of an instance. Values have the syntax of Incus.
 type Limits struct {
 	CPU    string `json:"cpu,omitempty"`    // value of limits.cpu, such as "2"
 	Memory string `json:"memory,omitempty"` // value of limits.memory, such as "4GiB"
 }
 
-// Storage is the root volume of an instance.
+// Storage configures the root volume of an instance.
 type Storage struct {
-	Pool string `json:"pool,omitempty"` // empty: the profiles say which
+	Pool string `json:"pool,omitempty"` // storage pool; empty: the pool of the profiles
 	Size string `json:"size,omitempty"` // size of the disk device, such as "20GiB"; empty: the pool's default
 }
 
-// ParseSpec parses and checks a providerSpec. Errors have code InvalidArgument and name the field.
+// ParseSpec parses and validates a providerSpec. Errors have code InvalidArgument and contain the name of the field.
 func ParseSpec(raw json.RawMessage) (Spec, error) {
 	spec := Spec{Project: api.ProjectDefaultName, Type: string(api.InstanceTypeContainer)}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -126,15 +129,15 @@ func (s Spec) validate() error {
 // parseLocation returns the endpoint and the project of a spec whose other fields may be invalid.
 func parseLocation(raw json.RawMessage) Spec {
 	spec := Spec{Project: api.ProjectDefaultName}
-	_ = json.Unmarshal(raw, &spec) // fields with a value of the wrong type are left out
+	_ = json.Unmarshal(raw, &spec) // fields of a wrong type stay empty
 	if spec.Project == "" {
 		spec.Project = api.ProjectDefaultName
 	}
 	return spec
 }
 
-// instance returns the create request for an instance, without name and tags.
-func (s Spec) instance() api.InstancesPost {
+// createRequest returns the create request of an instance, without name and tags.
+func (s Spec) createRequest() api.InstancesPost {
 	post := api.InstancesPost{Type: api.InstanceType(s.Type), Start: true}
 	post.Source = api.InstanceSource{
 		Type:        "image",
@@ -170,7 +173,7 @@ func (s Spec) instance() api.InstancesPost {
 	return post
 }
 
-// isInstanceName reports whether Incus accepts a name for an instance.
+// isInstanceName reports whether Incus accepts name as the name of an instance.
 func isInstanceName(name string) bool {
 	digits := strings.Trim(name, "0123456789") == ""
 	return !digits && len(name) <= 63 && regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`).MatchString(name)

@@ -14,12 +14,12 @@ import (
 	"millwright/provider"
 )
 
-const valid = `{"endpoint":"https://10.0.0.1:8443","image":{"alias":"node"}}`
+const validSpec = `{"endpoint":"https://10.0.0.1:8443","image":{"alias":"node"}}`
 
-func TestASpecBecomesARequest(t *testing.T) {
-	spec, err := ParseSpec(json.RawMessage(valid))
+func TestCreateRequestOfASpec(t *testing.T) {
+	spec, err := ParseSpec(json.RawMessage(validSpec))
 	require.NoError(t, err)
-	post := spec.instance()
+	post := spec.createRequest()
 	assert.Equal(t, "default", spec.Project)
 	assert.Equal(t, api.InstanceTypeContainer, post.Type)
 	assert.True(t, post.Start)
@@ -33,7 +33,7 @@ func TestASpecBecomesARequest(t *testing.T) {
 		"network":"mwbr0","storage":{"pool":"fast","size":"20GiB"}}`),
 	)
 	require.NoError(t, err)
-	post = spec.instance()
+	post = spec.createRequest()
 	assert.Equal(t, api.InstanceTypeVM, post.Type)
 	assert.Equal(
 		t,
@@ -54,19 +54,19 @@ func TestASpecBecomesARequest(t *testing.T) {
 	}, post.Devices)
 }
 
-func TestASpecThatCannotBeUsed(t *testing.T) {
+func TestInvalidSpecs(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                         "providerSpec: is missing",
 		`{"endpoint":"https://a"}`: "providerSpec.image: give an alias or a fingerprint",
 		`{"endpoint":"https://a","image":{"alias":"a","fingerprint":"b"}}`: "providerSpec.image: give an alias or a fingerprint",
-		`{"image":{"alias":"a"}}`:                                                `providerSpec.endpoint: "" is neither https://HOST:PORT nor unix:///PATH`,
-		strings.Replace(valid, "https", "http", 1):                               "is neither https://HOST:PORT nor unix:///PATH",
-		strings.Replace(valid, "{", `{"type":"pod",`, 1):                         `providerSpec.type: "pod" is neither container nor virtual-machine`,
-		strings.Replace(valid, "{", `{"prject":"x",`, 1):                         `providerSpec: unknown field "prject"`,
-		strings.Replace(valid, "{", `{"project":7,`, 1):                          "providerSpec.project: is number, and must be string",
-		strings.Replace(valid, "{", `{"config":{"user.user-data":"x"},`, 1):      "providerSpec.config.user.user-data: is set by Millwright",
-		strings.Replace(valid, "{", `{"config":{"user.millwright-uid":"x"},`, 1): "providerSpec.config.user.millwright-uid: is set by Millwright",
-		strings.Replace(valid, "{", `{"storage":{"size":"1GiB"},`, 1):            "providerSpec.storage.pool: is required with a size",
+		`{"image":{"alias":"a"}}`:                                                    `providerSpec.endpoint: "" is neither https://HOST:PORT nor unix:///PATH`,
+		strings.Replace(validSpec, "https", "http", 1):                               "is neither https://HOST:PORT nor unix:///PATH",
+		strings.Replace(validSpec, "{", `{"type":"pod",`, 1):                         `providerSpec.type: "pod" is neither container nor virtual-machine`,
+		strings.Replace(validSpec, "{", `{"prject":"x",`, 1):                         `providerSpec: unknown field "prject"`,
+		strings.Replace(validSpec, "{", `{"project":7,`, 1):                          "providerSpec.project: is number, and must be string",
+		strings.Replace(validSpec, "{", `{"config":{"user.user-data":"x"},`, 1):      "providerSpec.config.user.user-data: is set by Millwright",
+		strings.Replace(validSpec, "{", `{"config":{"user.millwright-uid":"x"},`, 1): "providerSpec.config.user.millwright-uid: is set by Millwright",
+		strings.Replace(validSpec, "{", `{"storage":{"size":"1GiB"},`, 1):            "providerSpec.storage.pool: is required with a size",
 	} {
 		_, err := ParseSpec(json.RawMessage(text))
 		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), text)
@@ -79,12 +79,12 @@ func TestProviderIDs(t *testing.T) {
 	a, b := s.providerID("m", "uid-a"), s.providerID("m", "uid-b")
 	assert.NotEqual(t, a, b, "two instances of one name, one after the other")
 	for _, id := range []string{a, b, s.providerID("m", "")} {
-		name, err := s.nameOf(id)
+		name, err := s.instanceNameOf(id)
 		require.NoError(t, err)
 		assert.Equal(t, "m", name)
 	}
 	for _, id := range []string{"", "incus:///p", "incus:///other/m", "aws:///p/m", "incus:///p/m/x/y", "incus:///p/-m"} {
-		_, err := s.nameOf(id)
+		_, err := s.instanceNameOf(id)
 		assert.Equal(t, provider.InvalidArgument, provider.CodeOf(err), id)
 	}
 }
@@ -99,7 +99,7 @@ func TestNamesOfInstances(t *testing.T) {
 }
 
 func TestCodesOfErrors(t *testing.T) {
-	require.NoError(t, refused(nil))
+	require.NoError(t, withCodeOrNil(nil))
 	for err, want := range map[error]provider.Code{
 		errors.New("Reached maximum\nnumber of instances"):          provider.Internal,
 		api.StatusErrorf(http.StatusForbidden, "not authorized"):    provider.PermissionDenied,

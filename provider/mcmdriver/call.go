@@ -15,30 +15,32 @@ import (
 	"millwright/provider"
 )
 
-// How long MCM's controller waits before it calls the driver again after a code that it considers permanent.
+// Back-off of MCM's controller before the next driver call, after a code that MCM considers permanent.
 const (
-	mediumRetry = 3 * time.Minute  // for creations. Source: MediumRetry of MCM
-	longRetry   = 10 * time.Minute // for deletions. Source: LongRetry of MCM
+	mediumRetry = 3 * time.Minute  // after a creation; MediumRetry of MCM
+	longRetry   = 10 * time.Minute // after a deletion; LongRetry of MCM
 )
 
-// ask makes one call of the driver. It returns when the call or the context has ended. If the driver ignores the end of
-// the context, the call continues and its answer is lost. A panic of the driver is an error with code Internal.
-func ask[Q, A any](
+// callDriver makes one call of the driver. callDriver returns at the end of the call or at the end of the context,
+// whichever is earlier. If the driver ignores the end of the context, the call continues and its answer is lost. A
+// panic of the driver becomes an error with code Internal.
+func callDriver[Q, A any](
 	ctx context.Context,
 	class provider.Class,
 	method func(context.Context, Q) (*A, error),
 	request Q,
-) (*A, *refused) {
-	return askUntil(ctx, ctx, class, method, request)
+) (*A, *driverError) {
+	return callDriverUntil(ctx, ctx, class, method, request)
 }
 
-// askUntil is ask with two contexts: the driver gets ctx, and askUntil returns when until has ended.
-func askUntil[Q, A any](
+// callDriverUntil makes one call of the driver like callDriver, with two contexts: the driver receives ctx, and the end
+// of the context until ends the wait for the driver.
+func callDriverUntil[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,
 	method func(context.Context, Q) (*A, error),
 	request Q,
-) (*A, *refused) {
+) (*A, *driverError) {
 	type outcome struct {
 		answer *A
 		err    error
@@ -56,15 +58,15 @@ func askUntil[Q, A any](
 	}()
 	select {
 	case o := <-done:
-		return o.answer, refusalOf(class, o.err)
+		return o.answer, toDriverError(class, o.err)
 	case <-until.Done():
-		return nil, refusalOf(class, until.Err())
+		return nil, toDriverError(class, until.Err())
 	}
 }
 
-// deadlineOf returns a context that ends at the deadline of ctx, but not when ctx is cancelled. The caller must call
-// release.
-func deadlineOf(ctx context.Context) (until context.Context, release context.CancelFunc) {
+// contextUntilDeadline returns a context that ends at the deadline of ctx, and ignores a cancellation of ctx. The
+// caller must call release.
+func contextUntilDeadline(ctx context.Context) (until context.Context, release context.CancelFunc) {
 	deadline, has := ctx.Deadline()
 	if until = context.WithoutCancel(ctx); !has {
 		return until, func() {}
@@ -72,32 +74,32 @@ func deadlineOf(ctx context.Context) (until context.Context, release context.Can
 	return context.WithDeadline(until, deadline)
 }
 
-// refused is an error of a driver.
-type refused provider.Error
+// driverError is an error of a driver, with code and message.
+type driverError provider.Error
 
-func codeOf(r *refused) provider.Code {
+func codeOf(r *driverError) provider.Code {
 	if r == nil {
 		return provider.OK
 	}
 	return r.Code
 }
 
-// quotaExceeded matches the message of OpenStack's Nova for a quota that is used up: "Quota exceeded for cores:
-// Requested 4, but already used 10 of 10 cores". Nova answers 403, which its driver reports as PermissionDenied, as if
-// the credentials were wrong. A driver passes on the code and the message alone, so the message must distinguish the
-// two.
+// quotaExceeded matches the message of OpenStack's Nova for an exhausted quota: "Quota exceeded for cores: Requested 4,
+// but already used 10 of 10 cores". Nova answers with HTTP status 403, and the driver for OpenStack reports
+// PermissionDenied, as for wrong credentials. A driver passes on only the code and the message, so only the message
+// distinguishes an exhausted quota from wrong credentials.
 var quotaExceeded = regexp.MustCompile(`\bQuota exceeded\b`)
 
-// refusalOf returns code and message of a driver's error; nil for nil. As in MCM, the code may also be in the text of
-// the error. An error without a code is Unknown.
-func refusalOf(class provider.Class, err error) *refused {
+// toDriverError converts a driver's error to code and message; nil stays nil. As in MCM, the text of the error may
+// contain the code. The code of an error without a code is Unknown.
+func toDriverError(class provider.Class, err error) *driverError {
 	if err == nil {
 		return nil
 	}
 	if ours, is := errors.AsType[*provider.Error](err); is {
-		return (*refused)(ours)
+		return (*driverError)(ours)
 	}
-	r := &refused{Code: provider.CodeOf(err), Message: err.Error()}
+	r := &driverError{Code: provider.CodeOf(err), Message: err.Error()}
 	coded, is := errors.AsType[*status.Status](err)
 	if !is {
 		coded, is = status.FromError(err)
@@ -119,9 +121,10 @@ func refusalOf(class provider.Class, err error) *refused {
 	return r
 }
 
-// after returns the error for package driver. Drivers use some codes also for failures that pass, although Millwright
-// would wait for a person after these codes. So the error then says to call again after the time wait, as MCM does.
-func (r *refused) after(wait time.Duration) error {
+// withRetryAfter converts r to an error for package driver. Drivers use some codes also for temporary failures, but
+// Millwright would wait for a change by a person after these codes. For codes of temporary failures, withRetryAfter
+// sets RetryAfter to wait, so that Millwright retries like MCM.
+func (r *driverError) withRetryAfter(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {
 	case provider.InvalidArgument,
@@ -137,37 +140,38 @@ func (r *refused) after(wait time.Duration) error {
 	return &err
 }
 
-// creations are the create calls of the driver that run in this process. A call whose caller has given up may still
-// make an instance, so no search is conclusive before the call has ended. The zero value is valid.
-type creations struct {
-	mu      sync.Mutex
-	running map[string]int // number of calls, by the key of the machine
+// runningCreations counts the running create calls of the driver in this process. A create call may still make an
+// instance after its caller has timed out, so no search is conclusive before the end of the call. The zero value is
+// valid.
+type runningCreations struct {
+	mu         sync.Mutex
+	callCounts map[string]int // number of running calls, by namespace/name of the machine
 }
 
-func key(machine provider.Machine) string {
+func machineKey(machine provider.Machine) string {
 	return fmt.Sprintf("%s/%s", machine.Namespace, machine.Name)
 }
 
-// begin records a call until end is called.
-func (c *creations) begin(machine provider.Machine) (end func()) {
-	c.add(machine, 1)
-	return func() { c.add(machine, -1) }
+// beginCall records a running create call. The returned function end removes the record.
+func (c *runningCreations) beginCall(machine provider.Machine) (end func()) {
+	c.addCalls(machine, 1)
+	return func() { c.addCalls(machine, -1) }
 }
 
-func (c *creations) add(machine provider.Machine, n int) {
+func (c *runningCreations) addCalls(machine provider.Machine, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running == nil {
-		c.running = map[string]int{}
+	if c.callCounts == nil {
+		c.callCounts = map[string]int{}
 	}
-	if c.running[key(machine)] += n; c.running[key(machine)] == 0 {
-		delete(c.running, key(machine))
+	if c.callCounts[machineKey(machine)] += n; c.callCounts[machineKey(machine)] == 0 {
+		delete(c.callCounts, machineKey(machine))
 	}
 }
 
-// run reports whether a call for the machine runs.
-func (c *creations) run(machine provider.Machine) bool {
+// isRunning reports whether a create call for the machine is running.
+func (c *runningCreations) isRunning(machine provider.Machine) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.running[key(machine)] > 0
+	return c.callCounts[machineKey(machine)] > 0
 }

@@ -14,8 +14,8 @@ import (
 	"millwright/provider/mcmdriver/internal/mcmtest"
 )
 
-// class returns a class as MCM's users have it; its cluster is a tag of the providerSpec.
-func class(t testing.TB, name, cluster string, change func(*ec2test.Spec)) provider.Class {
+// testClass returns a class as in installations of MCM: the name of the cluster is a tag in the providerSpec.
+func testClass(t testing.TB, name, cluster string, change func(*ec2test.Spec)) provider.Class {
 	spec := ec2test.Spec{
 		Region: "eu-west-1",
 		Tags:   map[string]string{"kubernetes.io/cluster/" + cluster: "1", "kubernetes.io/role/node": "1"},
@@ -30,7 +30,7 @@ func class(t testing.TB, name, cluster string, change func(*ec2test.Spec)) provi
 	}}
 }
 
-func plain(*ec2test.Spec) {}
+func unchangedSpec(*ec2test.Spec) {}
 
 func withInitialize(s *ec2test.Spec) { s.SrcAndDstChecksEnabled = new(false) }
 
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 		"as of AWS": {}, "finds by name alone": {nameOnly: true}, "lists, and has no status": {noStatus: true}, "over HTTP": {remote: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // mostly it waits
+			t.Parallel() // the test mostly waits
 			conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
 				cloud := &ec2test.Cloud{Consistency: 5 * time.Millisecond}
 				d := &ec2test.Driver{Cloud: cloud, NameOnly: row.nameOnly, NoStatus: row.noStatus}
@@ -55,9 +55,9 @@ func TestConformance(t *testing.T) {
 }
 
 func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
-	elsewhere, denied := class(t, "pool", "another", plain), class(t, "pool", "conformance", plain)
+	elsewhere, denied := testClass(t, "pool", "another", unchangedSpec), testClass(t, "pool", "conformance", unchangedSpec)
 	denied.Secret[ec2test.SecretAccessKey] = []byte(ec2test.DeniedKey)
-	cloud := mcmtest.Cloud(t, mcmtest.New(d), class(t, "pool", "conformance", plain), ec2test.CSIDriver)
+	cloud := mcmtest.Cloud(t, mcmtest.New(d), testClass(t, "pool", "conformance", unchangedSpec), ec2test.CSIDriver)
 	cloud.Elsewhere, cloud.Denied = &elsewhere, &denied
 	cloud.CreateByHand = func(m provider.Machine) {
 		_, err := ec2.RunInstances(ec2test.Instance{Tags: map[string]string{
@@ -66,8 +66,8 @@ func suiteCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance
 		require.NoError(t, err)
 		time.Sleep(ec2.Consistency)
 	}
-	if !d.NoStatus { // a list does not show what waits to be initialized
-		initializing := class(t, "initializing", "conformance", withInitialize)
+	if !d.NoStatus { // a list does not show which instances wait for InitializeMachine
+		initializing := testClass(t, "initializing", "conformance", withInitialize)
 		cloud.Initializing = &initializing
 	}
 	return cloud

@@ -1,7 +1,7 @@
-// Package mcmdriver serves a driver of machine-controller-manager (MCM) as a provider: an existing driver, unchanged,
-// becomes the worker of a provider's queue. It builds MCM's objects from a class and a machine, calls the driver as
-// MCM's controller does, and turns the driver's codes into those of package provider. docs/provider.md says what a
-// driver can promise.
+// Package mcmdriver serves an unchanged driver of machine-controller-manager (MCM) as a Provider, in a worker of the
+// provider's task queue. Package mcmdriver builds MCM's objects from a class and a machine, calls the driver like MCM's
+// controller, and maps the driver's codes to codes of package provider. docs/provider.md describes the guarantees of
+// MCM's drivers.
 package mcmdriver
 
 import (
@@ -18,71 +18,72 @@ import (
 
 const (
 	// defaultWindow is the consistency window of a cloud without WithWindow. No cloud behind MCM's drivers documents a
-	// bound: EC2 advises to repeat reads after a couple of seconds, and for up to five minutes. Source of 5 s: MCM
-	// itself reads again after this time (ShortRetry), so Millwright never waits less than MCM before it decides.
+	// limit for stale reads: EC2 recommends repeated reads after a couple of seconds, for up to five minutes. MCM
+	// itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM before a decision.
 	defaultWindow = 5 * time.Second
 
-	// searchInterval is the time between two searches for an earlier creation. Source: that of defaultWindow;
-	// Millwright does not ask a cloud more often than MCM does.
+	// searchInterval is the time between two searches for an earlier creation. The value is MCM's ShortRetry:
+	// Millwright does not read from a cloud more often than MCM.
 	searchInterval = 5 * time.Second
 )
 
-// settings are what the options change.
+// settings are the values that Options change.
 type settings struct {
-	window  time.Duration
-	adapter []driver.Option
+	window        time.Duration
+	driverOptions []driver.Option
 }
 
-// Option changes how the driver is used.
+// Option changes the settings of New.
 type Option func(*settings)
 
-// WithWindow sets the consistency window of the driver's cloud: how long after a create request the cloud's reads may
-// not show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits so long
-// for the instance. If the cloud takes longer, the next creation may make a second instance.
+// WithWindow sets the consistency window of the driver's cloud: the time after a create request in which reads may not
+// show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits for the
+// duration of the window. If the cloud shows the instance even later, the next creation may make a second instance.
 func WithWindow(window time.Duration) Option {
 	return func(s *settings) { s.window = window }
 }
 
 // WithAdapter passes options on to package driver.
 func WithAdapter(options ...driver.Option) Option {
-	return func(s *settings) { s.adapter = append(s.adapter, options...) }
+	return func(s *settings) { s.driverOptions = append(s.driverOptions, options...) }
 }
 
-// New returns the provider of a driver. The provider is safe for concurrent use if the driver is, which MCM requires.
+// New returns a Provider that calls a driver of MCM. The Provider is safe for concurrent use, because MCM requires
+// drivers that are safe for concurrent use.
 func New(d mcm.Driver, options ...Option) *driver.Provider {
-	s := settings{window: defaultWindow, adapter: []driver.Option{driver.WithSearchInterval(searchInterval)}}
+	s := settings{window: defaultWindow, driverOptions: []driver.Option{driver.WithSearchInterval(searchInterval)}}
 	for _, option := range options {
 		option(&s)
 	}
-	return driver.New(&shim{mcm: d, window: s.window}, s.adapter...)
+	return driver.New(&mcmAdapter{mcmDriver: d, window: s.window}, s.driverOptions...)
 }
 
-// shim is a driver.Driver that calls a driver of MCM.
-type shim struct {
-	mcm       mcm.Driver
+// mcmAdapter is a driver.Driver that calls a driver of MCM.
+type mcmAdapter struct {
+	mcmDriver mcm.Driver
 	window    time.Duration
-	creations creations
+	creations runningCreations
 }
 
 var (
-	_ driver.Driver      = (*shim)(nil)
-	_ driver.Initializer = (*shim)(nil)
-	_ driver.VolumeNamer = (*shim)(nil)
+	_ driver.Driver      = (*mcmAdapter)(nil)
+	_ driver.Initializer = (*mcmAdapter)(nil)
+	_ driver.VolumeNamer = (*mcmAdapter)(nil)
 )
 
-// Traits implements driver.Driver. MCM's drivers tag instances with the machine's name, and send no token.
-func (s *shim) Traits(context.Context, provider.Class) (provider.Traits, error) {
+// Traits implements driver.Driver. MCM's drivers tag instances with the machine's name, and send no client token.
+func (s *mcmAdapter) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.NotIdempotent, Named: true, Window: s.window}, nil
 }
 
-// Find implements driver.Driver. It returns no instance for a machine without a name and a provider ID, because a
-// driver of MCM cannot search by UID.
-func (s *shim) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
+// Find implements driver.Driver. A driver of MCM cannot search by UID, so Find returns no instance for a machine that
+// has neither a name nor a provider ID.
+func (s *mcmAdapter) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
 	if machine.Name == "" && machine.ProviderID == "" {
 		return driver.Found{}, nil
 	}
-	instances, err := s.look(ctx, class, machine)
-	if err == nil && len(instances) == 0 && s.creations.run(machine) {
+	instances, err := s.findByStatus(ctx, class, machine)
+	if err == nil && len(instances) == 0 && s.creations.isRunning(machine) {
 		err = provider.Errorf(
 			provider.Aborted,
 			"an earlier create call of the driver for machine %s has not ended yet",
@@ -92,11 +93,15 @@ func (s *shim) Find(ctx context.Context, class provider.Class, machine provider.
 	return driver.Found{Instances: instances}, err
 }
 
-// look asks the driver for the status of the machine's instance. If the driver does not implement this, or finds
-// several instances, look lists the instances.
-func (s *shim) look(ctx context.Context, class provider.Class, machine provider.Machine) ([]provider.Instance, error) {
-	answer, refusal := ask(ctx, class, s.mcm.GetMachineStatus, &mcm.GetMachineStatusRequest{
-		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
+// findByStatus finds the machine's instance by the driver's GetMachineStatus. If the driver does not implement
+// GetMachineStatus, or finds several instances, findByStatus uses ListMachines.
+func (s *mcmAdapter) findByStatus(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) ([]provider.Instance, error) {
+	answer, refusal := callDriver(ctx, class, s.mcmDriver.GetMachineStatus, &mcm.GetMachineStatusRequest{
+		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	one := func(state provider.State) []provider.Instance {
 		return []provider.Instance{
@@ -120,26 +125,27 @@ func (s *shim) look(ctx context.Context, class provider.Class, machine provider.
 	case code == provider.NotInitialized && answer != nil && answer.ProviderID != "":
 		return one(provider.Uninitialized), nil
 	case code == provider.Unimplemented || code == provider.OutOfRange:
-		return s.lookInList(ctx, class, machine, refusal)
+		return s.findInList(ctx, class, machine, refusal)
 	}
-	return nil, refusal.after(mediumRetry)
+	return nil, refusal.withRetryAfter(mediumRetry)
 }
 
-// lookInList returns the listed instances that have the machine's name or provider ID. It returns status, the error of
-// GetMachineStatus, if the driver has no list, or if the list does not show the instances that GetMachineStatus has
-// found. A list has no names of nodes; drivers without GetMachineStatus give the node the name of the machine.
-func (s *shim) lookInList(
+// findInList returns the listed instances with the machine's name or provider ID. Parameter status is the error of
+// GetMachineStatus. findInList returns status if the driver has no ListMachines, or if the list does not show the
+// several instances that GetMachineStatus has found. A list contains no node names; drivers without GetMachineStatus
+// give the node the machine's name.
+func (s *mcmAdapter) findInList(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
-	status *refused,
+	status *driverError,
 ) ([]provider.Instance, error) {
-	listed, refusal := s.list(ctx, class)
+	listed, refusal := s.listInstances(ctx, class)
 	switch {
 	case codeOf(refusal) == provider.Unimplemented:
-		return nil, status.after(mediumRetry)
+		return nil, status.withRetryAfter(mediumRetry)
 	case refusal != nil:
-		return nil, refusal.after(mediumRetry)
+		return nil, refusal.withRetryAfter(mediumRetry)
 	}
 	var found []provider.Instance
 	for _, i := range listed {
@@ -149,33 +155,33 @@ func (s *shim) lookInList(
 		}
 	}
 	if len(found) == 0 && codeOf(status) == provider.OutOfRange {
-		return nil, status.after(mediumRetry)
+		return nil, status.withRetryAfter(mediumRetry)
 	}
 	return found, nil
 }
 
-// Create implements driver.Driver. As MCM does, it initializes the new instance. If that fails, it returns the instance
-// with state Uninitialized, and the caller initializes it later. If the driver has no initialize step, the state stays
-// empty.
+// Create implements driver.Driver. Like MCM, Create also initializes the new instance. If the initialize step fails,
+// Create returns the instance with state Uninitialized, and the caller initializes the instance later. If the driver
+// has no initialize step, the state is empty.
 //
-// A driver that ignores a cancellation still makes the instance. So Create does not return when its context is
-// cancelled, but when the driver returns, or at the deadline of the context. Nobody else begins a creation before this
-// deadline.
-func (s *shim) Create(
+// A driver that ignores a cancellation still makes the instance. So Create ignores a cancellation of its context:
+// Create returns when the driver returns, or at the deadline of the context. No other worker begins a creation for the
+// machine before the deadline of Create's context.
+func (s *mcmAdapter) Create(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	_ driver.Request,
 ) (provider.Instance, error) {
-	end := s.creations.begin(machine)
+	end := s.creations.beginCall(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		defer end() // also if Create has returned at its deadline
-		return s.mcm.CreateMachine(ctx, request)
+		defer end() // at the end of the driver's call, even if Create has returned earlier
+		return s.mcmDriver.CreateMachine(ctx, request)
 	}
-	until, release := deadlineOf(ctx)
+	until, release := contextUntilDeadline(ctx)
 	defer release()
-	answer, refusal := askUntil(ctx, until, class, create, &mcm.CreateMachineRequest{
-		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
+	answer, refusal := callDriverUntil(ctx, until, class, create, &mcm.CreateMachineRequest{
+		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if answer == nil {
 		answer = &mcm.CreateMachineResponse{}
@@ -188,7 +194,7 @@ func (s *shim) Create(
 		LastKnownState: answer.LastKnownState,
 	}
 	if refusal != nil {
-		return made, refusal.after(mediumRetry)
+		return made, refusal.withRetryAfter(mediumRetry)
 	}
 	machine.LastKnownState = cmp.Or(made.LastKnownState, machine.LastKnownState)
 	switch initialized, err := s.Initialize(ctx, class, machine, made); provider.CodeOf(err) {
@@ -202,18 +208,18 @@ func (s *shim) Create(
 }
 
 // Initialize implements driver.Initializer.
-func (s *shim) Initialize(
+func (s *mcmAdapter) Initialize(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	instance provider.Instance,
 ) (provider.Instance, error) {
 	machine.ProviderID = instance.ProviderID
-	answer, refusal := ask(ctx, class, s.mcm.InitializeMachine, &mcm.InitializeMachineRequest{
-		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
+	answer, refusal := callDriver(ctx, class, s.mcmDriver.InitializeMachine, &mcm.InitializeMachineRequest{
+		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if refusal != nil {
-		return provider.Instance{}, refusal.after(mediumRetry)
+		return provider.Instance{}, refusal.withRetryAfter(mediumRetry)
 	}
 	instance.State = ""
 	if answer != nil {
@@ -224,40 +230,40 @@ func (s *shim) Initialize(
 	return instance, nil
 }
 
-// Delete implements driver.Driver. Unlike other drivers, drivers of MCM need the class's spec for it. The
-// LastKnownState that they return is not stored.
-func (s *shim) Delete(
+// Delete implements driver.Driver. Unlike other Drivers, drivers of MCM need a valid class.Spec for a deletion. Delete
+// discards the LastKnownState that the driver returns.
+func (s *mcmAdapter) Delete(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	instance provider.Instance,
 ) error {
 	machine.ProviderID, machine.Name = instance.ProviderID, cmp.Or(machine.Name, instance.MachineName)
-	_, refusal := ask(ctx, class, s.mcm.DeleteMachine, &mcm.DeleteMachineRequest{
-		Machine: machineOf(class, machine), MachineClass: classOf(class), Secret: secretOf(class),
+	_, refusal := callDriver(ctx, class, s.mcmDriver.DeleteMachine, &mcm.DeleteMachineRequest{
+		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if refusal != nil {
-		return refusal.after(longRetry)
+		return refusal.withRetryAfter(longRetry)
 	}
 	return nil
 }
 
-// List implements driver.Driver. In MCM, the class names the cluster: a driver lists all instances of this cluster,
-// also those of other classes.
-func (s *shim) List(ctx context.Context, class provider.Class, _ string) ([]provider.Instance, error) {
-	listed, refusal := s.list(ctx, class)
+// List implements driver.Driver. In MCM, the class contains the name of the cluster: a driver lists all instances of
+// this cluster, including instances of other classes.
+func (s *mcmAdapter) List(ctx context.Context, class provider.Class, _ string) ([]provider.Instance, error) {
+	listed, refusal := s.listInstances(ctx, class)
 	if refusal != nil {
-		return nil, refusal.after(0)
+		return nil, refusal.withRetryAfter(0)
 	}
 	return listed, nil
 }
 
-func (s *shim) list(ctx context.Context, class provider.Class) ([]provider.Instance, *refused) {
-	answer, refusal := ask(
+func (s *mcmAdapter) listInstances(ctx context.Context, class provider.Class) ([]provider.Instance, *driverError) {
+	answer, refusal := callDriver(
 		ctx,
 		class,
-		s.mcm.ListMachines,
-		&mcm.ListMachinesRequest{MachineClass: classOf(class), Secret: secretOf(class)},
+		s.mcmDriver.ListMachines,
+		&mcm.ListMachinesRequest{MachineClass: newMCMClass(class), Secret: newMCMSecret(class)},
 	)
 	if refusal != nil || answer == nil {
 		return nil, refusal
@@ -269,9 +275,9 @@ func (s *shim) list(ctx context.Context, class provider.Class) ([]provider.Insta
 	return instances, nil
 }
 
-// VolumeIDs implements driver.VolumeNamer. It leaves out volumes without a CSI driver, because a provider.Volume does
-// not say to which cloud they belong.
-func (s *shim) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
+// VolumeIDs implements driver.VolumeNamer. VolumeIDs omits volumes without a CSI driver, because their cloud is
+// unknown.
+func (s *mcmAdapter) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
 	request := &mcm.GetVolumeIDsRequest{}
 	for _, v := range volumes {
 		if v.CSIDriver == "" {
@@ -284,12 +290,12 @@ func (s *shim) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]stri
 			}},
 		)
 	}
-	answer, refusal := ask(ctx, provider.Class{}, s.mcm.GetVolumeIDs, request)
+	answer, refusal := callDriver(ctx, provider.Class{}, s.mcmDriver.GetVolumeIDs, request)
 	switch {
 	case codeOf(refusal) == provider.Unimplemented || refusal == nil && answer == nil:
 		return nil, nil
 	case refusal != nil:
-		return nil, refusal.after(0)
+		return nil, refusal.withRetryAfter(0)
 	}
 	return answer.VolumeIDs, nil
 }

@@ -22,8 +22,9 @@ import (
 	"millwright/provider/mcmdriver/internal/mcmtest"
 )
 
-// scripted is a driver whose answers a test writes. What it has no answer for is not implemented.
-type scripted struct {
+// scriptedDriver is a driver of MCM with functions of a test as methods. A method without a function returns
+// Unimplemented.
+type scriptedDriver struct {
 	create     func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error)
 	initialize func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
 	remove     func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error)
@@ -33,11 +34,14 @@ type scripted struct {
 
 var errUnimplemented = status.Error(codes.Unimplemented, "not implemented")
 
-func (s *scripted) CreateMachine(ctx context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+func (s *scriptedDriver) CreateMachine(
+	ctx context.Context,
+	r *mcm.CreateMachineRequest,
+) (*mcm.CreateMachineResponse, error) {
 	return s.create(ctx, r)
 }
 
-func (s *scripted) InitializeMachine(
+func (s *scriptedDriver) InitializeMachine(
 	_ context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
@@ -47,11 +51,14 @@ func (s *scripted) InitializeMachine(
 	return s.initialize(r)
 }
 
-func (s *scripted) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+func (s *scriptedDriver) DeleteMachine(
+	_ context.Context,
+	r *mcm.DeleteMachineRequest,
+) (*mcm.DeleteMachineResponse, error) {
 	return s.remove(r)
 }
 
-func (s *scripted) GetMachineStatus(
+func (s *scriptedDriver) GetMachineStatus(
 	_ context.Context,
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
@@ -61,41 +68,41 @@ func (s *scripted) GetMachineStatus(
 	return s.status(r)
 }
 
-func (s *scripted) ListMachines(context.Context, *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
+func (s *scriptedDriver) ListMachines(context.Context, *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
 	if s.list == nil {
 		return nil, errUnimplemented
 	}
 	return s.list()
 }
 
-func (s *scripted) GetVolumeIDs(context.Context, *mcm.GetVolumeIDsRequest) (*mcm.GetVolumeIDsResponse, error) {
+func (s *scriptedDriver) GetVolumeIDs(context.Context, *mcm.GetVolumeIDsRequest) (*mcm.GetVolumeIDsResponse, error) {
 	return nil, errUnimplemented
 }
 
-func absent(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+func statusNotFound(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
 	return nil, status.Error(codes.NotFound, "no instance")
 }
 
-func machine() provider.Machine {
+func testMachine() provider.Machine {
 	return provider.Machine{Cluster: "prod", Namespace: "shop", Name: "m", UID: "uid-m", NeverTried: true}
 }
 
-func refusal(t *testing.T, err error) *provider.Error {
+func requireProviderError(t *testing.T, err error) *provider.Error {
 	t.Helper()
 	typed, is := errors.AsType[*provider.Error](err)
 	require.True(t, is, "%v", err)
 	return typed
 }
 
-// The driver gets the objects that it would get of MCM.
-func TestWhatTheDriverGets(t *testing.T) {
-	class := class(t, "pool", "prod", plain)
+// The driver receives the same objects as in a call by MCM's controller.
+func TestObjectsThatTheDriverReceives(t *testing.T) {
+	class := testClass(t, "pool", "prod", unchangedSpec)
 	var got *mcm.CreateMachineRequest
-	d := &scripted{
-		status: absent,
+	d := &scriptedDriver{
+		status: statusNotFound,
 		create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			got = r
-			r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may change what they get
+			r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may modify their objects
 			return &mcm.CreateMachineResponse{
 				ProviderID:     "aws:///eu/i-1",
 				NodeName:       "n",
@@ -104,7 +111,7 @@ func TestWhatTheDriverGets(t *testing.T) {
 			}, nil
 		},
 	}
-	m := machine()
+	m := testMachine()
 	m.LastKnownState, m.NodeAnnotations = "before", map[string]string{ec2test.PlacementAnnotation: "{}"}
 	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class, m)
 	require.NoError(t, err)
@@ -159,16 +166,16 @@ func TestErrorsOfADriver(t *testing.T) {
 		"without a message": {status.Error(codes.Internal, ""), provider.Internal, "the driver gave no reason", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &scripted{
-				status: absent,
+			d := &scriptedDriver{
+				status: statusNotFound,
 				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return nil, row.err
 				},
 			}
-			class := class(t, "pool", "prod", plain)
+			class := testClass(t, "pool", "prod", unchangedSpec)
 			class.Secret["pem"] = []byte("-----BEGIN-----\nAQAB\n-----END-----\n")
-			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, machine())
-			r := refusal(t, err)
+			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, testMachine())
+			r := requireProviderError(t, err)
 			assert.Equal(t, row.code, r.Code)
 			assert.Equal(t, "create instance of machine m: "+row.message, r.Message)
 			assert.Equal(t, row.after, r.RetryAfter)
@@ -176,25 +183,31 @@ func TestErrorsOfADriver(t *testing.T) {
 	}
 }
 
-func TestADeletionIsTriedAgainAfterTenMinutes(t *testing.T) {
-	d := &scripted{status: absent, remove: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
-		return nil, status.Error(codes.FailedPrecondition, "the disk is in use")
-	}}
-	m := machine()
+func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
+	d := &scriptedDriver{
+		status: statusNotFound,
+		remove: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+			return nil, status.Error(codes.FailedPrecondition, "the disk is in use")
+		},
+	}
+	m := testMachine()
 	m.ProviderID = "aws:///eu/i-1"
-	r := refusal(t, mcmdriver.New(d).DeleteInstance(t.Context(), class(t, "pool", "prod", plain), m))
+	r := requireProviderError(
+		t,
+		mcmdriver.New(d).DeleteInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), m),
+	)
 	assert.Equal(t, 10*time.Minute, r.RetryAfter)
 }
 
-// MCM stores what a failed creation returns as LastKnownState, and passes it to the next one.
-func TestAFailedCreationKeepsItsState(t *testing.T) {
-	d := &scripted{
-		status: absent,
+// MCM stores the LastKnownState of a failed creation, and passes the state to the next creation.
+func TestFailedCreationKeepsItsLastKnownState(t *testing.T) {
+	d := &scriptedDriver{
+		status: statusNotFound,
 		create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
 		},
 	}
-	made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
+	made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
 	require.Error(t, err)
 	assert.Equal(t, "disk-1 exists", made.LastKnownState)
 }
@@ -213,70 +226,72 @@ func TestInitializeAfterCreate(t *testing.T) {
 		}, provider.Instance{ProviderID: "id", NodeName: "n", MachineName: "m", State: provider.Uninitialized}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &scripted{
-				status:     absent,
+			d := &scriptedDriver{
+				status:     statusNotFound,
 				initialize: row.initialize,
 				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
 				},
 			}
-			made, err := mcmdriver.New(d).CreateInstance(t.Context(), class(t, "pool", "prod", plain), machine())
+			made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
 			require.NoError(t, err)
 			assert.Equal(t, row.want, made)
 		})
 	}
 }
 
-// Without a status and a list nobody can know whether there is an instance.
-func TestADriverThatCanLookUpNothing(t *testing.T) {
-	p, class := mcmdriver.New(&scripted{}), class(t, "pool", "prod", plain)
-	_, err := p.CreateInstance(t.Context(), class, machine())
-	assert.Equal(t, provider.Unimplemented, refusal(t, err).Code)
-	_, err = p.InstanceStatus(t.Context(), class, machine())
-	assert.Equal(t, provider.Unimplemented, refusal(t, err).Code)
+// If a driver implements neither GetMachineStatus nor ListMachines, CreateInstance must not create an instance.
+func TestDriverWithoutStatusAndList(t *testing.T) {
+	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", unchangedSpec)
+	_, err := p.CreateInstance(t.Context(), class, testMachine())
+	assert.Equal(t, provider.Unimplemented, requireProviderError(t, err).Code)
+	_, err = p.InstanceStatus(t.Context(), class, testMachine())
+	assert.Equal(t, provider.Unimplemented, requireProviderError(t, err).Code)
 	ids, err := p.VolumeIDs(t.Context(), []provider.Volume{{CSIDriver: ec2test.CSIDriver, Handle: "vol-1"}})
 	require.NoError(t, err)
 	assert.Empty(t, ids)
 }
 
-// The list is asked when there are several of the name. If it does not show them, there are still several.
-func TestSeveralThatNoListShows(t *testing.T) {
-	d := &scripted{
+// If GetMachineStatus returns OutOfRange and ListMachines shows no instance, InstanceStatus returns OutOfRange.
+func TestSeveralInstancesThatNoListShows(t *testing.T) {
+	d := &scriptedDriver{
 		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
 			return nil, status.Error(codes.OutOfRange, "i-1 and i-2")
 		},
 		list: func() (*mcm.ListMachinesResponse, error) { return &mcm.ListMachinesResponse{}, nil },
 	}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), class(t, "pool", "prod", plain), machine())
-	assert.Equal(t, provider.OutOfRange, refusal(t, err).Code)
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+	assert.Equal(t, provider.OutOfRange, requireProviderError(t, err).Code)
 }
 
 func TestAPanicOfADriver(t *testing.T) {
-	d := &scripted{status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") }}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), class(t, "pool", "prod", plain), machine())
-	r := refusal(t, err)
+	d := &scriptedDriver{
+		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") },
+	}
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+	r := requireProviderError(t, err)
 	assert.Equal(t, provider.Internal, r.Code)
 	assert.Contains(t, r.Message, "the driver panicked: nil map")
 }
 
-// A create call that ignores its context goes on when its caller has given up. Until it ends, the machine gets no other
-// one, and no deletion is told that there is no instance.
+// A driver's create call may ignore its context and continue after the caller's timeout. Until the end of the driver's
+// call, a creation or a deletion of the machine returns Aborted.
 func TestACreationThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		free := make(chan struct{})
 		d.Hang("CreateMachine", free)
 		p := mcmdriver.New(d)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := p.CreateInstance(ctx, class, machine())
-		require.Equal(t, provider.DeadlineExceeded, refusal(t, err).Code)
-		again := machine()
+		_, err := p.CreateInstance(ctx, class, testMachine())
+		require.Equal(t, provider.DeadlineExceeded, requireProviderError(t, err).Code)
+		again := testMachine()
 		again.NeverTried = false
 		_, err = p.CreateInstance(t.Context(), class, again)
-		assert.Equal(t, provider.Aborted, refusal(t, err).Code)
-		assert.Equal(t, provider.Aborted, refusal(t, p.DeleteInstance(t.Context(), class, again)).Code)
+		assert.Equal(t, provider.Aborted, requireProviderError(t, err).Code)
+		assert.Equal(t, provider.Aborted, requireProviderError(t, p.DeleteInstance(t.Context(), class, again)).Code)
 		close(free)
 		synctest.Wait()
 		made, err := p.CreateInstance(t.Context(), class, again)
@@ -285,11 +300,11 @@ func TestACreationThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-// Two workers serve a provider. The driver takes 40 s and does not heed its context. When the attempt of the first worker
-// is cancelled, it ends with the driver's call, and the next one finds the instance.
-func TestACancelledCreationEndsWithItsCall(t *testing.T) {
+// Two workers serve a provider. The driver's create call takes 40 s and ignores its context. The cancelled attempt of
+// the first worker ends with the driver's call, and the attempt of the second worker finds the instance.
+func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.Hang("CreateMachine", free)
@@ -297,11 +312,11 @@ func TestACancelledCreationEndsWithItsCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(6*time.Second, cancel)
 		begun := time.Now()
-		made, err := mcmdriver.New(slow).CreateInstance(ctx, class, machine())
+		made, err := mcmdriver.New(slow).CreateInstance(ctx, class, testMachine())
 		require.NoError(t, err)
 		assert.Equal(t, 40*time.Second, time.Since(begun))
 
-		again := machine()
+		again := testMachine()
 		again.NeverTried = false
 		found, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
 		require.NoError(t, err)
@@ -310,17 +325,17 @@ func TestACancelledCreationEndsWithItsCall(t *testing.T) {
 	})
 }
 
-// The attempt of the first worker was given up by Temporal, which did not hear of it, while the driver's call runs. The
-// second one waits for its instance.
-func TestACreationThatNobodyHearsOf(t *testing.T) {
+// Temporal times out the attempt of the first worker because of missing heartbeats, while the driver's call still runs.
+// The attempt of the second worker waits for the instance of the driver's call.
+func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.Hang("CreateMachine", free)
-		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, machine()) }()
+		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, testMachine()) }()
 		time.AfterFunc(90*time.Second, func() { close(free) })
-		again := machine()
+		again := testMachine()
 		again.NeverTried, again.MayRunUntil = false, time.Now().Add(10*time.Minute)
 		_, err := mcmdriver.New(&ec2test.Driver{Cloud: cloud}).CreateInstance(t.Context(), class, again)
 		require.NoError(t, err)
@@ -329,8 +344,9 @@ func TestACreationThatNobodyHearsOf(t *testing.T) {
 	})
 }
 
-// A worker dies after its create request, before it has recorded the instance. The next one finds it by its name if the
-// cloud shows it within the window; if the cloud is slower there are two, and the status says so.
+// A worker crashes after its create request and before it records the instance. The next worker finds the instance by
+// name if the cloud shows the instance in time. If the cloud is slower, two instances exist, and InstanceStatus returns
+// OutOfRange.
 func TestACreatorThatDies(t *testing.T) {
 	for name, row := range map[string]struct {
 		shows time.Duration
@@ -343,15 +359,15 @@ func TestACreatorThatDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				class, cloud := class(t, "pool", "prod", plain), &ec2test.Cloud{Consistency: row.shows}
-				// by the one that died
+				class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{Consistency: row.shows}
+				// the request of the crashed worker
 				_, err := cloud.RunInstances(
 					ec2test.Instance{
 						Tags: map[string]string{"Name": "m", "kubernetes.io/cluster/prod": "1", "kubernetes.io/role/node": "1"},
 					},
 				)
 				require.NoError(t, err)
-				m := machine()
+				m := testMachine()
 				m.NeverTried = false
 				p := mcmdriver.New(&ec2test.Driver{Cloud: cloud})
 				made, err := p.CreateInstance(t.Context(), class, m)
@@ -364,7 +380,7 @@ func TestACreatorThatDies(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				assert.Equal(t, provider.OutOfRange, refusal(t, err).Code)
+				assert.Equal(t, provider.OutOfRange, requireProviderError(t, err).Code)
 				m.ProviderID = made.ProviderID
 				_, err = p.InstanceStatus(t.Context(), class, m)
 				require.NoError(t, err, "the recorded one is the machine's")
@@ -373,10 +389,10 @@ func TestACreatorThatDies(t *testing.T) {
 	}
 }
 
-// The options reach the adapter.
+// New passes the values of WithWindow and WithAdapter to package driver.
 func TestOptions(t *testing.T) {
 	p := mcmdriver.New(
-		&scripted{},
+		&scriptedDriver{},
 		mcmdriver.WithWindow(time.Minute),
 		mcmdriver.WithAdapter(driver.WithRequestLife(time.Minute)),
 	)

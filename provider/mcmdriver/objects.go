@@ -12,12 +12,12 @@ import (
 	"millwright/provider"
 )
 
-// classKind is the kind of all classes. Source: MCM.
+// classKind is the kind of all machine classes in MCM.
 const classKind = "MachineClass"
 
-// classOf returns the MachineClass of a request, with the fields that drivers read. Each request gets new objects,
-// because a driver may change them.
-func classOf(class provider.Class) *v1alpha1.MachineClass {
+// newMCMClass returns a new MachineClass for a request, with the fields that drivers read. Every request needs new
+// objects, because a driver may modify its objects.
+func newMCMClass(class provider.Class) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta:   metav1.ObjectMeta{Namespace: class.Namespace, Name: class.Name},
 		Provider:     class.Provider,
@@ -25,8 +25,8 @@ func classOf(class provider.Class) *v1alpha1.MachineClass {
 	}
 }
 
-// machineOf returns the Machine of a request.
-func machineOf(class provider.Class, m provider.Machine) *v1alpha1.Machine {
+// newMCMMachine returns a new Machine for a request.
+func newMCMMachine(class provider.Class, m provider.Machine) *v1alpha1.Machine {
 	machine := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: types.UID(m.UID)},
 	}
@@ -37,8 +37,8 @@ func machineOf(class provider.Class, m provider.Machine) *v1alpha1.Machine {
 	return machine
 }
 
-// secretOf returns the Secret of a request. As in MCM, it has data and no name.
-func secretOf(class provider.Class) *corev1.Secret {
+// newMCMSecret returns a new Secret for a request. As in MCM, the Secret has data and no name.
+func newMCMSecret(class provider.Class) *corev1.Secret {
 	secret := &corev1.Secret{Data: make(map[string][]byte, len(class.Secret))}
 	for key, value := range class.Secret {
 		secret.Data[key] = bytes.Clone(value)

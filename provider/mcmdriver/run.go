@@ -6,13 +6,14 @@ import (
 	"millwright/worker/serve"
 )
 
-// Run is the main function of a process that serves a driver. name is the value of provider in the MachineClasses, such
-// as "AWS"; the process serves the queue of this name in lower case letters. It has the flags of Millwright's worker,
-// and serves until SIGINT or SIGTERM. It exits with code 1 after an error, and with code 2 if its arguments are wrong.
+// Run is the main function of a worker for a driver of MCM. Parameter name is the value of provider in the
+// MachineClasses, such as "AWS"; the task queue contains this name in lower case: provider-aws. The process has the
+// flags of Millwright's worker, and runs until SIGINT or SIGTERM. The exit code is 1 after an error, and 2 for invalid
+// arguments.
 func Run(d mcm.Driver, name string, options ...Option) {
-	process(d, name, options...).Main()
+	newWorker(d, name, options...).Main()
 }
 
-func process(d mcm.Driver, name string, options ...Option) serve.Provider {
+func newWorker(d mcm.Driver, name string, options ...Option) serve.Provider {
 	return serve.Provider{Name: name, Cloud: New(d, options...), NodeTemplates: true}
 }

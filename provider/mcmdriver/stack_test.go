@@ -38,36 +38,36 @@ import (
 )
 
 const (
-	namespace = "shoot" // of testdata/aws.yaml
-	pool      = "pool-aws"
+	namespace = "shoot" // namespace in testdata/aws.yaml
+	poolName  = "pool-aws"
 	placement = `{"tenancy":"dedicated"}`
 
-	// urlVariable tells a process of this binary to be the provider's worker, and where EC2 is; lossyVariable, that it loses
-	// heartbeats.
-	urlVariable   = "TEST_EC2_URL"
-	lossyVariable = "TEST_LOSSY"
+	// ec2URLVariable is the environment variable with the URL of EC2. If ec2URLVariable is set, a process of the test
+	// binary runs as the provider's worker. If lossyHeartbeatsVariable is also set, the worker loses heartbeats.
+	ec2URLVariable          = "TEST_EC2_URL"
+	lossyHeartbeatsVariable = "TEST_LOSSY"
 
-	// The cloud shows an instance after consistency. The window in the traits of the worker is longer. Where a create
-	// request never arrives, the next attempt waits for life and window: 20 s by default.
-	consistency = 200 * time.Millisecond
-	window      = time.Second
-	life        = 3 * time.Second
+	// The cloud shows an instance after the time consistency. The consistency window of the worker's Traits is longer.
+	// If a create request never arrives, the next attempt waits for requestLife + consistencyWindow (default: 20 s).
+	consistency       = 200 * time.Millisecond
+	consistencyWindow = time.Second
+	requestLife       = 3 * time.Second
 )
 
 var (
-	r   *rig.Rig
-	ec2 = &region{Cloud: &ec2test.Cloud{Consistency: consistency}, killed: make(chan struct{})}
+	testRig *rig.Rig
+	ec2     = &faultyEC2{Cloud: &ec2test.Cloud{Consistency: consistency}, workerKilled: make(chan struct{})}
 )
 
-// TestMain starts a stack whose provider's worker is this binary, in a process of its own.
+// TestMain starts a local stack. The provider's worker in the local stack is another process of the test binary.
 func TestMain(m *testing.M) {
-	if url := os.Getenv(urlVariable); url != "" {
-		if os.Getenv(lossyVariable) != "" {
+	if url := os.Getenv(ec2URLVariable); url != "" {
+		if os.Getenv(lossyHeartbeatsVariable) != "" {
 			loseHeartbeats()
 		}
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
-			mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(life)))
+			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithAdapter(driver.WithRequestLife(requestLife)))
 		return
 	}
 	server := httptest.NewServer(ec2)
@@ -75,17 +75,17 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	env := urlVariable + "=" + server.URL
+	env := ec2URLVariable + "=" + server.URL
 	options := stack.Options{
 		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
 		Binaries:   map[string]string{component.ProviderWorker: worker, component.SecondWorker: worker},
 		Env: map[string][]string{
-			component.ProviderWorker: {env}, component.SecondWorker: {env, lossyVariable + "=1"},
+			component.ProviderWorker: {env}, component.SecondWorker: {env, lossyHeartbeatsVariable + "=1"},
 		},
 	}
 	code := rig.Main(m, options, func(up *rig.Rig) {
-		r = up
-		if err := r.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
+		testRig = up
+		if err := testRig.Stack.Stop(context.Background(), component.SecondWorker); err != nil {
 			panic(err)
 		}
 	})
@@ -93,32 +93,33 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// region is EC2 at an HTTP address. Of the first six instances that it is asked to make, two are made; of two it gives
-// no answer; one is made when the worker has been killed; and one never, because its request is lost.
-type region struct {
+// faultyEC2 is EC2 at an HTTP address, with faults for the first six create requests. Requests 1 and 2 succeed.
+// Requests 3 and 4 make an instance without an answer. Request 5 makes an instance after the kill of the worker.
+// Request 6 is lost.
+type faultyEC2 struct {
 	*ec2test.Cloud
 
-	killed chan struct{} // closed when the worker is dead
+	workerKilled chan struct{} // closed after the kill of the worker
 
-	mu    sync.Mutex
-	asked int           // instances; not counted while it is slow
-	slow  time.Duration // how long it takes to make one
+	mu              sync.Mutex
+	countedRequests int           // number of create requests, except requests while createDuration is set
+	createDuration  time.Duration // duration of a create request
 }
 
-func (e *region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+func (e *faultyEC2) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	n := 0
 	if request.URL.Path == ec2test.PathRun {
-		body, err := io.ReadAll(request.Body) // of a sender that may be dead when it is needed
+		body, err := io.ReadAll(request.Body) // read now: the sender may be dead later
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		request.Body = io.NopCloser(bytes.NewReader(body))
 		e.mu.Lock()
-		slow := e.slow
+		slow := e.createDuration
 		if slow == 0 {
-			e.asked++
-			n = e.asked
+			e.countedRequests++
+			n = e.countedRequests
 		}
 		e.mu.Unlock()
 		time.Sleep(slow)
@@ -126,26 +127,26 @@ func (e *region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	switch n {
 	case 3, 4:
 		e.Handler().ServeHTTP(httptest.NewRecorder(), request)
-		<-e.killed
+		<-e.workerKilled
 	case 5:
-		<-e.killed
+		<-e.workerKilled
 		e.Handler().ServeHTTP(httptest.NewRecorder(), request)
 	case 6:
-		<-e.killed
+		<-e.workerKilled
 	default:
 		e.Handler().ServeHTTP(w, request)
 	}
 }
 
-// requests returns how many instances it was asked to make.
-func (e *region) requests() int {
+// createRequestCount returns the number of counted create requests.
+func (e *faultyEC2) createRequestCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.asked
+	return e.countedRequests
 }
 
-// live returns the machines of the instances that are not terminated, by provider ID.
-func (e *region) live() map[string]string {
+// runningInstances returns the machine names of all running instances, by provider ID.
+func (e *faultyEC2) runningInstances() map[string]string {
 	live := map[string]string{}
 	for _, i := range e.All() {
 		if i.State == ec2test.StateRunning {
@@ -155,10 +156,10 @@ func (e *region) live() map[string]string {
 	return live
 }
 
-// nodes makes each instance join the cluster, and takes the Node of a terminated one away, as a cloud controller
-// manager does.
-func nodes(t *testing.T) {
-	kubelets, err := cloud.NewKubeNodes(r.Stack.Kubeconfig(component.Test))
+// simulateNodes creates the Node of each new instance and deletes the Node of each terminated instance, like a cloud
+// controller manager.
+func simulateNodes(t *testing.T) {
+	kubelets, err := cloud.NewKubeNodes(testRig.Stack.Kubeconfig(component.Test))
 	require.NoError(t, err)
 	ec2.Changed = func(i ec2test.Instance) {
 		instance := virtual.Instance{
@@ -181,30 +182,32 @@ func nodes(t *testing.T) {
 	}
 }
 
-// mayReadSecrets lets the provider's worker get the Secrets of the namespace and the bootstrap tokens, and no others.
-func mayReadSecrets(t *testing.T) {
+// allowSecretReads gives the provider's worker the right to get Secrets in the test namespace and in kube-system
+// (bootstrap tokens), and in no other namespace.
+func allowSecretReads(t *testing.T) {
 	const role = "millwright-provider-secrets"
 	for _, where := range []string{namespace, metav1.NamespaceSystem} {
-		_, err := r.Kube.RbacV1().RoleBindings(where).Create(t.Context(), &rbacv1.RoleBinding{
+		_, err := testRig.Kube.RbacV1().RoleBindings(where).Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: component.ProviderIdentity}},
 		}, metav1.CreateOptions{})
-		if !apierrors.IsAlreadyExists(err) { // of the test before
+		if !apierrors.IsAlreadyExists(err) { // an earlier test has created the RoleBinding
 			require.NoError(t, err)
 		}
 	}
 }
 
-// A MachineDeployment of MCM's users, whose class names a driver of MCM: it is made while the worker is killed, rolled,
-// scaled down and deleted. Each machine has one instance, and none is left.
+// A MachineDeployment of MCM uses a class of MCM's driver for AWS. The test kills the worker during the creation, then
+// rolls out, scales down and deletes the MachineDeployment. Each machine has exactly one instance, and no instance
+// remains.
 func TestAPoolOfADriverOfMCM(t *testing.T) {
-	_, err := r.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
+	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
-	mayReadSecrets(t)
-	nodes(t)
+	allowSecretReads(t)
+	simulateNodes(t)
 	all := intstr.FromString("100%")
-	p := r.Pool(t, namespace, pool, 6, func(d *v1alpha1.MachineDeployment) {
+	p := testRig.Pool(t, namespace, poolName, 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.Class.Name = "pool-aws"
 		d.Spec.Template.Spec.NodeTemplateSpec.Annotations = map[string]string{ec2test.PlacementAnnotation: placement}
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
@@ -220,19 +223,19 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 			}
 		}
 		made := len(ec2.All())
-		return ec2.requests() == 6 && made == 4 &&
+		return ec2.createRequestCount() == 6 && made == 4 &&
 				recorded == 2, fmt.Sprintf(
 				"%d requests, %d instances, %d of them on record",
-				ec2.requests(),
+				ec2.createRequestCount(),
 				made,
 				recorded,
 			)
 	})
-	require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
-	close(ec2.killed)
-	require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
+	require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+	close(ec2.workerKilled)
+	require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
 	p.AwaitRunning(t, 6)
-	before := eachHasOne(t, p)
+	before := requireOneInstancePerMachine(t, p)
 	require.Len(t, ec2.All(), 6, "instances that ever were")
 	for _, i := range ec2.All() {
 		assert.JSONEq(t, placement, i.Placement)
@@ -248,38 +251,38 @@ func TestAPoolOfADriverOfMCM(t *testing.T) {
 		return len(machines) == 6 && !old, len(machines)
 	})
 	p.AwaitRunning(t, 6)
-	eachHasOne(t, p)
+	requireOneInstancePerMachine(t, p)
 
 	p.Scale(t, 2)
 	p.AwaitRunning(t, 2)
-	eachHasOne(t, p)
+	requireOneInstancePerMachine(t, p)
 
 	p.Delete(t)
 	p.AwaitGone(t)
-	assert.Empty(t, ec2.live())
+	assert.Empty(t, ec2.runningInstances())
 	assert.Len(t, ec2.All(), 12, "six, and six in the rollout")
-	joined, err := r.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	joined, err := testRig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, joined.Items)
-	theWorkersRequests(t)
+	requireCountedRequests(t)
 }
 
-// Two workers serve the provider. The cloud takes 20 s to make an instance, and the driver does not heed cancellations.
-// Temporal does not answer heartbeats of one worker for four of every ten seconds.
+// Two workers serve the provider. A creation in the cloud takes 20 s, and the driver ignores cancellations. Heartbeats
+// of the second worker get no answer from Temporal during 4 of every 10 seconds.
 func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	const many = 200
-	_, err := r.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
+	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
-	mayReadSecrets(t)
+	allowSecretReads(t)
 	before := len(ec2.All())
-	ec2.become(20 * time.Second)
-	defer ec2.become(0)
+	ec2.setCreateDuration(20 * time.Second)
+	defer ec2.setCreateDuration(0)
 	ec2.Changed = nil // no node joins
-	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
-	p := r.Pool(
+	require.NoError(t, testRig.Stack.Start(t.Context(), component.SecondWorker))
+	p := testRig.Pool(
 		t,
 		namespace,
-		pool,
+		poolName,
 		many,
 		func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "pool-aws" },
 	)
@@ -292,25 +295,25 @@ func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 		}
 		return recorded == many, recorded
 	})
-	text, err := os.ReadFile(r.Stack.LogPath(component.SecondWorker))
+	text, err := os.ReadFile(testRig.Stack.LogPath(component.SecondWorker))
 	require.NoError(t, err)
 	t.Logf("%d heartbeats had an error", bytes.Count(text, []byte("RecordActivityHeartbeat with error")))
-	eachHasOne(t, p)
+	requireOneInstancePerMachine(t, p)
 	require.Equal(t, many, len(ec2.All())-before, "instances that ever were")
 	p.Delete(t)
 	p.AwaitGone(t)
-	require.NoError(t, r.Stack.Stop(t.Context(), component.SecondWorker))
+	require.NoError(t, testRig.Stack.Stop(t.Context(), component.SecondWorker))
 }
 
-// become makes the cloud take so long to make an instance.
-func (e *region) become(slow time.Duration) {
+// setCreateDuration sets the duration of create requests.
+func (e *faultyEC2) setCreateDuration(slow time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.slow = slow
+	e.createDuration = slow
 }
 
-// loseHeartbeats puts a link in front of the Temporal that the flags of this process name. Of every ten seconds, it
-// passes on nothing for four.
+// loseHeartbeats starts a proxy for the Temporal address in the flags of this process, and changes the flag to the
+// proxy's address. The proxy forwards no data during 4 of every 10 seconds.
 func loseHeartbeats() {
 	at := slices.Index(os.Args, "--temporal-address") + 1
 	temporal := os.Args[at]
@@ -361,23 +364,24 @@ func loseHeartbeats() {
 	}()
 }
 
-// eachHasOne requires that each machine has one instance, which has its name, and that there is no other one. It
-// returns them as live.
-func eachHasOne(t *testing.T, p *rig.Pool) map[string]string {
+// requireOneInstancePerMachine requires that each machine has exactly one instance with the machine's name, and that no
+// other instance runs. requireOneInstancePerMachine returns the machine names by provider ID.
+func requireOneInstancePerMachine(t *testing.T, p *rig.Pool) map[string]string {
 	t.Helper()
 	recorded := map[string]string{}
 	for _, m := range p.Machines(t) {
 		recorded[m.Spec.ProviderID] = m.Name
 	}
-	require.Equal(t, recorded, ec2.live())
+	require.Equal(t, recorded, ec2.runningInstances())
 	return recorded
 }
 
-// theWorkersRequests shows what the worker asked of the API server, and that its requests to EC2 are counted.
-func theWorkersRequests(t *testing.T) {
+// requireCountedRequests logs the worker's requests for Machines to the API server, and requires that metrics count the
+// worker's requests to EC2.
+func requireCountedRequests(t *testing.T) {
 	t.Helper()
 	counts := map[string]int{}
-	for _, a := range r.Audit(t, func(a rig.Audited) bool { return a.User.Username == component.ProviderIdentity }) {
+	for _, a := range testRig.Audit(t, func(a rig.Audited) bool { return a.User.Username == component.ProviderIdentity }) {
 		if a.ObjectRef.Resource == "machines" {
 			require.NotEqual(t, http.StatusForbidden, a.ResponseStatus.Code, "%s %s", a.Verb, a.RequestURI)
 			counts[strings.TrimSpace(a.Verb+" "+cmp.Or(a.ObjectRef.Namespace, "all"))]++
@@ -388,8 +392,8 @@ func theWorkersRequests(t *testing.T) {
 	for _, metric := range []string{"millwright_provider_requests_total", "millwright_provider_request_duration_seconds_count"} {
 		require.Greater(
 			t,
-			r.Metric(t, component.ProviderWorker, metric),
-			r.Metric(t, component.ProviderWorker, "millwright_provider_calls_total"),
+			testRig.Metric(t, component.ProviderWorker, metric),
+			testRig.Metric(t, component.ProviderWorker, "millwright_provider_calls_total"),
 			metric,
 		)
 	}

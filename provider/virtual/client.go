@@ -15,18 +15,18 @@ import (
 	"millwright/provider/driver"
 )
 
-// maxErrorBody is the maximum number of bytes that are read from an error answer.
+// maxErrorBody is the maximum number of bytes that the client reads from the body of an error answer.
 const maxErrorBody = 64 << 10
 
-// session is a Driver with the credentials of one call.
+// session is a Driver with the credentials of one call. token is the bearer token.
 type session struct {
 	*Driver
 	token string
 }
 
-// open returns a session for a class. It returns Unauthenticated, without a request, if the class's Secret has no
-// token.
-func (d *Driver) open(class provider.Class) (*session, error) {
+// openSession returns a session for a class. Without a request, openSession returns Unauthenticated if the class's
+// Secret has no token.
+func (d *Driver) openSession(class provider.Class) (*session, error) {
 	token := strings.TrimSpace(string(class.Secret[SecretToken]))
 	if token == "" {
 		return nil, provider.Errorf(
@@ -39,20 +39,20 @@ func (d *Driver) open(class provider.Class) (*session, error) {
 	return &session{Driver: d, token: token}, nil
 }
 
-// read reads all pages of a query. Found.Now is the cloud's clock at the first page, because later pages are at least
-// as new.
-func (s *session) read(ctx context.Context, path string, query url.Values) (driver.Found, error) {
+// readAllPages reads all pages of a query. Found.Now is the cloud's clock at the first page: the data of later pages
+// are at least as recent.
+func (s *session) readAllPages(ctx context.Context, path string, query url.Values) (driver.Found, error) {
 	var found driver.Found
 	for {
 		var answer ReadAnswer
-		if err := s.do(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &answer); err != nil {
+		if err := s.sendRequest(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &answer); err != nil {
 			return driver.Found{}, err
 		}
 		if found.Now.IsZero() {
 			found.Now = answer.Now
 		}
 		for _, item := range answer.Items {
-			found.Instances = append(found.Instances, fromWire(item))
+			found.Instances = append(found.Instances, instanceFromWire(item))
 		}
 		if answer.Next == "" {
 			return found, nil
@@ -61,9 +61,9 @@ func (s *session) read(ctx context.Context, path string, query url.Values) (driv
 	}
 }
 
-// do sends one request and decodes the answer into out; nil: the answer is not needed. An error of the cloud or of the
-// network is a *provider.Error.
-func (s *session) do(ctx context.Context, method, path string, in, out any) error {
+// sendRequest sends one request and decodes the answer into out; if out is nil, sendRequest discards the answer. An
+// error of the cloud or of the network is a *provider.Error.
+func (s *session) sendRequest(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		encoded, err := json.Marshal(in)
@@ -78,26 +78,26 @@ func (s *session) do(ctx context.Context, method, path string, in, out any) erro
 	}
 	request.Header.Set("Authorization", "Bearer "+s.token)
 	request.Header.Set("Content-Type", "application/json")
-	answer, err := s.http.Do(request)
+	answer, err := s.httpClient.Do(request)
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode >= http.StatusMultipleChoices {
-		return refusal(answer)
+		return errorOfAnswer(answer)
 	}
 	if out == nil {
-		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection can be reused
+		_, _ = io.Copy(io.Discard, answer.Body) // an unread body prevents reuse of the connection
 		return nil
 	}
 	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	return nil
 }
 
-// refusal returns the error that an answer with an error status describes.
-func refusal(answer *http.Response) error {
+// errorOfAnswer converts an answer with an HTTP error status to an error.
+func errorOfAnswer(answer *http.Response) error {
 	var told ErrorAnswer
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 	if err != nil || json.Unmarshal(body, &told) != nil || told.Code == "" {
@@ -113,7 +113,7 @@ func refusal(answer *http.Response) error {
 	}
 }
 
-// unreachable is the error of a failed connection.
-func unreachable(err error) error {
+// unreachableError returns the Unavailable error for a failed connection.
+func unreachableError(err error) error {
 	return &provider.Error{Code: provider.Unavailable, Message: "the cloud cannot be reached or broke off", Cause: err}
 }

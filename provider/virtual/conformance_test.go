@@ -14,7 +14,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-func operation(method provider.Method) admin.Operation {
+func operationOfMethod(method provider.Method) admin.Operation {
 	return map[provider.Method]admin.Operation{
 		provider.MethodCreateInstance:     admin.Create,
 		provider.MethodInitializeInstance: admin.Initialize,
@@ -45,27 +45,27 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			overHTTP := name == asItComes // the others have times
+			overHTTP := name == asItComes // the other rows set durations, which need a bubble
 			conformance.Run(t, conformance.Harness{Bubble: !overHTTP, New: func(t *testing.T) conformance.Cloud {
 				c := startCloud(t)
-				c.change(t, behave)
+				c.changeBehaviour(t, behave)
 				if overHTTP {
-					return suiteCloud(t, c, virtual.New(c.served(t), driver.WithRequestLife(time.Second)))
+					return suiteCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
 				}
-				return suiteCloud(t, c, process(c))
+				return suiteCloud(t, c, newWorkerProvider(c))
 			}})
 		})
 	}
 }
 
 func suiteCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Cloud {
-	c.change(t, func(b *admin.Behaviour) { b.Tokens = []string{canary} })
-	denied := class("pool", nil)
+	c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{canarySecret} })
+	denied := testClass("pool", nil)
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
-	initializing := class("initializing", map[string]any{"initialize": true})
+	initializing := testClass("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
 		Provider:     p,
-		Class:        class("pool", nil),
+		Class:        testClass("pool", nil),
 		Initializing: &initializing,
 		Denied:       &denied,
 		OwnVolume: func(handle string) provider.Volume {
@@ -73,23 +73,23 @@ func suiteCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Clou
 		},
 		Fail: func(method provider.Method, err *provider.Error) {
 			require.NoError(t, c.AddFault(admin.Fault{
-				Operation: operation(method), Code: err.Code.String(), Message: err.Message,
+				Operation: operationOfMethod(method), Code: err.Code.String(), Message: err.Message,
 				RetryAfter: virtual.Duration(err.RetryAfter), Count: 1,
 			}))
 		},
 		Hang: func(method provider.Method) {
-			c.change(t, func(b *admin.Behaviour) {
-				hangs := maps.Clone(b.Hangs) // a call that is released before its end is noticed takes effect
+			c.changeBehaviour(t, func(b *admin.Behaviour) {
+				hangs := maps.Clone(b.Hangs) // a removed hang would release the hanging calls, which would then take effect
 				if hangs == nil {
 					hangs = map[admin.Operation]admin.HangPoint{}
 				}
-				hangs[operation(method)] = admin.BeforeEffect
+				hangs[operationOfMethod(method)] = admin.BeforeEffect
 				b.Hangs = hangs
 			})
 		},
 		CreateByHand: func(m provider.Machine) {
 			_, err := c.CreateByHand(virtual.CreateRequest{
-				Name: m.Name, Tags: tags(m), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
+				Name: m.Name, Tags: tagsOfMachine(m), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 			})
 			require.NoError(t, err)
 		},

@@ -18,56 +18,58 @@ import (
 	"millwright/provider/virtual"
 )
 
-// requestLife is shorter than a creation of a slow cloud.
+// requestLife is the lifetime of create requests in these tests. The lifetime is shorter than the 300 ms of a creation
+// in a slow cloud.
 const requestLife = 100 * time.Millisecond
 
-// slow is a cloud whose creations take long enough to be interrupted, with a hundredth of a real one's times.
-type slow struct {
-	tokens            bool
-	accept, staleness time.Duration
+// slowCloud is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
+// are a hundredth of the durations of a real cloud.
+type slowCloud struct {
+	clientTokens             bool
+	acceptLatency, staleness time.Duration
 }
 
-func (s slow) String() string {
-	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.tokens, s.accept, s.staleness)
+func (s slowCloud) String() string {
+	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.clientTokens, s.acceptLatency, s.staleness)
 }
 
-func slowClouds() []slow {
-	var clouds []slow
+func slowClouds() []slowCloud {
+	var clouds []slowCloud
 	for _, tokens := range []bool{true, false} {
 		for _, accept := range []time.Duration{0, 30 * time.Millisecond} {
 			for _, staleness := range []time.Duration{0, 30 * time.Millisecond} {
-				clouds = append(clouds, slow{tokens: tokens, accept: accept, staleness: staleness})
+				clouds = append(clouds, slowCloud{clientTokens: tokens, acceptLatency: accept, staleness: staleness})
 			}
 		}
 	}
 	return clouds
 }
 
-func (s slow) start(t *testing.T) testCloud {
+func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
 	c := startCloud(t)
-	c.change(t, func(b *admin.Behaviour) {
-		b.ClientTokens = s.tokens
+	c.changeBehaviour(t, func(b *admin.Behaviour) {
+		b.ClientTokens = s.clientTokens
 		b.CreateLatency = virtual.Duration(300 * time.Millisecond)
-		b.AcceptLatency, b.Staleness = virtual.Duration(s.accept), virtual.Duration(s.staleness)
+		b.AcceptLatency, b.Staleness = virtual.Duration(s.acceptLatency), virtual.Duration(s.staleness)
 	})
 	return c
 }
 
-// process returns a client without state, as a newly started worker has it.
-func process(c testCloud, options ...driver.Option) *driver.Provider {
-	return virtual.Over(c.network, "cloud", append([]driver.Option{
+// newWorkerProvider returns a new Provider without state, like the Provider of a newly started worker.
+func newWorkerProvider(c testCloud, options ...driver.Option) *driver.Provider {
+	return virtual.Over(c.transport, "cloud", append([]driver.Option{
 		driver.WithRequestLife(requestLife), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
 
-// dieWhileCreating makes a process send its create request and cancels it before the answer.
-func dieWhileCreating(t *testing.T, c testCloud, p *driver.Provider, m provider.Machine) {
+// cancelDuringCreate sends a create request and cancels the call before the answer, like a crash of the process.
+func cancelDuringCreate(t *testing.T, c testCloud, p *driver.Provider, m provider.Machine) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
 	defer kill()
 	dead := make(chan error, 1)
 	go func() {
-		_, err := p.CreateInstance(ctx, class("pool", nil), m)
+		_, err := p.CreateInstance(ctx, testClass("pool", nil), m)
 		dead <- err
 	}()
 	require.Eventually(t, func() bool { return c.Stats().Creating == 1 }, 5*time.Second, time.Millisecond)
@@ -75,8 +77,8 @@ func dieWhileCreating(t *testing.T, c testCloud, p *driver.Provider, m provider.
 	require.Equal(t, provider.Canceled, provider.CodeOf(<-dead))
 }
 
-// settle waits until no create request is in flight.
-func settle(t *testing.T, c testCloud) admin.Stats {
+// waitForCreates waits until no create request is in flight, and returns the statistics of the cloud.
+func waitForCreates(t *testing.T, c testCloud) admin.Stats {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Stats().Creating == 0 }, 5*time.Second, time.Millisecond)
 	return c.Stats()
@@ -87,13 +89,13 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := s.start(t)
-				dieWhileCreating(t, c, process(c), untried())
+				c := s.startSlowCloud(t)
+				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
 
-				instance, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+				instance, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 				require.NoError(t, err)
 				assert.Equal(t, "m", instance.MachineName)
-				stats := settle(t, c)
+				stats := waitForCreates(t, c)
 				assert.Equal(t, 1, stats.Creates)
 				assert.Zero(t, stats.DuplicateCreates)
 				assert.Equal(t, 1, stats.Live)
@@ -102,27 +104,28 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 	}
 }
 
-// The test above can fail: without client tokens, each of its two safeguards is needed.
+// TestKilledCreatorLeavesOneInstance depends on two safeguards of package driver: without client tokens, a creator
+// without the search, or without the wait, makes a second instance.
 func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
-	lies := machine()
+	lies := testMachine()
 	lies.NeverTried = true
 	for name, row := range map[string]struct {
 		options   []driver.Option
 		retry     provider.Machine
 		staleness time.Duration
 	}{
-		"no look before the create":         {options: []driver.Option{driver.WithoutSearch()}, retry: machine()},
+		"no look before the create":         {options: []driver.Option{driver.WithoutSearch()}, retry: testMachine()},
 		"no wait for what is under way":     {retry: lies, staleness: time.Hour},
 		"neither, and nothing is under way": {options: []driver.Option{driver.WithoutSearch()}, retry: lies},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := slow{tokens: false, staleness: row.staleness}.start(t)
-				dieWhileCreating(t, c, process(c), untried())
-				_, err := process(c, row.options...).CreateInstance(t.Context(), class("pool", nil), row.retry)
+				c := slowCloud{clientTokens: false, staleness: row.staleness}.startSlowCloud(t)
+				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
+				_, err := newWorkerProvider(c, row.options...).CreateInstance(t.Context(), testClass("pool", nil), row.retry)
 				require.NoError(t, err)
-				stats := settle(t, c)
+				stats := waitForCreates(t, c)
 				assert.Equal(t, 2, stats.Creates)
 				assert.Equal(t, 1, stats.DuplicateCreates)
 				assert.Equal(t, 1, stats.LiveDuplicateUIDs)
@@ -134,22 +137,22 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 
 func TestCreateAfterARequestThatNeverArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := slow{staleness: 20 * time.Millisecond}.start(t)
+		c := slowCloud{staleness: 20 * time.Millisecond}.startSlowCloud(t)
 		begun := time.Now()
-		_, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
 		assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
-		assert.Equal(t, 1, settle(t, c).Creates)
+		assert.Equal(t, 1, waitForCreates(t, c).Creates)
 	})
 }
 
-func TestCreateThatIsTheFirstDoesNotWait(t *testing.T) {
+func TestFirstCreateDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) {
+		c.changeBehaviour(t, func(b *admin.Behaviour) {
 			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
 		})
-		_, err := process(c).CreateInstance(t.Context(), class("pool", nil), untried())
+		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
 		stats := c.Stats()
 		assert.Equal(t, 1, stats.Calls[admin.Status])
@@ -162,10 +165,10 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := s.start(t)
-				dieWhileCreating(t, c, process(c), untried())
-				require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), machine()))
-				stats := settle(t, c)
+				c := s.startSlowCloud(t)
+				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
+				require.NoError(t, newWorkerProvider(c).DeleteInstance(t.Context(), testClass("pool", nil), testMachine()))
+				stats := waitForCreates(t, c)
 				assert.Equal(t, 1, stats.Creates)
 				assert.Zero(t, stats.Live)
 			})
@@ -173,25 +176,25 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 	}
 }
 
-// A process that was frozen between its lookup and its request, or a network that delayed the request, must not create
-// a second instance after another process has taken over.
-func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
+// A create request that a frozen process or the network has delayed must not create a second instance after another
+// process has taken over.
+func TestDelayedCreateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-		network := &freezing{RoundTripper: c.network, thaws: make(chan struct{})}
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		network := &freezingTransport{RoundTripper: c.transport, thawed: make(chan struct{})}
 
-		frozen := make(chan result, 1)
+		frozen := make(chan createResult, 1)
 		go func() {
 			instance, err := virtual.Over(network, "cloud", driver.WithRequestLife(requestLife)).
-				CreateInstance(t.Context(), class("pool", nil), untried())
-			frozen <- result{instance, err}
+				CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
+			frozen <- createResult{instance, err}
 		}()
-		synctest.Wait() // until it has looked
+		synctest.Wait() // until the frozen process has finished its search
 		time.Sleep(time.Millisecond)
-		taken, err := process(c).CreateInstance(t.Context(), class("pool", nil), machine())
+		taken, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
-		close(network.thaws)
+		close(network.thawed)
 		late := <-frozen
 		require.NoError(t, late.err)
 		assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
@@ -201,21 +204,21 @@ func TestFrozenRequestIsRefusedWhenItThaws(t *testing.T) {
 	})
 }
 
-type result struct {
+type createResult struct {
 	instance provider.Instance
 	err      error
 }
 
-// freezing is a network that delays the first create request until it thaws.
-type freezing struct {
+// freezingTransport is an http.RoundTripper that delays the first create request until the channel thawed is closed.
+type freezingTransport struct {
 	http.RoundTripper
-	creates atomic.Int32
-	thaws   chan struct{}
+	createRequests atomic.Int32
+	thawed         chan struct{}
 }
 
-func (f *freezing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPost && f.creates.Add(1) == 1 {
-		<-f.thaws
+func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && f.createRequests.Add(1) == 1 {
+		<-f.thawed
 	}
 	return f.RoundTripper.RoundTrip(r)
 }
@@ -223,26 +226,26 @@ func (f *freezing) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestLostAnswerIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
 		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
-		p := process(c)
-		_, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+		p := newWorkerProvider(c)
+		_, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.Equal(t, provider.Unavailable, provider.CodeOf(err))
-		_, err = p.CreateInstance(t.Context(), class("pool", nil), machine())
+		_, err = p.CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
 		assert.Equal(t, 1, c.Stats().Creates)
 	})
 }
 
-func TestOutwaitingSaysWhatItWaitsForWhenTheDeadlinePasses(t *testing.T) {
+func TestErrorAtTheDeadlineMentionsTheEarlierCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) {
+		c.changeBehaviour(t, func(b *admin.Behaviour) {
 			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := process(c).CreateInstance(ctx, class("pool", nil), machine())
+		_, err := newWorkerProvider(c).CreateInstance(ctx, testClass("pool", nil), testMachine())
 		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOf(err))
 		assert.ErrorContains(t, err, "earlier creation")
 		assert.Zero(t, c.Stats().Creates)

@@ -1,4 +1,4 @@
 package virtual
 
-// Over returns the provider of the virtualcloud behind a network.
-var Over = over
+// Over returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
+var Over = newWithTransport

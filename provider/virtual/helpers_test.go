@@ -15,10 +15,10 @@ import (
 	"millwright/provider/virtual"
 )
 
-// testCloud is a virtualcloud in this process, without Kubernetes.
+// testCloud is a virtualcloud in the process of the test, without Kubernetes.
 type testCloud struct {
 	*cloud.Cloud
-	network http.RoundTripper // to the cloud
+	transport http.RoundTripper // transport from the provider to the cloud
 }
 
 func startCloud(t *testing.T) testCloud {
@@ -26,13 +26,14 @@ func startCloud(t *testing.T) testCloud {
 	c, err := cloud.Open(cloud.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	return testCloud{c, memory{c.Handler()}}
+	return testCloud{c, inMemoryTransport{c.Handler()}}
 }
 
-// memory is a network without sockets, so that the time of a bubble passes while a call waits.
-type memory struct{ http.Handler }
+// inMemoryTransport is an http.RoundTripper without sockets: in a synctest bubble, the fake clock advances while a call
+// waits.
+type inMemoryTransport struct{ http.Handler }
 
-func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m inMemoryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, answered := httptest.NewRecorder(), make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -46,28 +47,28 @@ func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// served returns the address of a cloud that listens until the test ends.
-func (c testCloud) served(t *testing.T) string {
+// startServer starts an HTTP server for the cloud, which runs until the end of the test, and returns the server's URL.
+func (c testCloud) startServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(func() {
-		c.Stop() // first, so that hanging calls end
+		c.Stop() // ends hanging calls, for which server.Close would wait
 		server.Close()
 	})
 	return server.URL
 }
 
-// change changes the behaviour of the cloud.
-func (c testCloud) change(t *testing.T, change func(*admin.Behaviour)) {
+// changeBehaviour modifies the Behaviour of the cloud.
+func (c testCloud) changeBehaviour(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
 	b := c.Behaviour()
 	change(&b)
 	require.NoError(t, c.SetBehaviour(b))
 }
 
-const canary = "canary-0a4be1c9-not-for-logs"
+const canarySecret = "canary-0a4be1c9-not-for-logs"
 
-func class(name string, spec map[string]any) provider.Class {
+func testClass(name string, spec map[string]any) provider.Class {
 	all := map[string]any{"region": "eu", "zone": "eu-1", "instanceType": "small"}
 	maps.Copy(all, spec)
 	raw, err := json.Marshal(all)
@@ -76,23 +77,23 @@ func class(name string, spec map[string]any) provider.Class {
 	}
 	return provider.Class{
 		Namespace: "shop", Name: name, Spec: raw,
-		Secret: provider.Secret{"token": []byte(canary), "userData": []byte("#cloud-config " + canary)},
+		Secret: provider.Secret{"token": []byte(canarySecret), "userData": []byte("#cloud-config " + canarySecret)},
 	}
 }
 
-// machine returns machine m, whose creation may have been tried.
-func machine() provider.Machine {
+// testMachine returns the Machine m with NeverTried = false: an earlier create call may exist.
+func testMachine() provider.Machine {
 	return provider.Machine{Cluster: "c1", Namespace: "shop", Name: "m", UID: "uid-m"}
 }
 
-// untried returns machine m, whose creation was never tried.
-func untried() provider.Machine {
-	m := machine()
+// untriedMachine returns the Machine m with NeverTried = true: no earlier create call exists.
+func untriedMachine() provider.Machine {
+	m := testMachine()
 	m.NeverTried = true
 	return m
 }
 
-// tags are those of an instance of class pool.
-func tags(m provider.Machine) virtual.Tags {
+// tagsOfMachine returns the tags of an instance of the class shop/pool.
+func tagsOfMachine(m provider.Machine) virtual.Tags {
 	return virtual.Tags{Cluster: m.Cluster, Class: "shop/pool", Machine: m.Name, MachineUID: m.UID}
 }

@@ -11,30 +11,31 @@ import (
 	"millwright/provider"
 )
 
-// Spec is the providerSpec of a MachineClass of this provider.
+// Spec is the providerSpec of a MachineClass for virtualcloud.
 type Spec struct {
-	Region       string   `json:"region"`       // required; part of the provider ID and a label of the Node
-	Zone         string   `json:"zone"`         // required; label of the Node, key of quotas
-	InstanceType string   `json:"instanceType"` // required; label of the Node, key of quotas
+	Region       string   `json:"region"`       // required; part of the provider ID, and a label of the Node
+	Zone         string   `json:"zone"`         // required; label of the Node, and key of quotas
+	InstanceType string   `json:"instanceType"` // required; label of the Node, and key of quotas
 	Image        string   `json:"image,omitempty"`
-	Capacity     Capacity `json:"capacity,omitempty"` // capacity of the Node; empty means DefaultCapacity
+	Capacity     Capacity `json:"capacity,omitempty"` // capacity of the Node; empty: DefaultCapacity
 
-	// How the cloud behaves for instances of this class. Left out means the cloud's run-time setting.
-	CreateLatency *Duration `json:"createLatency,omitempty"` // until the create call answers; the instance is pending
-	// maximum deviation from createLatency; the deviation depends on the instance's name; left out means none
+	// The fields below override the cloud's run-time settings for instances of the class; nil: no override.
+	CreateLatency *Duration `json:"createLatency,omitempty"` // duration of the create call, during which the instance is pending
+	// CreateSpread is the maximum deviation from createLatency. The deviation depends on the instance's name; nil:
+	// none.
 	CreateSpread  *Duration `json:"createSpread,omitempty"`
-	BootLatency   *Duration `json:"bootLatency,omitempty"`   // time from state running until the Node registers
-	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // time from the delete call until the instance is gone
+	BootLatency   *Duration `json:"bootLatency,omitempty"`   // time from state running until the registration of the Node
+	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // time from the delete call until the instance's removal
 
-	NeverBoots bool `json:"neverBoots,omitempty"` // no Node ever registers
-	Initialize bool `json:"initialize,omitempty"` // instances wait for InitializeInstance before they boot
-	Quota      *int `json:"quota,omitempty"`      // maximum number of instances of this class; nil: no limit
+	NeverBoots bool `json:"neverBoots,omitempty"` // if true, no Node ever registers
+	Initialize bool `json:"initialize,omitempty"` // if true, instances boot only after InitializeInstance
+	Quota      *int `json:"quota,omitempty"`      // maximum number of instances of the class; nil: no limit
 }
 
 // Capacity maps resource names to quantities, as in node.status.capacity.
 type Capacity map[string]Quantity
 
-// Quantity is a Kubernetes quantity. YAML numbers are accepted, so that "cpu: 4" needs no quotes.
+// Quantity is a Kubernetes quantity. A YAML number is also valid: "cpu: 4" needs no quotes.
 type Quantity string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -46,14 +47,14 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(q))
 }
 
-// DefaultCapacity returns the capacity of a Node whose class sets none. Source: the machines in the measurements of MCM
-// and Cluster API.
+// DefaultCapacity returns the capacity of a Node if the class sets no capacity. The values are those of the machines in
+// the measurements of machine-controller-manager and Cluster API.
 func DefaultCapacity() Capacity {
 	return Capacity{"cpu": "4", "memory": "16Gi", "pods": "110"}
 }
 
-// ParseSpec parses a providerSpec. The error has code InvalidArgument and names the field that is unknown, invalid, or
-// required and missing.
+// ParseSpec parses a providerSpec. The error has code InvalidArgument and contains the name of the unknown, invalid or
+// missing field.
 func ParseSpec(raw json.RawMessage) (Spec, error) {
 	var given map[string]json.RawMessage
 	if len(raw) > 0 {
@@ -62,7 +63,7 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 		}
 	}
 	var spec Spec
-	fields := spec.fields()
+	fields := spec.fieldsByName()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		field, known := fields[name]
 		if !known {
@@ -70,14 +71,14 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 				strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 		if err := json.Unmarshal(given[name], field); err != nil {
-			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec.%s: %s", name, reasonOf(err))
+			return Spec{}, provider.Errorf(provider.InvalidArgument, "providerSpec.%s: %s", name, describeJSONError(err))
 		}
 	}
 	return spec, spec.validate()
 }
 
-// fields maps each JSON name to its field.
-func (s *Spec) fields() map[string]any {
+// fieldsByName returns a pointer to each field of the Spec, by JSON name.
+func (s *Spec) fieldsByName() map[string]any {
 	return map[string]any{
 		"region":        &s.Region,
 		"zone":          &s.Zone,
@@ -111,8 +112,8 @@ func (s *Spec) validate() error {
 	return nil
 }
 
-// reasonOf describes an error of encoding/json for the author of a providerSpec.
-func reasonOf(err error) string {
+// describeJSONError converts an error of encoding/json to a text for the author of a providerSpec.
+func describeJSONError(err error) string {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return "a " + typed.Value + " is not allowed here"
 	}

@@ -26,7 +26,7 @@ func TestParseSpec(t *testing.T) {
 	assert.True(t, spec.Initialize)
 }
 
-func TestParseSpecNamesTheFieldThatIsWrong(t *testing.T) {
+func TestParseSpecErrorContainsTheFieldName(t *testing.T) {
 	const rest = `"region": "eu", "zone": "eu-1", "instanceType": "small"`
 	for raw, want := range map[string]string{
 		``:                                     `providerSpec.region: is required`,
@@ -52,15 +52,19 @@ func TestParseSpecNamesTheFieldThatIsWrong(t *testing.T) {
 
 func TestCapacityIsCheckedByTheCloud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := process(
+		_, err := newWorkerProvider(
 			startCloud(t),
-		).CreateInstance(t.Context(), class("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}), untried())
+		).CreateInstance(
+			t.Context(),
+			testClass("pool", map[string]any{"capacity": map[string]any{"cpu": "many"}}),
+			untriedMachine(),
+		)
 		require.Equal(t, provider.InvalidArgument, provider.CodeOf(err))
 		assert.ErrorContains(t, err, `capacity.cpu: "many" is not a quantity`)
 	})
 }
 
-func TestEveryCodeHasAnHTTPStatusThatIsNoSuccess(t *testing.T) {
+func TestEveryCodeHasAnHTTPErrorStatus(t *testing.T) {
 	for _, code := range provider.Codes() {
 		assert.GreaterOrEqual(t, virtual.HTTPStatus(code), 400, code)
 	}

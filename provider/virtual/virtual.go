@@ -1,6 +1,6 @@
-// Package virtual is the provider for virtualcloud, the simulated cloud of the devstack. It is written like the
-// provider for a real cloud: it knows only the cloud's HTTP API, which wire.go defines for both sides. It does not
-// create Node objects; the cloud does.
+// Package virtual is the provider for virtualcloud, the simulated cloud of the devstack. Like the provider for a real
+// cloud, package virtual uses only the cloud's HTTP API. The file wire.go defines the HTTP API for the provider and for
+// the cloud. The cloud, not package virtual, creates Node objects.
 package virtual
 
 import (
@@ -16,50 +16,55 @@ import (
 	"millwright/provider/driver"
 )
 
-// Name is the name of this provider in a MachineClass.
+// Name is the name of the provider virtual in a MachineClass.
 const Name = "virtual"
 
-// CSIDriver is the driver of this cloud's PersistentVolumes.
+// CSIDriver is the name of the CSI driver of virtualcloud's PersistentVolumes.
 const CSIDriver = "csi.virtual.millwright"
 
 // Keys of Class.Secret.
 const (
-	SecretToken    = "token"    // credentials; required
-	SecretUserData = "userData" // user data, passed to the instance unchanged; optional
+	SecretToken    = "token"    // bearer token for the cloud; required
+	SecretUserData = "userData" // user data, which the instance receives unchanged; optional
 )
 
-// maxIdleConns is the number of idle connections to the cloud that stay open. Source: a worker runs so many activities
-// at once.
+// maxIdleConns is the maximum number of idle connections to the cloud. The number exceeds a worker's default of 200
+// concurrent calls (--max-cloud-calls).
 const maxIdleConns = 256
 
-// Driver is a client of one virtualcloud. It is safe for concurrent use and has no state that a restart could lose.
+// Driver is a client of one virtualcloud. A Driver is safe for concurrent use, and has no state that must survive a
+// restart.
 type Driver struct {
-	address string // http://host:port
-	http    *http.Client
+	address    string // http://host:port
+	httpClient *http.Client
 }
 
-// New returns the provider of the virtualcloud at address, "host:port" or "http://host:port".
+// New returns a Provider for the virtualcloud at address, which has the form "host:port" or "http://host:port".
 func New(address string, options ...driver.Option) *driver.Provider {
-	return over(&http.Transport{MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: 90 * time.Second}, address, options...)
+	return newWithTransport(
+		&http.Transport{MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: 90 * time.Second},
+		address,
+		options...)
 }
 
-func over(network http.RoundTripper, address string, options ...driver.Option) *driver.Provider {
+// newWithTransport returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
+func newWithTransport(network http.RoundTripper, address string, options ...driver.Option) *driver.Provider {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	return driver.New(
-		&Driver{address: strings.TrimSuffix(address, "/"), http: &http.Client{Transport: network}},
+		&Driver{address: strings.TrimSuffix(address, "/"), httpClient: &http.Client{Transport: network}},
 		options...)
 }
 
-// Traits implements driver.Driver. It reads the traits with each call, because the cloud may change them.
+// Traits implements driver.Driver. Every call reads the Traits from the cloud, because the cloud's settings may change.
 func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Traits, error) {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return provider.Traits{}, err
 	}
 	var limits Limits
-	if err := s.do(ctx, http.MethodGet, PathLimits, nil, &limits); err != nil {
+	if err := s.sendRequest(ctx, http.MethodGet, PathLimits, nil, &limits); err != nil {
 		return provider.Traits{}, err
 	}
 	traits := provider.Traits{Window: time.Duration(limits.ConsistencyWindow), Expires: true}
@@ -69,10 +74,11 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 	return traits, nil
 }
 
-// Find implements driver.Driver. It sends one request with the UID and the name, and, if no instance has the UID, one
-// with the provider ID: a Machine that was restored from a backup has a new UID, and its instance the former one.
+// Find implements driver.Driver. Find first searches by the UID, and by the name if the provider ID is unknown. If no
+// instance has the UID, Find searches by the provider ID: after a restore from a backup, the Machine has a new UID, and
+// the instance still has the former UID.
 func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.Found, error) {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return driver.Found{}, err
 	}
@@ -81,7 +87,7 @@ func (d *Driver) Find(ctx context.Context, class provider.Class, machine provide
 		if machine.ProviderID == "" {
 			query["machine"], query["class"] = []string{machine.Name}, []string{classTag(class)}
 		}
-		found, err := s.read(ctx, PathLookup, query)
+		found, err := s.readAllPages(ctx, PathLookup, query)
 		if err != nil || len(found.Instances) > 0 || machine.ProviderID == "" {
 			return found, err
 		}
@@ -90,7 +96,7 @@ func (d *Driver) Find(ctx context.Context, class provider.Class, machine provide
 	if err != nil {
 		return driver.Found{}, err
 	}
-	return s.read(ctx, PathLookup, url.Values{"cluster": {machine.Cluster}, "id": {id}})
+	return s.readAllPages(ctx, PathLookup, url.Values{"cluster": {machine.Cluster}, "id": {id}})
 }
 
 // Create implements driver.Driver.
@@ -100,7 +106,7 @@ func (d *Driver) Create(
 	machine provider.Machine,
 	request driver.Request,
 ) (provider.Instance, error) {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -109,7 +115,7 @@ func (d *Driver) Create(
 		return provider.Instance{}, err
 	}
 	var made Instance
-	err = s.do(ctx, http.MethodPost, PathInstances, CreateRequest{
+	err = s.sendRequest(ctx, http.MethodPost, PathInstances, CreateRequest{
 		Name:        machine.Name,
 		Tags:        Tags{Cluster: machine.Cluster, Class: classTag(class), Machine: machine.Name, MachineUID: machine.UID},
 		Spec:        spec,
@@ -117,18 +123,18 @@ func (d *Driver) Create(
 		ClientToken: request.Token,
 		NotAfter:    request.NotAfter,
 	}, &made)
-	return fromWire(made), err
+	return instanceFromWire(made), err
 }
 
-// Initialize implements driver.Initializer. It may be called again; Unimplemented if the instance's class has no such
-// step.
+// Initialize implements driver.Initializer. Initialize may be called repeatedly, and returns Unimplemented if the
+// instance's class has no initialize step.
 func (d *Driver) Initialize(
 	ctx context.Context,
 	class provider.Class,
 	_ provider.Machine,
 	instance provider.Instance,
 ) (provider.Instance, error) {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -137,18 +143,18 @@ func (d *Driver) Initialize(
 		return provider.Instance{}, err
 	}
 	var initialized Instance
-	err = s.do(ctx, http.MethodPost, PathInstances+"/"+id+"/initialize", nil, &initialized)
-	return fromWire(initialized), err
+	err = s.sendRequest(ctx, http.MethodPost, PathInstances+"/"+id+"/initialize", nil, &initialized)
+	return instanceFromWire(initialized), err
 }
 
-// Delete implements driver.Driver. The cloud refuses it if the instance belongs to another cluster.
+// Delete implements driver.Driver. The cloud refuses the deletion if the instance belongs to another cluster.
 func (d *Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 	instance provider.Instance,
 ) error {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return err
 	}
@@ -157,20 +163,20 @@ func (d *Driver) Delete(
 		return err
 	}
 	query := url.Values{"cluster": {machine.Cluster}}
-	return s.do(ctx, http.MethodDelete, PathInstances+"/"+url.PathEscape(id)+"?"+query.Encode(), nil, nil)
+	return s.sendRequest(ctx, http.MethodDelete, PathInstances+"/"+url.PathEscape(id)+"?"+query.Encode(), nil, nil)
 }
 
 // List implements driver.Driver.
 func (d *Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	s, err := d.open(class)
+	s, err := d.openSession(class)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.read(ctx, PathInstances, url.Values{"cluster": {cluster}, "class": {classTag(class)}})
+	found, err := s.readAllPages(ctx, PathInstances, url.Values{"cluster": {cluster}, "class": {classTag(class)}})
 	return found.Instances, err
 }
 
-// VolumeIDs implements driver.VolumeNamer: the handles of the volumes of this cloud's CSI driver.
+// VolumeIDs implements driver.VolumeNamer. VolumeIDs returns the handles of the volumes of virtualcloud's CSI driver.
 func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]string, error) {
 	ids := []string{}
 	for _, v := range volumes {
@@ -183,26 +189,27 @@ func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]stri
 
 // CreatedAt implements driver.Historian.
 func (d *Driver) CreatedAt(lastKnownState string) time.Time {
-	return parseKnown(lastKnownState).Created
+	return parseKnownState(lastKnownState).Created
 }
 
-// known is the content of LastKnownState.
-type known struct {
+// knownState is the content of LastKnownState.
+type knownState struct {
 	ID      string    `json:"id"`
-	Created time.Time `json:"created"` // by the cloud's clock
+	Created time.Time `json:"created"` // creation time by the cloud's clock
 }
 
-// parseKnown parses a LastKnownState. It returns the zero value for a text of another provider or another version.
-func parseKnown(text string) known {
-	var k known
+// parseKnownState parses a LastKnownState. If another provider or version wrote the text, parseKnownState returns the
+// zero value.
+func parseKnownState(text string) knownState {
+	var k knownState
 	if json.Unmarshal([]byte(text), &k) != nil {
-		return known{}
+		return knownState{}
 	}
 	return k
 }
 
-func fromWire(w Instance) provider.Instance {
-	state := provider.State("") // for a pending instance
+func instanceFromWire(w Instance) provider.Instance {
+	state := provider.State("") // the empty state of a pending instance
 	switch {
 	case w.State == StateTerminating:
 		state = provider.Terminating
@@ -217,7 +224,7 @@ func fromWire(w Instance) provider.Instance {
 	if w.NodeName != "" {
 		addresses = append(addresses, provider.Address{Type: "Hostname", Address: w.NodeName})
 	}
-	lastKnown, _ := json.Marshal(known{ID: w.ID, Created: w.Created}) // a string and a time cannot fail
+	lastKnown, _ := json.Marshal(knownState{ID: w.ID, Created: w.Created}) // a string and a time always have a JSON form
 	return provider.Instance{
 		ProviderID:     w.ProviderID,
 		NodeName:       w.NodeName,
@@ -235,7 +242,7 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// parseProviderID returns the instance's ID, or an InvalidArgument error for an ID of another cloud.
+// parseProviderID returns the instance's ID (i-N), or an InvalidArgument error for a provider ID of another cloud.
 func parseProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")

@@ -19,22 +19,22 @@ import (
 func TestCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		p := process(c)
-		none := class("pool", nil)
+		p := newWorkerProvider(c)
+		none := testClass("pool", nil)
 		none.Secret = provider.Secret{"userData": []byte("x"), "token": []byte(" \n")}
-		_, err := p.CreateInstance(t.Context(), none, untried())
+		_, err := p.CreateInstance(t.Context(), none, untriedMachine())
 		require.Equal(t, provider.Unauthenticated, provider.CodeOf(err))
 		assert.ErrorContains(t, err, `the secret of machine class shop/pool has no key "token"`)
 		assert.Empty(t, c.Stats().Calls, "nothing is asked without credentials")
 
-		c.change(t, func(b *admin.Behaviour) { b.Tokens = []string{"the-good-token"} })
-		wrong := class("pool", nil)
-		_, err = p.CreateInstance(t.Context(), wrong, untried())
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{"the-good-token"} })
+		wrong := testClass("pool", nil)
+		_, err = p.CreateInstance(t.Context(), wrong, untriedMachine())
 		require.Equal(t, provider.Unauthenticated, provider.CodeOf(err))
-		assert.NotContains(t, err.Error(), canary)
+		assert.NotContains(t, err.Error(), canarySecret)
 
 		wrong.Secret["token"] = []byte("the-good-token\n")
-		_, err = p.CreateInstance(t.Context(), wrong, untried())
+		_, err = p.CreateInstance(t.Context(), wrong, untriedMachine())
 		require.NoError(t, err)
 	})
 }
@@ -42,96 +42,101 @@ func TestCredentials(t *testing.T) {
 func TestUserDataReachesTheInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		_, err := process(c).CreateInstance(t.Context(), class("pool", nil), untried())
+		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
 		data, err := c.UserData("i-1")
 		require.NoError(t, err)
-		assert.Equal(t, "#cloud-config "+canary, string(data))
+		assert.Equal(t, "#cloud-config "+canarySecret, string(data))
 	})
 }
 
 func TestDeleteNeedsNoValidClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		p := process(c)
-		made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+		p := newWorkerProvider(c)
+		made, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
-		broken := class("pool", nil)
+		broken := testClass("pool", nil)
 		broken.Spec = []byte(`{"no": "such field"}`)
-		m := machine()
+		m := testMachine()
 		m.ProviderID = made.ProviderID
 		require.NoError(t, p.DeleteInstance(t.Context(), broken, m))
 		assert.Zero(t, c.Stats().Live)
 	})
 }
 
-// A creation that ran twice: the machine has one of its instances on record.
-func TestDeleteTakesEveryInstanceOfTheMachine(t *testing.T) {
+// A creation ran twice and made two instances; the Machine has recorded the provider ID of the second instance.
+func TestDeleteDeletesEveryInstanceOfTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-		careless := process(c, driver.WithoutSearch())
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		careless := newWorkerProvider(c, driver.WithoutSearch())
 		var made provider.Instance
 		for range 2 {
 			var err error
-			made, err = careless.CreateInstance(t.Context(), class("pool", nil), untried())
+			made, err = careless.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			require.NoError(t, err)
 		}
 		require.Equal(t, 2, c.Stats().Live)
-		m := machine()
+		m := testMachine()
 		m.ProviderID = made.ProviderID
-		require.NoError(t, process(c).DeleteInstance(t.Context(), class("pool", nil), m))
+		require.NoError(t, newWorkerProvider(c).DeleteInstance(t.Context(), testClass("pool", nil), m))
 		assert.Zero(t, c.Stats().Live)
 	})
 }
 
 func TestForeignProviderIDIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := process(startCloud(t))
+		p := newWorkerProvider(startCloud(t))
 		for _, id := range []string{"aws:///eu/i-1", "virtual:///i-1", "virtual:///eu/x", "i-1"} {
-			m := machine()
+			m := testMachine()
 			m.ProviderID = id
-			assert.Equal(t, provider.InvalidArgument, provider.CodeOf(p.DeleteInstance(t.Context(), class("pool", nil), m)), id)
+			assert.Equal(
+				t,
+				provider.InvalidArgument,
+				provider.CodeOf(p.DeleteInstance(t.Context(), testClass("pool", nil), m)),
+				id,
+			)
 		}
 	})
 }
 
-// A Machine that was restored from a backup has a new UID and its old instance.
+// After a restore from a backup, the Machine has a new UID, and its instance still has the former UID.
 func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := process(startCloud(t))
-		made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+		p := newWorkerProvider(startCloud(t))
+		made, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
-		restored := machine()
+		restored := testMachine()
 		restored.UID, restored.ProviderID = "another-uid", made.ProviderID
-		seen, err := p.InstanceStatus(t.Context(), class("pool", nil), restored)
+		seen, err := p.InstanceStatus(t.Context(), testClass("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, seen.ProviderID)
-		restored.FormerUID = machine().UID // proven by the caller
-		adopted, err := p.CreateInstance(t.Context(), class("pool", nil), restored)
+		restored.FormerUID = testMachine().UID // the caller has proven the ownership
+		adopted, err := p.CreateInstance(t.Context(), testClass("pool", nil), restored)
 		require.NoError(t, err)
 		assert.Equal(t, made.ProviderID, adopted.ProviderID)
-		require.NoError(t, p.DeleteInstance(t.Context(), class("pool", nil), restored))
+		require.NoError(t, p.DeleteInstance(t.Context(), testClass("pool", nil), restored))
 	})
 }
 
 func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Second) })
-		p := process(c)
-		made, err := p.CreateInstance(t.Context(), class("pool", nil), untried())
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Second) })
+		p := newWorkerProvider(c)
+		made, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
-		m := machine()
-		_, err = p.InstanceStatus(t.Context(), class("pool", nil), m)
+		m := testMachine()
+		_, err = p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 		require.Equal(t, provider.NotFound, provider.CodeOf(err), "what a stale read shows")
 		m.ProviderID, m.LastKnownState = made.ProviderID, made.LastKnownState
-		_, err = p.InstanceStatus(t.Context(), class("pool", nil), m)
+		_, err = p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 		require.NoError(t, err)
 
 		require.NoError(t, c.Vanish(admin.Vanish{Machine: "m"}))
 		require.Eventually(t, func() bool {
-			_, err := p.InstanceStatus(t.Context(), class("pool", nil), m)
+			_, err := p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 			return provider.CodeOf(err) == provider.NotFound
 		}, 5*time.Second, 5*time.Millisecond)
 	})
@@ -140,19 +145,19 @@ func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
 func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		p := process(c)
-		lingering := class("pool", map[string]any{"deleteLatency": "1h"})
-		_, err := p.CreateInstance(t.Context(), lingering, untried())
+		p := newWorkerProvider(c)
+		lingering := testClass("pool", map[string]any{"deleteLatency": "1h"})
+		_, err := p.CreateInstance(t.Context(), lingering, untriedMachine())
 		require.NoError(t, err)
-		require.NoError(t, p.DeleteInstance(t.Context(), lingering, machine()))
-		_, err = p.CreateInstance(t.Context(), lingering, machine())
+		require.NoError(t, p.DeleteInstance(t.Context(), lingering, testMachine()))
+		_, err = p.CreateInstance(t.Context(), lingering, testMachine())
 		assert.Equal(t, provider.Aborted, provider.CodeOf(err))
-		seen, err := p.InstanceStatus(t.Context(), lingering, machine())
+		seen, err := p.InstanceStatus(t.Context(), lingering, testMachine())
 		require.NoError(t, err)
 		assert.Equal(t, provider.Terminating, seen.State)
 
-		c.change(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
-		_, err = p.CreateInstance(t.Context(), lingering, machine())
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
+		_, err = p.CreateInstance(t.Context(), lingering, testMachine())
 		assert.Equal(t, provider.Aborted, provider.CodeOf(err), "also when only the client token finds it")
 	})
 }
@@ -160,12 +165,12 @@ func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 func TestUnreachableCloudIsUnavailable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
+	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 }
 
-// A proxy in front of the cloud answers with its own texts.
-func TestAnswersThatAreNotTheClouds(t *testing.T) {
+// A proxy between the provider and the cloud may answer with an HTML page instead of the cloud's JSON.
+func TestHTTPStatusOfAProxyIsMappedToACode(t *testing.T) {
 	for status, want := range map[int]provider.Code{
 		http.StatusNotFound:            provider.Unknown,
 		http.StatusUnauthorized:        provider.Unauthenticated,
@@ -181,11 +186,11 @@ func TestAnswersThatAreNotTheClouds(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte("<html>" + canary + "</html>"))
+			_, _ = w.Write([]byte("<html>" + canarySecret + "</html>"))
 		}))
-		_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
+		_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
 		assert.Equal(t, want, provider.CodeOf(err), status)
-		assert.NotContains(t, err.Error(), canary)
+		assert.NotContains(t, err.Error(), canarySecret)
 		server.Close()
 	}
 }
@@ -195,6 +200,6 @@ func TestCutOffAnswerIsUnavailable(t *testing.T) {
 		_, _ = w.Write([]byte(`{"now": "2026`))
 	}))
 	defer server.Close()
-	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), class("pool", nil), machine())
+	_, err := virtual.New(server.URL).InstanceStatus(t.Context(), testClass("pool", nil), testMachine())
 	assert.Equal(t, provider.Unavailable, provider.CodeOf(err))
 }

@@ -7,16 +7,16 @@ import (
 
 // Paths of the cloud's API. Every request carries "Authorization: Bearer TOKEN".
 const (
-	// POST creates an instance; GET ?cluster=&class=&page= lists; POST {id}/initialize initializes; DELETE
-	// {id}?cluster= deletes
+	// PathInstances: POST creates an instance; GET ?cluster=&class=&page= lists instances; POST {id}/initialize
+	// initializes an instance; DELETE {id}?cluster= deletes an instance.
 	PathInstances = "/v1/instances"
-	// GET ?id= or ?cluster=&uid= finds instances; with &machine=&class=, if no instance has the UID, also an instance
-	// with the machine's name and without a UID; &page= is the page
+	// PathLookup: GET ?id= or ?cluster=&uid= finds instances. If no instance has the UID, &machine=&class= also finds
+	// an instance with the machine's name and without a UID. &page= selects the page.
 	PathLookup = "/v1/lookup"
-	PathLimits = "/v1/limits" // GET
+	PathLimits = "/v1/limits" // GET returns the Limits of the cloud
 )
 
-// Tags are what an instance stores about its machine.
+// Tags are the data about its machine that an instance stores.
 type Tags struct {
 	Cluster    string `json:"cluster"`
 	Class      string `json:"class"` // namespace/name of the MachineClass
@@ -24,26 +24,26 @@ type Tags struct {
 	MachineUID string `json:"machineUID"`
 }
 
-// CreateRequest requests one instance. Without a client token, or if the cloud ignores tokens, each accepted request
-// creates another instance, as RunInstances of EC2 does.
+// CreateRequest requests one instance. Without a client token, or if the cloud ignores client tokens, each accepted
+// request creates another instance, as with RunInstances of EC2.
 type CreateRequest struct {
-	Name     string `json:"name"` // name of the instance and of its Node
+	Name     string `json:"name"` // name of the instance and of the instance's Node
 	Tags     Tags   `json:"tags"`
 	Spec     Spec   `json:"spec"`
 	UserData []byte `json:"userData,omitempty"`
 
-	// ClientToken makes the request idempotent while its instance exists: a request with the same token returns the
-	// instance.
+	// ClientToken makes the request idempotent while the instance exists: another request with an equal token returns
+	// the existing instance.
 	ClientToken string `json:"clientToken,omitempty"`
 
-	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). So a
-	// request that the network or a frozen process has delayed for longer takes no effect, like an expired signed
-	// request in a real cloud. Zero means no limit.
+	// NotAfter is the time, by the cloud's clock, after which the cloud refuses the request (ReasonExpired). Therefore
+	// a request that the network or a frozen process has delayed past NotAfter takes no effect, like an expired signed
+	// request in a real cloud. A zero NotAfter means no limit.
 	NotAfter time.Time `json:"notAfter,omitzero"`
 }
 
-// The states of an instance in the cloud. An instance that is gone is not listed, or is listed as terminated for some
-// time.
+// The states of an instance in the cloud. The cloud removes a deleted instance from its lists at once, or lists the
+// instance as terminated for some time.
 const (
 	StatePending     = "pending"
 	StateRunning     = "running"
@@ -56,40 +56,40 @@ type Instance struct {
 	ID          string    `json:"id"`         // i-N
 	ProviderID  string    `json:"providerID"` // virtual:///REGION/i-N
 	Name        string    `json:"name"`
-	NodeName    string    `json:"nodeName,omitempty"` // name of its Node; some clouds report it only after the boot
+	NodeName    string    `json:"nodeName,omitempty"` // name of the instance's Node; may be empty before the boot
 	Tags        Tags      `json:"tags"`
 	State       string    `json:"state"`
-	Initialize  bool      `json:"initialize,omitempty"`  // its class has the initialize step
+	Initialize  bool      `json:"initialize,omitempty"`  // the instance's class has the initialize step
 	Initialized bool      `json:"initialized,omitempty"` // the initialize step has run
 	Address     string    `json:"address"`
 	Created     time.Time `json:"created"`
 }
 
-// ReadAnswer is the answer to list and lookup. Items may be stale, by less than Limits.ConsistencyWindow. Now is the
-// cloud's clock at the answer, and never stale.
+// ReadAnswer is the answer to a list or lookup request. Items may be stale by less than Limits.ConsistencyWindow. Now
+// is the time of the answer by the cloud's clock, and never stale.
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
-	Items []Instance `json:"items"` // sorted by number
-	// value of the parameter page for the next page; empty: this is the last page
+	Items []Instance `json:"items"` // sorted by the number N of the ID i-N
+	// Next is the value of the parameter page for the next page. Next is empty on the last page.
 	Next string `json:"next,omitempty"`
 }
 
-// Limits is what the cloud documents about itself.
+// Limits are the guarantees that the cloud documents.
 type Limits struct {
-	// ClientTokens says whether the cloud obeys CreateRequest.ClientToken.
+	// ClientTokens is true if the cloud obeys CreateRequest.ClientToken.
 	ClientTokens bool `json:"clientTokens"`
 
-	// ConsistencyWindow has the meaning of provider.Traits.Window.
+	// ConsistencyWindow is the cloud's provider.Traits.Window.
 	ConsistencyWindow Duration `json:"consistencyWindow"`
 }
 
-// Duration is a time.Duration that has Go's text form ("1m30s") in JSON. It is never negative.
+// Duration is a time.Duration with Go's text form ("1m30s") in JSON. A Duration is never negative.
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It refuses negative durations.
+// UnmarshalText implements encoding.TextUnmarshaler. A negative duration is an error.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {

@@ -6,26 +6,25 @@ import (
 	"millwright/provider"
 )
 
-// statusExpectedInit is the HTTP status for code NotInitialized: 425, Too Early.
+// statusExpectedInit is the HTTP status for the code NotInitialized: 425, Too Early.
 const statusExpectedInit = http.StatusTooEarly
 
-// statusClientClosed is nginx's HTTP status for a request that the client has cancelled; net/http has no name for it.
+// statusClientClosed is nginx's HTTP status for a cancelled request; net/http has no constant for 499.
 const statusClientClosed = 499
 
-// ReasonExpired is the reason in the answer to a create request that arrived after its NotAfter. The request creates
-// nothing.
+// ReasonExpired is the reason in the answer to a create request that arrived after its NotAfter. The expired request
+// creates no instance.
 const ReasonExpired = "Expired"
 
-// ErrorAnswer is the body of every answer with an error. Clients use its code; the HTTP status is for proxies and
-// people.
+// ErrorAnswer is the body of every error answer. Clients use the field Code; the HTTP status is for proxies and people.
 type ErrorAnswer struct {
-	Code       string   `json:"code"` // String of a provider.Code
+	Code       string   `json:"code"` // name of a provider.Code, such as NotFound
 	Message    string   `json:"message"`
-	Reason     string   `json:"reason,omitempty"` // says which meaning the code has, if it has several
+	Reason     string   `json:"reason,omitempty"` // distinguishes the meanings of an ambiguous code
 	RetryAfter Duration `json:"retryAfter,omitempty"`
 }
 
-// HTTPStatus returns the HTTP status that the cloud answers with for a code.
+// HTTPStatus returns the HTTP status with which the cloud answers for a code.
 func HTTPStatus(code provider.Code) int {
 	switch code {
 	case provider.OK:
@@ -77,7 +76,7 @@ func codeOfStatus(status int) provider.Code {
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
 		return provider.Unavailable
 	default:
-		// 404 is not NotFound: a wrong address would make every instance look deleted.
+		// 404 is not NotFound: with a wrong address of the cloud, every instance would look deleted.
 		return provider.Unknown
 	}
 }

@@ -1,4 +1,4 @@
-// Package clitest has the fakes with which tests of the millwright's commands replace a cluster and Temporal.
+// Package clitest has the fakes with which tests of millwright's commands replace a cluster and Temporal.
 package clitest
 
 import (
@@ -34,10 +34,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// The times of all tests.
+// Times that the tests of all commands use.
 var (
 	Now   = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
-	Begun = Now.Add(-15 * time.Minute)                     // when the objects last changed
+	Begun = Now.Add(-15 * time.Minute)                     // time of the objects' last change
 )
 
 // FakeTemporal answers with one open workflow, or with an error.
@@ -65,84 +65,86 @@ func (f *FakeTemporal) ExecuteWorkflow(
 	_ any,
 	_ ...any,
 ) (client.WorkflowRun, error) {
-	return idle{id: options.ID}, nil
+	return openRun{id: options.ID}, nil
 }
 
-// TerminateWorkflow records the ID.
+// TerminateWorkflow stores the workflow's ID in Ended.
 func (f *FakeTemporal) TerminateWorkflow(_ context.Context, id, _, _ string, _ ...any) error {
 	f.Ended = id
 	return nil
 }
 
-// idle is a run without a worker.
-type idle struct {
+// openRun is a workflow run that no worker carries out.
+type openRun struct {
 	client.WorkflowRun
 
 	id string
 }
 
-func (r idle) GetID() string    { return r.id }
-func (r idle) GetRunID() string { return "run" }
+func (r openRun) GetID() string    { return r.id }
+func (r openRun) GetRunID() string { return "run" }
 
-func (r idle) Get(ctx context.Context, _ any) error {
+func (r openRun) Get(ctx context.Context, _ any) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 // WorkflowService answers DescribeNamespace and DescribeTaskQueue.
-func (f *FakeTemporal) WorkflowService() workflowservice.WorkflowServiceClient { return queues{of: f} }
+func (f *FakeTemporal) WorkflowService() workflowservice.WorkflowServiceClient {
+	return workflowService{fake: f}
+}
 
-type queues struct {
+type workflowService struct {
 	workflowservice.WorkflowServiceClient
 
-	of *FakeTemporal
+	fake *FakeTemporal
 }
 
 // DescribeNamespace finds every namespace, or returns Err.
-func (q queues) DescribeNamespace(
+func (q workflowService) DescribeNamespace(
 	context.Context,
 	*workflowservice.DescribeNamespaceRequest,
 	...grpc.CallOption,
 ) (*workflowservice.DescribeNamespaceResponse, error) {
-	return &workflowservice.DescribeNamespaceResponse{}, q.of.Err
+	return &workflowservice.DescribeNamespaceResponse{}, q.fake.Err
 }
 
 // OperatorService lists the search attributes of Millwright without those in Unregistered.
 func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
-	return attributes{of: f}
+	return operatorService{fake: f}
 }
 
-type attributes struct {
+type operatorService struct {
 	operatorservice.OperatorServiceClient
 
-	of *FakeTemporal
+	fake *FakeTemporal
 }
 
-func (a attributes) ListSearchAttributes(
+func (a operatorService) ListSearchAttributes(
 	context.Context,
 	*operatorservice.ListSearchAttributesRequest,
 	...grpc.CallOption,
 ) (*operatorservice.ListSearchAttributesResponse, error) {
 	answer := &operatorservice.ListSearchAttributesResponse{CustomAttributes: map[string]enumspb.IndexedValueType{}}
 	for _, known := range run.Attributes() {
-		if !slices.Contains(a.of.Unregistered, known.Name) {
+		if !slices.Contains(a.fake.Unregistered, known.Name) {
 			answer.CustomAttributes[known.Name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
 		}
 	}
-	return answer, a.of.Err
+	return answer, a.fake.Err
 }
 
 // DescribeTaskQueue returns no poller for a queue in Unpolled, and one poller for any other queue.
-func (q queues) DescribeTaskQueue(
+func (q workflowService) DescribeTaskQueue(
 	_ context.Context,
 	in *workflowservice.DescribeTaskQueueRequest,
 	_ ...grpc.CallOption,
 ) (*workflowservice.DescribeTaskQueueResponse, error) {
 	answer := &workflowservice.DescribeTaskQueueResponse{}
-	if !slices.Contains(q.of.Unpolled, in.GetTaskQueue().GetName()) {
+	if !slices.Contains(q.fake.Unpolled, in.GetTaskQueue().GetName()) {
 		answer.Pollers = []*taskqueuepb.PollerInfo{{Identity: "1@worker", LastAccessTime: timestamppb.Now()}}
 	}
-	return answer, q.of.Err
+	return answer, q.fake.Err
 }
 
 func (f *FakeTemporal) DescribeWorkflowExecution(
@@ -185,14 +187,15 @@ func Encoded(value any) *commonpb.Payloads {
 	return payloads
 }
 
-// World is what the commands of a test connect to.
+// World has the fakes that the commands of a test connect to.
 type World struct {
-	Machines   *fake.Clientset
-	Temporal   *FakeTemporal
-	Kube       kubernetes.Interface // answers who the user is, and what the user may do; nil: the test does not ask
-	Cluster    kubernetes.Interface // has the nodes, Leases and Deployments; nil: the test does not read them
-	ClusterAPI *capitest.Server     // the objects of Cluster API; nil: Cluster API is not installed
-	In         string               // what the user types
+	Machines *fake.Clientset
+	Temporal *FakeTemporal
+	// answers reviews of the user and of the user's rights; nil if the test needs no review
+	Kube       kubernetes.Interface
+	Cluster    kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
+	ClusterAPI *capitest.Server     // the objects of Cluster API; nil if Cluster API is not installed
+	In         string               // the user's input
 	Asked      int                  // how many times a command asked whether Cluster API is installed
 }
 
@@ -201,11 +204,11 @@ func NewWorld(machines ...runtime.Object) *World {
 	return &World{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
-// served is a discovery client that knows only whether Cluster API is installed.
-type served struct{ *World }
+// discovery is a discovery client that can only tell whether Cluster API is installed.
+type discovery struct{ *World }
 
-// ServerResourcesForGroupVersion finds Cluster API if the world has it.
-func (s served) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+// ServerResourcesForGroupVersion finds the API group if Cluster API is installed in the world.
+func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
 	s.Asked++
 	if s.ClusterAPI == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
@@ -217,9 +220,9 @@ func (s served) ServerResourcesForGroupVersion(version string) (*metav1.APIResou
 func (w *World) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		Clients: func(kubecli.Access) (kubecli.Clients, error) {
-			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, served{w})}
+			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, discovery{w})}
 			if w.ClusterAPI != nil {
-				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, served{w})
+				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discovery{w})
 			}
 			if w.Cluster != nil {
 				clients.Core, clients.Leases, clients.Apps = w.Cluster.CoreV1(), w.Cluster.CoordinationV1(), w.Cluster.AppsV1()
@@ -256,15 +259,15 @@ func (w *World) Patches() []string {
 	return sent
 }
 
-// Pressed is an output that cancels its command at the first write, as Ctrl-C would.
-type Pressed struct {
+// CancelAtFirstWrite is an output that cancels its command at the first write, as Ctrl-C would.
+type CancelAtFirstWrite struct {
 	bytes.Buffer
 
 	Cancel context.CancelFunc
 }
 
 // Write calls Cancel and keeps the text.
-func (p *Pressed) Write(text []byte) (int, error) {
+func (p *CancelAtFirstWrite) Write(text []byte) (int, error) {
 	p.Cancel()
 	return p.Buffer.Write(text)
 }

@@ -25,8 +25,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// installed is a cluster with the CRDs and one class.
-func installed(t *testing.T, kinds ...string) *clitest.World {
+// newInstalledWorld returns a cluster with the CRDs of these kinds and one MachineClass.
+func newInstalledWorld(t *testing.T, kinds ...string) *clitest.World {
 	t.Helper()
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
 	w := clitest.NewWorld(class)
@@ -105,7 +105,7 @@ func TestDoctor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := installed(t, row.kinds...)
+			w := newInstalledWorld(t, row.kinds...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -118,8 +118,9 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// known is an API server that knows the user ann. She may change what is in may, and her clock is behind by some time.
-func known(behind time.Duration, may ...string) *kubefake.Clientset {
+// clientsetForUser returns an API server that authenticates the user ann. Ann has the rights in may, each as VERB
+// RESOURCE. The clock of the API server is ahead of the command's clock by behind.
+func clientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{
@@ -142,8 +143,8 @@ func known(behind time.Duration, may ...string) *kubefake.Clientset {
 	return kube
 }
 
-// lease is a Lease of the installation garden that was renewed so long ago.
-func lease(name string, ago time.Duration) *coordinationv1.Lease {
+// newLease returns a Lease of the installation garden that was renewed the duration ago before the command's time.
+func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   "millwright",
@@ -154,10 +155,9 @@ func lease(name string, ago time.Duration) *coordinationv1.Lease {
 	}
 }
 
-// The Leases say whether worker and bridge are at work, and of which installation they are. A heartbeat that is overdue
-// is a warning. With both API groups, names of kinds are ambiguous.
+// If both API groups are served, the names of kinds in kubectl are ambiguous.
 func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
-	w := installed(
+	w := newInstalledWorld(
 		t,
 		"machines",
 		"machinesets",
@@ -180,6 +180,7 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	)
 }
 
+// The Leases show whether worker and bridge are at work, and name the installation. An overdue heartbeat is a warning.
 func TestDoctorReadsTheLeases(t *testing.T) {
 	const look = "        look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime\n"
 	for name, row := range map[string]struct {
@@ -209,7 +210,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := installed(
+			w := newInstalledWorld(
 				t,
 				"machines",
 				"machinesets",
@@ -218,7 +219,10 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 				"machinedrainrules",
 				"rolloutpolicies",
 			)
-			w.Cluster = kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, row.worker), lease("millwright-bridge", row.bridge))
+			w.Cluster = kubefake.NewClientset(
+				newLease(v1alpha1.LeaseWorkers, row.worker),
+				newLease("millwright-bridge", row.bridge),
+			)
 			w.Temporal.Err = row.temporal
 			out, err := w.Run(t.Context(), Command(w.Environment()), "--temporal-address", "127.0.0.1:7233")
 			assert.Contains(t, out, row.says)
@@ -231,20 +235,20 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 	}
 }
 
-// machine-controller-manager is at work in a namespace, and has stopped in another one.
+// machine-controller-manager is at work in one namespace, and has stopped in a second namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
-	w := installed(t, "machines")
+	w := newInstalledWorld(t, "machines")
 	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
-		l := lease("machine-controller-manager", ago)
+		l := newLease("machine-controller-manager", ago)
 		l.Namespace, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = namespace, new("pod-1"), new(int32(15))
 		return l
 	}
 	w.Cluster = kubefake.NewClientset(
-		lease(
+		newLease(
 			v1alpha1.LeaseWorkers,
 			time.Second,
 		),
-		lease("millwright-bridge", time.Second),
+		newLease("millwright-bridge", time.Second),
 		of("shop", time.Second),
 		of("old", time.Hour),
 	)
@@ -258,11 +262,11 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 	assert.NotContains(t, out, "namespace old")
 }
 
-// Of two installations, the one whose Lease is older goes first.
+// If the namespaces of two installations overlap, the installation with the older Lease keeps its namespaces.
 func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
-	w := installed(t, "machines")
+	w := newInstalledWorld(t, "machines")
 	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
-		l := lease(v1alpha1.LeaseWorkers, time.Second)
+		l := newLease(v1alpha1.LeaseWorkers, time.Second)
 		l.Namespace, l.Spec.HolderIdentity, l.CreationTimestamp = namespace, new(
 			"pod-1",
 		), metav1.NewTime(
@@ -281,9 +285,9 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 		"ok      installation trial acts on all namespaces; those of installation garden, which is older, are left to it\n")
 }
 
-// Leases that cannot be read say nothing: that is no heartbeat.
+// If the user may not read Leases, doctor warns, and reports no heartbeat as ok.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
-	w := installed(
+	w := newInstalledWorld(
 		t,
 		"machines",
 		"machinesets",
@@ -292,7 +296,10 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 		"machinedrainrules",
 		"rolloutpolicies",
 	)
-	cluster := kubefake.NewClientset(lease(v1alpha1.LeaseWorkers, time.Second), lease("millwright-bridge", time.Second))
+	cluster := kubefake.NewClientset(
+		newLease(v1alpha1.LeaseWorkers, time.Second),
+		newLease("millwright-bridge", time.Second),
+	)
 	cluster.PrependReactor(
 		"list",
 		"leases",
@@ -309,9 +316,9 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	assert.NotContains(t, out, "ok      heartbeat")
 }
 
-// A port on which nobody listens: the answer comes fast, and the advice is one that helps.
+// If nobody listens on Temporal's port, doctor answers fast, and advises to check the address, not to run bootstrap.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
-	w := installed(
+	w := newInstalledWorld(
 		t,
 		"machines",
 		"machinesets",
@@ -342,15 +349,15 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		says  string
 		fails bool
 	}{
-		"one who changes machines": {known(4*time.Second, "patch machines", "patch machinedeployments"), "ok      user ann may change machines, machinedeployments\nok      clock of this machine\n", false},
-		"one who only reads":       {known(-4 * time.Second), "ok      user ann may change nothing\nok      clock of this machine\n", false},
+		"one who changes machines": {clientsetForUser(4*time.Second, "patch machines", "patch machinedeployments"), "ok      user ann may change machines, machinedeployments\nok      clock of this machine\n", false},
+		"one who only reads":       {clientsetForUser(-4 * time.Second), "ok      user ann may change nothing\nok      clock of this machine\n", false},
 		"a clock that is behind": {
-			known(time.Minute), "ok      user ann may change nothing\nFAILED  clock of this machine: 60s from that of the API server\n" +
+			clientsetForUser(time.Minute), "ok      user ann may change nothing\nFAILED  clock of this machine: 60s from that of the API server\n" +
 				"        set it by NTP: millwright prints times and ages by this clock\n", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := installed(
+			w := newInstalledWorld(
 				t,
 				"machines",
 				"machinesets",

@@ -17,9 +17,9 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// find reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. It returns the
-// latter in the form of a Machine of Millwright.
-func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
+// findMachine reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. A Machine
+// of Cluster API is returned in the form of a Machine of Millwright.
+func findMachine(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	m, err := kubecli.Find(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
 	if !apierrors.IsNotFound(err) {
 		return m, err
@@ -48,9 +48,9 @@ func find(ctx context.Context, clients kubecli.Clients, key types.NamespacedName
 	return capidrain.AsMachine(other), nil
 }
 
-// machinesOf returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
-// whose nodes Millwright drains. It leaves out the latter if the user may not list them.
-func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
+// listMachines returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
+// whose nodes Millwright drains. Machines of Cluster API are omitted if the user may not list them.
+func listMachines(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
 	found, err := clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
@@ -73,7 +73,7 @@ func machinesOf(ctx context.Context, clients kubecli.Clients, namespace string) 
 	return found.Items, nil
 }
 
-// patchMachine writes a machine that find returned.
+// patchMachine patches a machine that findMachine returned.
 func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
 	if observe.OfClusterAPI(m) {
 		_, err = clients.ClusterAPI.Client().
@@ -87,9 +87,9 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 	return err
 }
 
-// unsuited says why a command would have no effect on a machine of Cluster API. It is empty if the command has an
-// effect, and for machines of Millwright.
-func unsuited(m *v1alpha1.Machine, command request.Command) string {
+// noEffectText says why a command would have no effect on a Machine of Cluster API; empty if the command has an effect,
+// and for a Machine of Millwright.
+func noEffectText(m *v1alpha1.Machine, command request.Command) string {
 	if !observe.OfClusterAPI(m) {
 		return ""
 	}
@@ -101,7 +101,7 @@ func unsuited(m *v1alpha1.Machine, command request.Command) string {
 		)
 	case request.Extend:
 		return phrase.If(
-			endless(m),
+			hasNoDeadline(m),
 			"the drain of machine %s has no end to extend: its nodeDrainTimeoutSeconds is not set",
 			kubecli.KeyOf(m),
 		)
@@ -110,22 +110,24 @@ func unsuited(m *v1alpha1.Machine, command request.Command) string {
 	}
 }
 
-// endless reports whether a drain evicts pods without a deadline.
-func endless(m *v1alpha1.Machine) bool { return m.Spec.EffectiveDrainTimeout() == observe.Forever }
+// hasNoDeadline reports whether a drain evicts pods without a deadline.
+func hasNoDeadline(m *v1alpha1.Machine) bool {
+	return m.Spec.EffectiveDrainTimeout() == observe.Forever
+}
 
-// resource names the kind of a machine in commands of kubectl.
-func resource(m *v1alpha1.Machine) string {
+// kubectlResource returns the resource name of a machine for kubectl.
+func kubectlResource(m *v1alpha1.Machine) string {
 	if observe.OfClusterAPI(m) {
 		return "machines.cluster.x-k8s.io"
 	}
 	return "machine"
 }
 
-// begins says how long a drain that has not begun may evict pods.
-func begins(m *v1alpha1.Machine, when string) string {
+// drainStartText says how long a drain that has not begun may evict pods.
+func drainStartText(m *v1alpha1.Machine, when string) string {
 	timeout := phrase.Length(m.Spec.EffectiveDrainTimeout())
 	switch {
-	case endless(m):
+	case hasNoDeadline(m):
 		return "its nodeDrainTimeoutSeconds is not set, and it has no end"
 	case observe.OfClusterAPI(m):
 		return "its nodeDrainTimeoutSeconds of " + timeout + " begin " + when

@@ -20,13 +20,13 @@ import (
 	"millwright/starter/clitest"
 )
 
-// clusterAPI is a cluster with Cluster API, and no machine of Millwright.
+// clusterAPI is a cluster with Cluster API, and without a machine of Millwright.
 type clusterAPI struct {
 	*world
 	client *capi.Client
 }
 
-func newClusterAPI(machines ...runtime.Object) clusterAPI {
+func newWorldWithClusterAPI(machines ...runtime.Object) clusterAPI {
 	w := newWorld()
 	w.ClusterAPI = capitest.NewServer(machines...)
 	return clusterAPI{w, w.ClusterAPI.Client}
@@ -36,8 +36,8 @@ func (w clusterAPI) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
-// budgeted is a machine of Cluster API whose drain a budget blocks.
-func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
+// newBlockedMachine returns a machine of Cluster API whose drain is blocked by a PodDisruptionBudget.
+func newBlockedMachine(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 	t.Helper()
 	began := metav1.NewTime(clitest.Now.Add(-600e9))
 	return capitest.Machine("m-1", capitest.Set("s", 1), append([]capitest.OnMachine{func(m *clusterv1.Machine) {
@@ -74,7 +74,7 @@ func budgeted(t *testing.T, change ...capitest.OnMachine) *clusterv1.Machine {
 func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
 	alive := capitest.Machine("alive", capitest.Set("s", 1))
 	theirs := capitest.Machine("theirs", capitest.Set("s", 1), capitest.Going)
-	w := newClusterAPI(budgeted(t), alive, theirs)
+	w := newWorldWithClusterAPI(newBlockedMachine(t), alive, theirs)
 	out, err := w.run(t.Context(), "list", "-n", "shop")
 	require.NoError(t, err)
 	require.Len(
@@ -116,7 +116,7 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds is not set, and it has no end":        nil,
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds of 90s begin with the first eviction": new(int32(90)),
 	} {
-		w := newClusterAPI(budgeted(t, func(m *clusterv1.Machine) {
+		w := newWorldWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
 			delete(m.Annotations, v1alpha1.AnnotationDrainStatus)
 		}))
@@ -127,7 +127,7 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 }
 
 func TestADrainOfClusterAPIWhoseClusterDoesNotAnswer(t *testing.T) {
-	w := newClusterAPI(budgeted(t, func(m *clusterv1.Machine) {
+	w := newWorldWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
 		v := capidrain.AsMachine(m)
 		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 		v.Status.Conditions[0].Message = "Cluster c does not answer"
@@ -156,7 +156,7 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 		{"extend --for 1h --reason backup", v1alpha1.AnnotationExtend, "ann: backup"},
 	} {
 		t.Run(row.args, func(t *testing.T) {
-			w := newClusterAPI(budgeted(t, timed))
+			w := newWorldWithClusterAPI(newBlockedMachine(t, timed))
 			out, err := w.run(t.Context(), append(strings.Fields(row.args), "shop/m-1")...)
 			require.NoError(t, err)
 			assert.Contains(t, out, "Next: ")
@@ -171,7 +171,7 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 		"abandon-instance --yes --reason x": "machine shop/m-1 is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's",
 	} {
 		t.Run(args, func(t *testing.T) {
-			_, err := newClusterAPI(budgeted(t)).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
+			_, err := newWorldWithClusterAPI(newBlockedMachine(t)).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
 			assert.EqualError(t, err, why)
 		})
 	}

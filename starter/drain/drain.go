@@ -8,15 +8,15 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// drains has the flags of all drain commands.
-type drains struct {
+// drainCommand is the command `millwright drain` with the flags of its subcommands.
+type drainCommand struct {
 	kubecli.Objects
-	temporalAt kubecli.TemporalFlags
+	temporalFlags kubecli.TemporalFlags
 }
 
 // Command returns the command drain.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &drains{Objects: kubecli.Objects{Environment: d, Kind: request.Machine}}
+	f := &drainCommand{Objects: kubecli.Objects{Environment: d, Kind: request.Machine}}
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "Show why deleted machines are still there, and change how they are drained",
@@ -33,10 +33,10 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
   millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"`,
 	}
 	f.Register(c)
-	f.temporalAt.Register(c)
+	f.temporalFlags.Register(c)
 	c.AddCommand(f.listCommand(), f.explainCommand(), f.watchCommand())
-	for _, h := range drainCommands() {
-		c.AddCommand(f.RequestCommand(h, machineSubject))
+	for _, h := range requestHelp() {
+		c.AddCommand(f.RequestCommand(h, readSubject))
 	}
 	return c
 }

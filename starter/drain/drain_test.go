@@ -21,11 +21,11 @@ import (
 
 var now, begun = clitest.Now, clitest.Begun
 
-// edit changes one machine.
-type edit func(*v1alpha1.Machine)
+// machineEdit changes one machine.
+type machineEdit func(*v1alpha1.Machine)
 
-// going is machine shop/m-1, whose deletion was requested and has no record yet.
-func going(edits ...edit) *v1alpha1.Machine {
+// newDeletedMachine returns machine shop/m-1, whose requested deletion has no record in the status yet.
+func newDeletedMachine(edits ...machineEdit) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "m-1", UID: "u-1", ResourceVersion: "7",
@@ -41,20 +41,20 @@ func going(edits ...edit) *v1alpha1.Machine {
 	return m
 }
 
-func named(namespace, name string) edit {
+func withName(namespace, name string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Namespace, m.Name = namespace, name }
 }
 
-func at(stage v1alpha1.MachineDeletionStage) edit {
+func inStage(stage v1alpha1.MachineDeletionStage) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(begun)}
 	}
 }
 
-// by is a drain that has used these means since it began, a quarter of an hour ago.
-func by(means string) edit {
+// withMeans adds a drain that has used these means since its start 15 minutes ago.
+func withMeans(means string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		at(v1alpha1.MachineDeletionDrain)(m)
+		inStage(v1alpha1.MachineDeletionDrain)(m)
 		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{
 			StartedAt:  metav1.NewTime(begun),
 			Means:      means,
@@ -63,14 +63,14 @@ func by(means string) edit {
 	}
 }
 
-func ended(stage v1alpha1.MachineDeletionStage, result string) edit {
+func afterDrain(stage v1alpha1.MachineDeletionStage, result string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		by("Evict")(m)
+		withMeans("Evict")(m)
 		m.Status.Deletion.Stage, m.Status.Deletion.Drain.Result = stage, result
 	}
 }
 
-func doing(step string, blockedBy ...string) edit {
+func withStep(step string, blockedBy ...string) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: metav1.NewTime(begun), BlockedBy: blockedBy}
 		if d := m.Status.Deletion; d != nil {
@@ -79,12 +79,12 @@ func doing(step string, blockedBy ...string) edit {
 	}
 }
 
-// until is the deadline of the present step; apply it after the edits of steps.
-func until(in time.Duration) edit {
+// withDeadline sets the deadline of the present step. Apply withDeadline after an edit that sets the step.
+func withDeadline(in time.Duration) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentOperation.Deadline = new(metav1.NewTime(now.Add(in))) }
 }
 
-func saying(kind corev1.NodeConditionType, reason, message string) edit {
+func withCondition(kind corev1.NodeConditionType, reason, message string) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(
 			m.Status.Conditions,
@@ -99,8 +99,8 @@ func saying(kind corev1.NodeConditionType, reason, message string) edit {
 	}
 }
 
-// emptied makes a machine one that stays and whose node is drained.
-func emptied(purpose v1alpha1.DrainPurpose) edit {
+// withStayingDrain cancels the deletion of the machine and adds a drain of its node for this purpose.
+func withStayingDrain(purpose v1alpha1.DrainPurpose) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.DeletionTimestamp, m.Finalizers = nil, nil
 		occasion := metav1.NewTime(begun.Add(-time.Second))
@@ -119,19 +119,19 @@ func emptied(purpose v1alpha1.DrainPurpose) edit {
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
 			StartedAt: metav1.NewTime(begun), Means: "Evict", MeansSince: new(metav1.NewTime(begun)),
 		}}
-		doing(vocabulary.StepEvictPods)(m)
+		withStep(vocabulary.StepEvictPods)(m)
 	}
 }
 
-func wished(annotation, value string) edit {
+func withAnnotation(annotation, value string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Annotations[annotation] = value }
 }
 
-func alive(phase v1alpha1.MachinePhase) edit {
+func notDeleted(phase v1alpha1.MachinePhase) machineEdit {
 	return func(m *v1alpha1.Machine) { m.DeletionTimestamp, m.Status.CurrentStatus.Phase = nil, phase }
 }
 
-// world is what the commands of a test connect to.
+// world has the fakes that the commands of a test connect to.
 type world struct{ *clitest.World }
 
 func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }
@@ -141,9 +141,9 @@ func (w *world) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
-func TestMachineIsNamedInThreeWays(t *testing.T) {
+func TestFormsOfAMachineName(t *testing.T) {
 	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
-		out, err := newWorld(going()).run(t.Context(), append([]string{"explain"}, args...)...)
+		out, err := newWorld(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1", args)
 	}
@@ -156,12 +156,12 @@ func TestMachineIsNamedInThreeWays(t *testing.T) {
 		"explain":                      "accepts 1 arg",
 		"watch shop/m-1 --interval 0s": "--interval 0s is not positive",
 	} {
-		_, err := newWorld(going()).run(t.Context(), strings.Fields(args)...)
+		_, err := newWorld(newDeletedMachine()).run(t.Context(), strings.Fields(args)...)
 		assert.ErrorContains(t, err, message, args)
 	}
 }
 
-func TestDrainIsACommandOfTheStarter(t *testing.T) {
+func TestDrainSubcommands(t *testing.T) {
 	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"extend"})
 	require.NoError(t, err)
 	assert.Equal(t, "extend", c.Name())
@@ -173,6 +173,6 @@ func TestDrainIsACommandOfTheStarter(t *testing.T) {
 	}
 }
 
-func keyed(namespace, name string) types.NamespacedName {
+func keyOf(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }

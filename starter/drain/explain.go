@@ -21,7 +21,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *drains) explainCommand() *cobra.Command {
+func (f *drainCommand) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
@@ -35,16 +35,16 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.open(c, args[0])
+			r, err := f.newReader(c, args[0])
 			if err != nil {
 				return err
 			}
 			defer r.temporal.Close()
-			s, err := r.look(c.Context())
+			s, err := r.readSnapshot(c.Context())
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.text())
+			_, err = io.WriteString(c.OutOrStdout(), s.explanation())
 			return err
 		},
 	}
@@ -52,17 +52,17 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 
 // reader reads one machine for the drain commands.
 type reader struct {
-	key      types.NamespacedName
-	clients  kubecli.Clients
-	temporal client.Client
-	address  string // address of Temporal
-	now      func() time.Time
+	key             types.NamespacedName
+	clients         kubecli.Clients
+	temporal        client.Client
+	temporalAddress string // address of Temporal
+	now             func() time.Time
 }
 
-// open makes a reader of the named machine. Its clients connect on their first use; the caller closes Temporal's
-// client.
-func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
-	r.address, r.now = f.temporalAt.Address, f.Now
+// newReader returns a reader of the named machine. The reader's clients connect on their first use; the caller must
+// close Temporal's client.
+func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err error) {
+	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
 	if r.key, err = f.Key(c, name); err != nil {
 		return r, err
 	}
@@ -71,61 +71,61 @@ func (f *drains) open(c *cobra.Command, name string) (r reader, err error) {
 		return r, err
 	}
 	r.clients = clients
-	r.temporal, err = f.Temporal(f.temporalAt)
+	r.temporal, err = f.Temporal(f.temporalFlags)
 	return r, err
 }
 
-// look gathers what is known about a machine that is being deleted or whose node is drained. For any other machine it
-// returns an error, and a snapshot with the machine only.
-func (e reader) look(ctx context.Context) (snapshot, error) {
-	m, err := find(ctx, e.clients, e.key)
+// readSnapshot reads a machine that is being deleted or whose node is being drained, and Temporal's facts about its
+// step. For any other machine, readSnapshot returns an error, and a snapshot with the machine alone.
+func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
+	m, err := findMachine(ctx, e.clients, e.key)
 	if err != nil {
 		return snapshot{}, err
 	}
-	if m.DeletionTimestamp == nil && !staying(m) {
+	if m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(m) {
 		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.Status(*m))
 	}
 	s := snapshot{machine: m, now: e.now()}
-	s.ask(ctx, e.temporal, e.address)
+	s.askTemporal(ctx, e.temporal, e.temporalAddress)
 	return s, nil
 }
 
-// text is the complete explanation.
-func (s snapshot) text() string {
+// explanation returns the complete output of the command explain.
+func (s snapshot) explanation() string {
 	var out bytes.Buffer
 	if waits := explain.Sentence("machine", s.machine, s.machine.Status.CurrentOperation); waits != "" {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintln(&out, s.headline())
-	for _, h := range drainCommands() {
+	for _, h := range requestHelp() {
 		value, set := s.machine.Annotations[machine.RequestAnnotation(request.Machine, h.Name)]
 		if set && h.Name != request.Resume {
 			_, _ = fmt.Fprintf(&out, "%s: %s\n", h.Name, value)
 		}
 	}
-	if left := s.leftBehind(); left != "" {
+	if left := s.resultText(); left != "" {
 		_, _ = fmt.Fprintln(&out, left)
 	}
 	_, _ = fmt.Fprintln(&out)
 	if s.note != "" {
 		_, _ = fmt.Fprintln(&out, s.note)
 	}
-	if s.picture != nil && (len(s.picture.Rows) > 0 || s.picture.Counts != (drain.Counts{})) {
-		s.table(&out)
+	if s.pods != nil && (len(s.pods.Rows) > 0 || s.pods.Counts != (drain.Counts{})) {
+		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
 	_, _ = fmt.Fprintln(&out, s.sentence())
 	return out.String()
 }
 
-// headline names machine, node and stage.
+// headline names the machine, its node and the stage of the deletion.
 func (s snapshot) headline() string {
 	parts := []string{kubecli.KeyOf(s.machine)}
 	if node := cache.NodeNameOf(s.machine); node != "" {
 		parts = append(parts, "node "+node)
 	}
 	if word := stageWord(s.machine); word != "" {
-		parts = append(parts, "stage "+word+" since "+s.sinceStage())
+		parts = append(parts, "stage "+word+" since "+s.stageSinceText())
 	}
 	if how := observe.Means(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
@@ -133,7 +133,7 @@ func (s snapshot) headline() string {
 	return strings.Join(parts, "   ")
 }
 
-func (s snapshot) leftBehind() string {
+func (s snapshot) resultText() string {
 	d := s.machine.Status.Deletion
 	if d == nil || d.Drain == nil || d.Drain.Result == "" {
 		return ""
@@ -145,26 +145,26 @@ func (s snapshot) leftBehind() string {
 	return text
 }
 
-// table writes the first MaxRows pods, the counts of all pods, and how old they are.
-func (s snapshot) table(out io.Writer) {
-	if len(s.picture.Rows) > 0 {
+// writePodTable writes the first MaxRows pods, the counts of all pods, and the age of these counts.
+func (s snapshot) writePodTable(out io.Writer) {
+	if len(s.pods.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
-		for _, r := range s.picture.Rows[:min(len(s.picture.Rows), drain.MaxRows)] {
+		for _, r := range s.pods.Rows[:min(len(s.pods.Rows), drain.MaxRows)] {
 			rows = append(
 				rows,
 				[]any{r.Pod, r.State, kubecli.Age(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.Clock(r.Next, s.now)},
 			)
 		}
-		_ = kubecli.WriteTable(out, rows) // a buffer never fails
+		_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 	}
-	_, _ = fmt.Fprint(out, counted(s.picture.Counts))
-	if !s.seen.IsZero() {
-		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.Age(s.seen, s.now))
+	_, _ = fmt.Fprint(out, countsText(s.pods.Counts))
+	if !s.heartbeatAt.IsZero() {
+		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.Age(s.heartbeatAt, s.now))
 	}
 	_, _ = fmt.Fprintln(out)
 }
 
-func counted(c drain.Counts) string {
+func countsText(c drain.Counts) string {
 	return fmt.Sprintf(
 		"%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
 		c.Gone,

@@ -19,7 +19,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *drains) listCommand() *cobra.Command {
+func (f *drainCommand) listCommand() *cobra.Command {
 	var all, onlyStuck bool
 	var output kubecli.Output
 	c := &cobra.Command{
@@ -47,36 +47,36 @@ has passed without effect.`,
 	return c
 }
 
-// leaving is what JSON and YAML show of a machine in the list.
-type leaving struct {
+// listRow is one machine of the list, as JSON and YAML show the machine.
+type listRow struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	Node      string    `json:"node,omitempty"`
 	Stage     string    `json:"stage"`
 	Since     time.Time `json:"since,omitzero"`    // when the stage began
 	Means     string    `json:"means,omitempty"`   // how pods are removed
-	Deadline  time.Time `json:"deadline,omitzero"` // when the means ends
+	Deadline  time.Time `json:"deadline,omitzero"` // when Means ends
 	BlockedBy []string  `json:"blockedBy,omitempty"`
 }
 
 // list writes the machines that are being deleted or whose nodes are drained.
-func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
+func (f *drainCommand) list(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
 	clients, err := f.Clients(f.Access)
 	if err != nil {
 		return err
 	}
-	found, err := machinesOf(ctx, clients, f.Namespace)
+	found, err := listMachines(ctx, clients, f.Namespace)
 	if err != nil {
 		return err
 	}
 	now := f.Now()
 	going := slices.DeleteFunc(found, func(m v1alpha1.Machine) bool {
-		return m.DeletionTimestamp == nil && !staying(&m) || onlyStuck && !stuck(&m, now)
+		return m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(&m) || onlyStuck && !needsPerson(&m, now)
 	})
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	items := []leaving{}
+	items := []listRow{}
 	l := kubecli.Listing{
 		Table: [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
 		Wide:  [][]any{{"WAITS FOR"}},
@@ -87,11 +87,11 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 	}
 	for i := range going {
 		m := &going[i]
-		row := leaving{
+		row := listRow{
 			m.Namespace, m.Name, cache.NodeNameOf(m), stageWord(m), stageSince(m), string(observe.Means(m)),
 			observe.Deadlines(m, now).Next(), blockers(m),
 		}
-		items, l.Names = append(items, row), append(l.Names, resource(m)+"/"+kubecli.KeyOf(m))
+		items, l.Names = append(items, row), append(l.Names, kubectlResource(m)+"/"+kubecli.KeyOf(m))
 		l.Table = append(l.Table, []any{
 			row.Namespace, row.Name, row.Node, row.Stage, kubecli.Age(row.Since, now), row.Means,
 			kubecli.Clock(row.Deadline, now), strings.Join(row.BlockedBy, ", "),
@@ -106,14 +106,14 @@ func (f *drains) list(ctx context.Context, out io.Writer, output kubecli.Output,
 	return output.Write(out, l)
 }
 
-// stageWord is the stage in the table. It distinguishes a drain that is queued, and that of a machine that stays, from
-// others.
+// stageWord returns the stage for the table, with a mark for a queued drain, and for the drain of a machine that is not
+// being deleted.
 func stageWord(m *v1alpha1.Machine) string {
 	switch {
-	case queued(m):
+	case isQueued(m):
 		return string(stage(m)) + " (queued)"
-	case staying(m):
-		return fmt.Sprintf("%s (%s)", v1alpha1.MachineDeletionDrain, goal(m))
+	case isDrainedWithoutDeletion(m):
+		return fmt.Sprintf("%s (%s)", v1alpha1.MachineDeletionDrain, drainPurpose(m))
 	default:
 		return string(stage(m))
 	}

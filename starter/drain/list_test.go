@@ -17,19 +17,26 @@ import (
 	"millwright/decide/drain"
 )
 
-// crowd is one machine of each kind that a list distinguishes.
-func crowd() []runtime.Object {
+// machinesOfEachKind returns one machine for each case that the command list distinguishes.
+func machinesOfEachKind() []runtime.Object {
 	return []runtime.Object{
-		going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web", "Volume pv-1")),
-		going(named("shop", "m-2"), by("Evict"), doing(vocabulary.StepEvictPods, "Volume pv-1")),
-		going(named("shop", "m-0"), at(v1alpha1.MachineDeletionDrain), doing("queued")),
-		going(named("shop", "m-3"), alive(v1alpha1.MachineRunning)),
-		going(named("base", "m-9"), at(v1alpha1.MachineDeletionInstance), doing("delete-instance", "PermissionDenied")),
+		newDeletedMachine(
+			withMeans("Evict"),
+			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web", "Volume pv-1"),
+		),
+		newDeletedMachine(withName("shop", "m-2"), withMeans("Evict"), withStep(vocabulary.StepEvictPods, "Volume pv-1")),
+		newDeletedMachine(withName("shop", "m-0"), inStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
+		newDeletedMachine(withName("shop", "m-3"), notDeleted(v1alpha1.MachineRunning)),
+		newDeletedMachine(
+			withName("base", "m-9"),
+			inStage(v1alpha1.MachineDeletionInstance),
+			withStep("delete-instance", "PermissionDenied"),
+		),
 	}
 }
 
 func TestListOfMachinesThatAreDeleted(t *testing.T) {
-	out, err := newWorld(crowd()...).run(t.Context(), "list", "-A")
+	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-A")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 NAMESPACE   NAME   NODE   STAGE            SINCE   MEANS   DEADLINE       BLOCKED BY
@@ -40,9 +47,9 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 `, "\n"), out)
 }
 
-// A name of the list is an argument of the other commands, without a flag for the namespace.
+// Each name that `drain list -o name` prints is a valid argument of the other commands without --namespace.
 func TestNamesOfTheListCanBeExplained(t *testing.T) {
-	w := newWorld(crowd()...)
+	w := newWorld(machinesOfEachKind()...)
 	out, err := w.run(t.Context(), "list", "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)
@@ -56,11 +63,14 @@ func TestNamesOfTheListCanBeExplained(t *testing.T) {
 
 func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
 	w := newWorld(
-		going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
-		going(named("shop", "m-2"), emptied(v1alpha1.DrainForPreservation)),
-		going(
-			named("shop", "m-3"),
-			emptied(v1alpha1.DrainForUpdate),
+		newDeletedMachine(
+			withStayingDrain(v1alpha1.DrainForUpdate),
+			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+		),
+		newDeletedMachine(withName("shop", "m-2"), withStayingDrain(v1alpha1.DrainForPreservation)),
+		newDeletedMachine(
+			withName("shop", "m-3"),
+			withStayingDrain(v1alpha1.DrainForUpdate),
 			func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
 		),
 	)
@@ -78,17 +88,17 @@ shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC
 }
 
 func TestListOfOneNamespace(t *testing.T) {
-	out, err := newWorld(crowd()...).run(t.Context(), "list", "-n", "base")
+	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-n", "base")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-9")
 	assert.NotContains(t, out, "shop")
-	out, err = newWorld(crowd()...).run(t.Context(), "list")
+	out, err = newWorld(machinesOfEachKind()...).run(t.Context(), "list")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
 func TestListOfStuckMachines(t *testing.T) {
-	out, err := newWorld(crowd()...).run(t.Context(), "list", "-A", "--stuck")
+	out, err := newWorld(machinesOfEachKind()...).run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
 	var names []string
 	for line := range strings.Lines(out) {
@@ -100,7 +110,7 @@ func TestListOfStuckMachines(t *testing.T) {
 	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
 }
 
-func TestStuck(t *testing.T) {
+func TestNeedsPerson(t *testing.T) {
 	patient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineDrainTimeout: &metav1.Duration{Duration: 10 * time.Minute},
@@ -110,19 +120,19 @@ func TestStuck(t *testing.T) {
 		machine *v1alpha1.Machine
 		stuck   bool
 	}{
-		"moves":                             {going(by("Evict"), doing(vocabulary.StepEvictPods)), false},
-		"held":                              {going(by("Evict"), doing(vocabulary.StepEvictPods), wished(v1alpha1.AnnotationHold, "")), true},
-		"nobody has begun for long":         {going(), true},
-		"nobody has begun yet":              {going(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.Overdue))) }), false},
-		"its deadline has passed long ago":  {going(by("Evict"), patient), true},
-		"its deadline was extended":         {going(by("Evict"), patient, wished(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
-		"its target is away at once":        {going(doing("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
-		"hooks":                             {going(at(v1alpha1.MachineDeletionPreDrainHooks), doing("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},
-		"what blocked before its deletion":  {going(doing("create-instance", "ResourceExhausted"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), false},
-		"deleting, and has a while to go":   {going(by("Delete"), doing("delete"), until(time.Minute)), false},
-		"deleting, and it should have been": {going(by("Delete"), doing("delete"), until(-2*time.Minute)), true},
+		"moves":                             {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods)), false},
+		"held":                              {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withAnnotation(v1alpha1.AnnotationHold, "")), true},
+		"nobody has begun for long":         {newDeletedMachine(), true},
+		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.Overdue))) }), false},
+		"its deadline has passed long ago":  {newDeletedMachine(withMeans("Evict"), patient), true},
+		"its deadline was extended":         {newDeletedMachine(withMeans("Evict"), patient, withAnnotation(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
+		"its target is away at once":        {newDeletedMachine(withStep("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
+		"hooks":                             {newDeletedMachine(inStage(v1alpha1.MachineDeletionPreDrainHooks), withStep("await-hooks", "pre-drain.delete.hook.machine.cluster.x-k8s.io/a")), true},
+		"what blocked before its deletion":  {newDeletedMachine(withStep("create-instance", "ResourceExhausted"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), false},
+		"deleting, and has a while to go":   {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(time.Minute)), false},
+		"deleting, and it should have been": {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(-2*time.Minute)), true},
 	} {
-		assert.Equal(t, c.stuck, stuck(c.machine, now), name)
+		assert.Equal(t, c.stuck, needsPerson(c.machine, now), name)
 	}
 }
 

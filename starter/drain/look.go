@@ -24,28 +24,28 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long to wait for Temporal. Source: after that, a user prefers an answer from the Machine
-// alone.
+// temporalTimeout is how long the command waits for Temporal. Source: after 5 s, a user prefers an answer from the
+// Machine alone.
 const temporalTimeout = 5 * time.Second
 
-// silent is how long an activity may send no heartbeat before explain tells the user. Source: three times the heartbeat
-// timeout (10 s); by then another worker should have taken the activity over.
-const silent = 30 * time.Second
+// maxHeartbeatAge is the age of an activity's last heartbeat from which explain warns the user. Source: three times the
+// heartbeat timeout (10 s); after 30 s another worker should have taken the activity over.
+const maxHeartbeatAge = 30 * time.Second
 
-// snapshot is what is known about one deletion at one moment.
+// snapshot has the known facts about one deletion or drain at one moment.
 type snapshot struct {
-	machine *v1alpha1.Machine
-	picture *drain.Picture // the drain's pods; nil: not known
-	volumes []string       // volumes that stage Detach waits for
-	seen    time.Time      // last heartbeat of a worker; zero: not known
-	note    string         // one line: why something is not known; empty if all is known
-	now     time.Time
+	machine     *v1alpha1.Machine
+	pods        *drain.Picture // the drain's pods; nil if not known
+	volumes     []string       // volumes that stage Detach waits for
+	heartbeatAt time.Time      // time of the last heartbeat of a worker; zero if not known
+	note        string         // one line that says why a fact is not known; empty if all facts are known
+	now         time.Time
 }
 
-// ask adds what Temporal knows about the drain, or about the volumes that the deletion waits for. If Temporal cannot
-// answer or has no open workflow, ask sets the note.
-func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
-	if queued(s.machine) || !inDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
+// askTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal does
+// not answer or has no open workflow, askTemporal sets the note.
+func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address string) {
+	if isQueued(s.machine) || !isInDrain(s.machine) && stage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
@@ -62,10 +62,10 @@ func (s *snapshot) ask(ctx context.Context, t client.Client, address string) {
 	}
 }
 
-// inDrain reports whether the node of a machine is being drained or about to be.
-func inDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || staying(m) }
+// isInDrain reports whether the node of a machine is being drained, or will be drained next.
+func isInDrain(m *v1alpha1.Machine) bool { return observe.InDrain(m) || isDrainedWithoutDeletion(m) }
 
-// installation returns the installation whose workflow has last reported its step in the machine's status.
+// installation returns the name of the installation whose workflow wrote the machine's status.currentOperation.
 func (s *snapshot) installation() run.Installation {
 	if operation := s.machine.Status.CurrentOperation; operation != nil {
 		return run.InstallationIn(operation.WorkflowID)
@@ -76,7 +76,7 @@ func (s *snapshot) installation() run.Installation {
 // readActivity reads the progress of the pending activity.
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
-	if !inDrain(s.machine) {
+	if !isInDrain(s.machine) {
 		_, err := s.readHeartbeat(ctx, t, s.installation().ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 			return fmt.Errorf("read the answer to %s: %w", workflows.QueryPods, err)
 		}
 	}
-	s.picture = &progress.Picture
+	s.pods = &progress.Picture
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (s *snapshot) readHeartbeat(
 			return false, nil
 		}
 		err := connection.DataConverter().FromPayloads(pending.GetHeartbeatDetails(), into)
-		return err == nil, nil // if it cannot be decoded, the caller uses the query
+		return err == nil, nil // if the heartbeat cannot be decoded, the caller sends the query
 	}
 	return false, nil
 }
@@ -140,7 +140,7 @@ func (s *snapshot) readHeartbeat(
 // noteSilence sets the note if no worker runs the activity.
 func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 	if at := a.GetLastHeartbeatTime(); at != nil {
-		s.seen = at.AsTime()
+		s.heartbeatAt = at.AsTime()
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
@@ -150,13 +150,13 @@ func (s *snapshot) noteSilence(a *workflowpb.PendingActivityInfo) {
 			a.GetActivityId(),
 			kubecli.OneLine(a.GetLastFailure().GetMessage()),
 		)
-	case !s.seen.IsZero() && s.now.Sub(s.seen) > silent:
+	case !s.heartbeatAt.IsZero() && s.now.Sub(s.heartbeatAt) > maxHeartbeatAge:
 		s.note = fmt.Sprintf(
 			"No worker has reported since %s: check that a worker polls the queue %s.",
-			kubecli.Since(s.seen, s.now),
+			kubecli.Since(s.heartbeatAt, s.now),
 			s.installation().Queue(run.QueueDrains),
 		)
-	case s.seen.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > silent:
+	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
 		s.note = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(), kubecli.Since(a.GetScheduledTime().AsTime(), s.now), s.installation().Queue(run.QueueDrains))
 	}

@@ -20,8 +20,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// picture is that of a drain that one budget blocks.
-func picture() drain.Picture {
+// newPicture returns the pods of a drain that one budget blocks.
+func newPicture() drain.Picture {
 	return drain.Picture{
 		Counts: drain.Counts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
 		Rows: []drain.Row{
@@ -40,8 +40,8 @@ func picture() drain.Picture {
 	}
 }
 
-// beating is the activity of a drain with a heartbeat two seconds ago.
-func beating(progress any) *workflowpb.PendingActivityInfo {
+// newPendingActivity returns the pending activity of a drain, with a heartbeat two seconds ago.
+func newPendingActivity(progress any) *workflowpb.PendingActivityInfo {
 	return &workflowpb.PendingActivityInfo{
 		ActivityId: "evict-pods", State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Attempt: 1,
 		HeartbeatDetails: clitest.Encoded(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
@@ -56,11 +56,13 @@ func openDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal
 	}
 }
 
-func TestExplainShowsWhatTheLastHeartbeatSays(t *testing.T) {
-	w := newWorld(going(by("Evict"), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")))
+func TestExplainShowsTheLastHeartbeat(t *testing.T) {
+	w := newWorld(
+		newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")),
+	)
 	w.Temporal = openDrain(
 		&workflowpb.PendingActivityInfo{ActivityId: "other"},
-		beating(activities.Progress{Gone: 3, Picture: picture()}),
+		newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}),
 	)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -78,9 +80,14 @@ to change that: `+"`kubectl edit pdb -n shop web`, `millwright drain extend shop
 	assert.True(t, w.Temporal.Closed)
 }
 
-func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
-	w := newWorld(going(emptied(v1alpha1.DrainForUpdate), doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web")))
-	w.Temporal = openDrain(beating(activities.Progress{Gone: 3, Picture: picture()}))
+func TestExplainOfADrainWithoutDeletion(t *testing.T) {
+	w := newWorld(
+		newDeletedMachine(
+			withStayingDrain(v1alpha1.DrainForUpdate),
+			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+		),
+	)
+	w.Temporal = openDrain(newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
@@ -88,12 +95,12 @@ func TestExplainOfANodeThatIsEmptiedAlthoughItsMachineStays(t *testing.T) {
 	assert.Contains(t, out, "`kubectl edit pdb -n shop web`")
 }
 
-// The first line is that of millwright explain.
+// The first line of drain explain is the sentence of `millwright explain`.
 func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 	w := newWorld(
-		going(
-			by("Evict"),
-			doing(vocabulary.StepEvictPods),
+		newDeletedMachine(
+			withMeans("Evict"),
+			withStep(vocabulary.StepEvictPods),
 			func(m *v1alpha1.Machine) { m.Status.CurrentOperation.WaitsFor = "a budget (since 13:51:07 UTC)" },
 		),
 	)
@@ -103,9 +110,9 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 }
 
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
-	later := beating(activities.Progress{Gone: 3, Picture: picture()})
+	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()})
 	later.ActivityId = "evict-pods-2"
-	w := newWorld(going(by("Evict")))
+	w := newWorld(newDeletedMachine(withMeans("Evict")))
 	w.Temporal = openDrain(later)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -113,24 +120,24 @@ func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
 }
 
 func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
-	full := picture()
+	full := newPicture()
 	for range 2 * drain.MaxRows {
 		full.Rows = append(full.Rows, full.Rows[0])
 	}
-	w := newWorld(going(by("Evict")))
-	w.Temporal = openDrain(beating(activities.Progress{Picture: full}))
+	w := newWorld(newDeletedMachine(withMeans("Evict")))
+	w.Temporal = openDrain(newPendingActivity(activities.Progress{Picture: full}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
 }
 
-func TestExplainAsksTheWorkflowWhereNoHeartbeatTells(t *testing.T) {
-	silent := beating(activities.Progress{})
+func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
+	silent := newPendingActivity(activities.Progress{})
 	silent.HeartbeatDetails = nil
-	garbled := beating("not what it should be")
+	garbled := newPendingActivity("not what it should be")
 	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": openDrain(), "no heartbeat yet": openDrain(silent), "a heartbeat that cannot be read": openDrain(garbled)} {
-		temporal.Queried = picture()
-		w := newWorld(going(by("Evict")))
+		temporal.Queried = newPicture()
+		w := newWorld(newDeletedMachine(withMeans("Evict")))
 		w.Temporal = temporal
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
@@ -153,10 +160,10 @@ func TestExplainWithoutTemporal(t *testing.T) {
 		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
-		w := newWorld(going(
-			by("Evict"),
-			doing(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
-			saying(
+		w := newWorld(newDeletedMachine(
+			withMeans("Evict"),
+			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+			withCondition(
 				v1alpha1.MachineDrained,
 				v1alpha1.ReasonBlocked,
 				"1 pod left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3",
@@ -172,10 +179,10 @@ func TestExplainWithoutTemporal(t *testing.T) {
 	}
 }
 
-func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
-	lost := beating(activities.Progress{Picture: picture()})
+func TestExplainReportsAMissingHeartbeat(t *testing.T) {
+	lost := newPendingActivity(activities.Progress{Picture: newPicture()})
 	lost.LastHeartbeatTime = timestamppb.New(now.Add(-2 * time.Minute))
-	failing := beating(activities.Progress{Picture: picture()})
+	failing := newPendingActivity(activities.Progress{Picture: newPicture()})
 	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
 	untaken := &workflowpb.PendingActivityInfo{
@@ -187,9 +194,9 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 		"Attempt 7 of evict-pods has not begun yet; the attempt before failed: watch pods of node n-1: forbidden": failing,
 		"No worker has taken evict-pods since 14:05:07 UTC (60s): check that a worker polls the queue drains.":    untaken,
 	} {
-		w := newWorld(going(by("Evict")))
+		w := newWorld(newDeletedMachine(withMeans("Evict")))
 		w.Temporal = openDrain(pending)
-		w.Temporal.Queried = picture()
+		w.Temporal.Queried = newPicture()
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
 		assert.Contains(t, out, want+"\n")
@@ -198,7 +205,7 @@ func TestExplainDoubtsAWorkerThatIsSilent(t *testing.T) {
 }
 
 func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
-	w := newWorld(going(ended(v1alpha1.MachineDeletionDetach, "Drained")))
+	w := newWorld(newDeletedMachine(afterDrain(v1alpha1.MachineDeletionDetach, "Drained")))
 	w.Temporal = openDrain(
 		&workflowpb.PendingActivityInfo{
 			ActivityId:       "await-detach",
@@ -212,10 +219,10 @@ func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
 	assert.Contains(t, out, "drain: Drained\n")
 }
 
-func TestExplainAsksTemporalOnlyWhereItKnowsMore(t *testing.T) {
+func TestExplainAsksTemporalOnlyForPodsAndVolumes(t *testing.T) {
 	for _, m := range []*v1alpha1.Machine{
-		going(), going(at(v1alpha1.MachineDeletionInstance)), going(ended(v1alpha1.MachineDeletionDrain, "Drained")),
-		going(at(v1alpha1.MachineDeletionDrain), doing("queued")),
+		newDeletedMachine(), newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)), newDeletedMachine(afterDrain(v1alpha1.MachineDeletionDrain, "Drained")),
+		newDeletedMachine(inStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
 	} {
 		w := newWorld(m)
 		w.Temporal.Err = errors.New("it was asked in vain")
@@ -225,11 +232,11 @@ func TestExplainAsksTemporalOnlyWhereItKnowsMore(t *testing.T) {
 	}
 }
 
-func TestExplainShowsWishesAndWhatIsLeftBehind(t *testing.T) {
-	forced := going(
-		ended(v1alpha1.MachineDeletionInstance, "Forced"),
-		wished(v1alpha1.AnnotationForce, "ann: it burns"),
-		wished(v1alpha1.AnnotationHold, "bob: wait"),
+func TestExplainShowsRequestsAndLeftBehindPods(t *testing.T) {
+	forced := newDeletedMachine(
+		afterDrain(v1alpha1.MachineDeletionInstance, "Forced"),
+		withAnnotation(v1alpha1.AnnotationForce, "ann: it burns"),
+		withAnnotation(v1alpha1.AnnotationHold, "bob: wait"),
 	)
 	forced.Status.Deletion.Drain.LeftBehind = []string{"shop/a", "shop/b"}
 	out, err := newWorld(forced).run(t.Context(), "explain", "shop/m-1")
@@ -241,8 +248,8 @@ func TestExplainShowsWishesAndWhatIsLeftBehind(t *testing.T) {
 }
 
 func TestExplainOfAMachineThatIsNotDeleted(t *testing.T) {
-	_, err := newWorld(going(alive(v1alpha1.MachineRunning))).run(t.Context(), "explain", "shop/m-1")
+	_, err := newWorld(newDeletedMachine(notDeleted(v1alpha1.MachineRunning))).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is Running")
-	_, err = newWorld(going(alive(""))).run(t.Context(), "explain", "shop/m-1")
+	_, err = newWorld(newDeletedMachine(notDeleted(""))).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is new")
 }

@@ -33,7 +33,7 @@ NAMESPACE/NAME, or as NAME with --namespace.`,
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.Send(c, args[0], r, machineSubject)
+			return f.Send(c, args[0], r, readSubject)
 		},
 	}
 	f.Register(c)
@@ -42,8 +42,8 @@ NAMESPACE/NAME, or as NAME with --namespace.`,
 	return c
 }
 
-// keeps says what preserve and unpreserve cause.
-func keeps(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
+// preserveEffect says what preserve and unpreserve cause.
+func preserveEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
 	end := m.Status.CurrentStatus.PreserveExpiryTime
 	switch {
 	case r.Command == request.Unpreserve && end == nil:

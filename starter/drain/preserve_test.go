@@ -20,7 +20,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// preserve runs the command, and returns its output and the events that it created.
+// preserve runs the command preserve, and returns the output and the created events.
 func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) (string, []corev1.Event, error) {
 	core := kubefake.NewClientset()
 	if eventsFail != nil {
@@ -42,20 +42,20 @@ func (w *world) preserve(ctx context.Context, eventsFail error, args ...string) 
 	err := c.ExecuteContext(ctx)
 	events, listErr := core.CoreV1().Events("").List(ctx, metav1.ListOptions{})
 	if listErr != nil {
-		panic(listErr) // error of the fake
+		panic(listErr) // an error of the fake client
 	}
 	return out.String(), events.Items, err
 }
 
-func keptUntil(end time.Time) edit {
+func keptUntil(end time.Time) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(end))
 	}
 }
 
-func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
+func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 	t.Setenv("USER", "ann")
-	running := alive(v1alpha1.MachineRunning)
+	running := notDeleted(v1alpha1.MachineRunning)
 	for _, c := range []struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -65,26 +65,26 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 		says    []string
 	}{
 		{
-			"now", going(running), "shop/m-1 --reason looking", "now",
+			"now", newDeletedMachine(running), "shop/m-1 --reason looking", "now",
 			`ann requested preserve: looking; wrote node.machine.sapcloud.io/preserve: "now"`,
 			[]string{`machine shop/m-1: wrote node.machine.sapcloud.io/preserve: "now"`, "Next: the machine is preserved for 96h", "To take it back: millwright preserve shop/m-1 --stop\n"},
 		},
 		{
-			"not only when it fails", going(running, wished(v1alpha1.AnnotationPreserve, "when-failed")), "m-1 -n shop --as-user bob", "now",
+			"not only when it fails", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "when-failed")), "m-1 -n shop --as-user bob", "now",
 			`bob requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "when-failed"`, nil,
 		},
 		{
-			"what its set preserved", going(alive(v1alpha1.MachineFailed), wished(v1alpha1.AnnotationPreserve, "auto-preserved"), keptUntil(now.Add(time.Hour))), "shop/m-1", "now",
+			"what its set preserved", newDeletedMachine(notDeleted(v1alpha1.MachineFailed), withAnnotation(v1alpha1.AnnotationPreserve, "auto-preserved"), keptUntil(now.Add(time.Hour))), "shop/m-1", "now",
 			`ann requested preserve; wrote node.machine.sapcloud.io/preserve: "now"; before: "auto-preserved"`,
 			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 1h), which does not move."},
 		},
 		{
-			"no longer", going(running, wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
+			"no longer", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
 			`ann requested unpreserve: done; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
 			[]string{"Next: the machine is kept no longer", "To take it back: millwright preserve shop/m-1\n"},
 		},
 		{
-			"never", going(running), "shop/m-1 --stop", "false", `ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"`,
+			"never", newDeletedMachine(running), "shop/m-1 --stop", "false", `ann requested unpreserve; wrote node.machine.sapcloud.io/preserve: "false"`,
 			[]string{"Next: nothing, as the machine is not preserved; when it fails, its set does not preserve it either."},
 		},
 	} {
@@ -92,7 +92,7 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 			w := newWorld(c.machine)
 			out, events, err := w.preserve(t.Context(), nil, strings.Fields(c.args)...)
 			require.NoError(t, err)
-			assert.Equal(t, written(v1alpha1.AnnotationPreserve, c.value), w.Patches())
+			assert.Equal(t, annotationPatch(v1alpha1.AnnotationPreserve, c.value), w.Patches())
 			require.Len(t, events, 1)
 			assert.Equal(t, c.event, events[0].Message)
 			assert.Equal(t, []string{"Normal", "RequestApplied", "Machine", "m-1", "u-1"}, []string{
@@ -112,7 +112,11 @@ func TestPreserveWritesTheAnnotationAndAnEventWithWhoAndWhy(t *testing.T) {
 
 func TestPreserveTwiceWritesOnce(t *testing.T) {
 	w := newWorld(
-		going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationPreserve, "now"), keptUntil(now.Add(time.Hour))),
+		newDeletedMachine(
+			notDeleted(v1alpha1.MachineRunning),
+			withAnnotation(v1alpha1.AnnotationPreserve, "now"),
+			keptUntil(now.Add(time.Hour)),
+		),
 	)
 	out, events, err := w.preserve(t.Context(), nil, "shop/m-1")
 	require.NoError(t, err)
@@ -127,8 +131,8 @@ func TestPreserveTwiceWritesOnce(t *testing.T) {
 
 func TestPreserveRefuses(t *testing.T) {
 	for want, m := range map[string]*v1alpha1.Machine{
-		"machine shop/m-1 is being deleted: preserve would change nothing": going(),
-		`node n-1 says "false" for machine shop/m-1`:                       going(alive(v1alpha1.MachineRunning), wished(v1alpha1.AnnotationLastAppliedPreserve, "false")),
+		"machine shop/m-1 is being deleted: preserve would change nothing": newDeletedMachine(),
+		`node n-1 says "false" for machine shop/m-1`:                       newDeletedMachine(notDeleted(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationLastAppliedPreserve, "false")),
 	} {
 		w := newWorld(m)
 		_, events, err := w.preserve(t.Context(), nil, "shop/m-1")
@@ -138,15 +142,15 @@ func TestPreserveRefuses(t *testing.T) {
 	}
 }
 
-func TestPreserveThatNoEventTells(t *testing.T) {
-	w := newWorld(going(alive(v1alpha1.MachineRunning)))
+func TestPreserveWithoutTheEvent(t *testing.T) {
+	w := newWorld(newDeletedMachine(notDeleted(v1alpha1.MachineRunning)))
 	out, _, err := w.preserve(t.Context(), errors.New("forbidden"), "shop/m-1")
 	require.EqualError(t, err, "the machine was changed, but the event with actor and reason was not created: forbidden")
 	assert.Len(t, w.Patches(), 1)
 	assert.Contains(t, out, "Next: the machine is preserved")
 }
 
-func TestPreserveIsACommandOfTheStarter(t *testing.T) {
+func TestPreserveFlags(t *testing.T) {
 	c, _, err := PreserveCommand(kubecli.NewEnvironment()).Find(nil)
 	require.NoError(t, err)
 	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop"} {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestDeadlineOfEvictions(t *testing.T) {
-	unready := func(since time.Duration) edit {
+	unready := func(since time.Duration) machineEdit {
 		return func(m *v1alpha1.Machine) {
 			m.Status.Conditions = []corev1.NodeCondition{
 				{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))},
@@ -25,19 +25,19 @@ func TestDeadlineOfEvictions(t *testing.T) {
 		machine *v1alpha1.Machine
 		want    time.Time
 	}{
-		"drainTimeout": {going(by("Evict")), begun.Add(2 * time.Hour)},
-		"maxEvictRetries": {going(by("Evict"), func(m *v1alpha1.Machine) {
+		"drainTimeout": {newDeletedMachine(withMeans("Evict")), begun.Add(2 * time.Hour)},
+		"maxEvictRetries": {newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32(60))}
 		}), begun.Add(20 * time.Minute)},
-		"extended":                        {going(by("Evict"), wished(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
-		"deleting in order":               {going(by("DeleteInOrder"), doing("delete-in-order"), until(time.Second)), begun.Add(2 * time.Hour)},
-		"the status is older than that":   {going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Second)), begun.Add(2 * time.Hour)},
-		"the node is not ready":           {going(by("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
-		"the node was not ready long ago": {going(by("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},
-		"force is wanted":                 {going(by("Evict"), doing(vocabulary.StepEvictPods), until(time.Second), wished(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
-		"deleting":                        {going(by("Delete"), doing("delete"), until(time.Second)), now.Add(time.Second)},
-		"not begun":                       {going(at(v1alpha1.MachineDeletionDrain)), time.Time{}},
-		"from before the deletion":        {going(doing("await-node"), until(time.Second)), time.Time{}},
+		"extended":                        {newDeletedMachine(withMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
+		"deleting in order":               {newDeletedMachine(withMeans("DeleteInOrder"), withStep("delete-in-order"), withDeadline(time.Second)), begun.Add(2 * time.Hour)},
+		"the status is older than that":   {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second)), begun.Add(2 * time.Hour)},
+		"the node is not ready":           {newDeletedMachine(withMeans("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
+		"the node was not ready long ago": {newDeletedMachine(withMeans("Evict"), unready(time.Hour)), begun.Add(2 * time.Hour)},
+		"force is wanted":                 {newDeletedMachine(withMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second), withAnnotation(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
+		"deleting":                        {newDeletedMachine(withMeans("Delete"), withStep("delete"), withDeadline(time.Second)), now.Add(time.Second)},
+		"not begun":                       {newDeletedMachine(inStage(v1alpha1.MachineDeletionDrain)), time.Time{}},
+		"from before the deletion":        {newDeletedMachine(withStep("await-node"), withDeadline(time.Second)), time.Time{}},
 	} {
 		assert.WithinDuration(t, c.want, drain.Deadlines(c.machine, now).Next(), 0, name)
 	}

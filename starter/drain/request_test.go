@@ -17,8 +17,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// conflicts makes the first writes fail with a conflict.
-func (w *world) conflicts(times int) {
+// failWithConflicts makes the first writes of machines fail with a conflict.
+func (w *world) failWithConflicts(times int) {
 	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {
 			return false, nil, nil
@@ -28,12 +28,12 @@ func (w *world) conflicts(times int) {
 }
 
 func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
-	w := newWorld(going(by("Evict")))
-	w.conflicts(kubecli.WriteRetries)
+	w := newWorld(newDeletedMachine(withMeans("Evict")))
+	w.failWithConflicts(kubecli.WriteRetries)
 	newer := func(version string) *v1alpha1.Machine {
-		return going(by("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
+		return newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
 	}
-	w.looks(newer("7"), newer("8"), newer("9"), newer("10"))
+	w.returnInTurn(newer("7"), newer("8"), newer("9"), newer("10"))
 	out, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.NoError(t, err)
 	sent := w.Patches()
@@ -45,8 +45,8 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 }
 
 func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
-	w := newWorld(going(by("Evict")))
-	w.conflicts(100)
+	w := newWorld(newDeletedMachine(withMeans("Evict")))
+	w.failWithConflicts(100)
 	_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.EqualError(
 		t,
@@ -58,13 +58,13 @@ func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
 
 func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 	for want, second := range map[string]any{
-		"the drain of machine shop/m-1 is over":                                                    going(ended(v1alpha1.MachineDeletionInstance, "Drained")),
-		"machine shop/m-1 was replaced by another one of that name meanwhile: nothing was written": going(by("Evict"), func(m *v1alpha1.Machine) { m.UID = types.UID("u-2") }),
+		"the drain of machine shop/m-1 is over":                                                    newDeletedMachine(afterDrain(v1alpha1.MachineDeletionInstance, "Drained")),
+		"machine shop/m-1 was replaced by another one of that name meanwhile: nothing was written": newDeletedMachine(withMeans("Evict"), func(m *v1alpha1.Machine) { m.UID = types.UID("u-2") }),
 		"there is no machine shop/m-1":                                                             errMissing,
 	} {
-		w := newWorld(going(by("Evict")))
-		w.conflicts(1)
-		w.looks(going(by("Evict")), second)
+		w := newWorld(newDeletedMachine(withMeans("Evict")))
+		w.failWithConflicts(1)
+		w.returnInTurn(newDeletedMachine(withMeans("Evict")), second)
 		_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 		require.ErrorContains(t, err, want)
 		assert.Len(t, w.Patches(), 1)
@@ -72,7 +72,7 @@ func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 }
 
 func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
-	w := newWorld(going(by("Evict")))
+	w := newWorld(newDeletedMachine(withMeans("Evict")))
 	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
@@ -82,9 +82,9 @@ func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
 
 func TestAbandonInstanceAsks(t *testing.T) {
 	for answer, done := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false} {
-		w := newWorld(going(at(v1alpha1.MachineDeletionInstance)))
+		w := newWorld(newDeletedMachine(inStage(v1alpha1.MachineDeletionInstance)))
 		w.In = answer
-		w.conflicts(1)
+		w.failWithConflicts(1)
 		out, err := w.run(t.Context(), "abandon-instance", "shop/m-1", "--reason=x")
 		assert.Equal(
 			t,
@@ -109,7 +109,7 @@ func TestAbandonInstanceAsks(t *testing.T) {
 
 func TestForceAsks(t *testing.T) {
 	for answer, patches := range map[string]int{"yes\n": 1, "no\n": 0} {
-		w := newWorld(going(by("Evict")))
+		w := newWorld(newDeletedMachine(withMeans("Evict")))
 		w.In = answer
 		out, err := w.run(t.Context(), "force", "shop/m-1", "--reason=x")
 		assert.Contains(

@@ -22,8 +22,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// drainCommands are the commands for drains, the most used ones first.
-func drainCommands() []kubecli.CommandHelp {
+// requestHelp returns the help of the request commands for drains, the most used commands first.
+func requestHelp() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Extend,
@@ -79,59 +79,69 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// whatNext says what the request causes, and when if not now.
-func whatNext(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
-	text := effect(r, m, now, d)
+// requestOutlook says what the request causes, and when, if the effect does not begin now.
+func requestOutlook(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+	text := requestEffect(r, m, now, d)
 	switch {
 	case r.Command == request.Preserve || r.Command == request.Unpreserve:
 		return text
-	case staying(m) && (r.Command == request.Force || r.Command == request.Skip):
+	case isDrainedWithoutDeletion(m) && (r.Command == request.Force || r.Command == request.Skip):
 		text += "; the request stays on the machine, for its later drains and its deletion, until somebody removes it"
-	case staying(m):
+	case isDrainedWithoutDeletion(m):
 	case m.DeletionTimestamp == nil && r.Command == request.Resume:
 		return "nothing: the machine is not being deleted, and its deletion would not stop any more"
 	case m.DeletionTimestamp == nil:
 		return "nothing, until the machine is deleted; then " + text
 	}
-	if held(m) && r.Command != request.Resume && r.Command != request.Hold {
-		return "nothing, while the " + whole(m) + " is held (millwright drain resume " + kubecli.KeyOf(m) + "); then " + text
+	if isHeld(m) && r.Command != request.Resume && r.Command != request.Hold {
+		return "nothing, while the " + heldOperation(
+			m,
+		) + " is held (millwright drain resume " + kubecli.KeyOf(
+			m,
+		) + "); then " + text
 	}
 	return text
 }
 
-func effect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+func requestEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	node := cmp.Or(cache.NodeNameOf(m), "of the machine")
 	switch r.Command {
 	case request.Force:
 		return "all pods of node " + node + " are deleted without a grace period, regardless of disruption budgets"
 	case request.Skip:
-		if staying(m) {
-			return "no pod of node " + node + " is evicted any more; the remaining pods stay, and the " + goal(m) + " continues"
+		if isDrainedWithoutDeletion(m) {
+			return "no pod of node " + node + " is evicted any more; the remaining pods stay, and the " + drainPurpose(
+				m,
+			) + " continues"
 		}
 		return "no pod of node " + node + " is evicted any more; the remaining pods end with the instance"
 	case request.Hold:
-		return stops(m, node, now)
+		return holdEffect(m, node, now)
 	case request.Resume:
-		if staying(m) {
-			return "the drain of node " + node + " continues" + lost(m, now)
+		if isDrainedWithoutDeletion(m) {
+			return "the drain of node " + node + " continues" + expiredDeadlineText(m, now)
 		}
-		return fmt.Sprintf("the deletion continues in stage %s%s", cmp.Or(string(stage(m)), "PreDrainHooks"), lost(m, now))
+		return fmt.Sprintf(
+			"the deletion continues in stage %s%s",
+			cmp.Or(string(stage(m)), "PreDrainHooks"),
+			expiredDeadlineText(m, now),
+		)
 	case request.Retry:
 		if observe.IsOver(m) {
 			return fmt.Sprintf("the machine checks again what it waits for in stage %s", stage(m))
 		}
 		return "every pod of node " + node + " that is not terminating is evicted again at once"
 	case request.Extend:
-		return extends(m, now, d)
+		return extendEffect(m, now, d)
 	case request.AbandonInstance:
-		return abandons(m)
+		return abandonEffect(m)
 	default:
-		return keeps(r, m, now)
+		return preserveEffect(r, m, now)
 	}
 }
 
-// stops says what a hold stops, and what it does not.
-func stops(m *v1alpha1.Machine, node string, now time.Time) string {
+// holdEffect says what a hold stops, and what continues during the hold.
+func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
 	case observe.IsOver(m):
 		return fmt.Sprintf(
@@ -140,7 +150,7 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 		)
 	case observe.Means(m).Ordered() && !observe.Deadlines(m, now).Next().IsZero():
 		cordon := ", and it stays cordoned"
-		if staying(m) {
+		if isDrainedWithoutDeletion(m) {
 			cordon = ""
 		}
 		return fmt.Sprintf(
@@ -154,21 +164,22 @@ func stops(m *v1alpha1.Machine, node string, now time.Time) string {
 	}
 }
 
-// lost says that the time for evictions has passed during a hold; empty if it has not.
-func lost(m *v1alpha1.Machine, now time.Time) string {
+// expiredDeadlineText says that the deadline for evictions has passed during a hold; empty if the deadline has not
+// passed.
+func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
 	if at := observe.Deadlines(m, now).Next(); observe.Means(m).Ordered() && !at.IsZero() && !at.After(now) {
 		return "; its deadline has passed at " + phrase.Clock(at, now) + ": pods are deleted"
 	}
 	return ""
 }
 
-func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	extended := m.DeepCopy()
 	if d.Annotation != nil {
 		metav1.SetMetaDataAnnotation(&extended.ObjectMeta, v1alpha1.AnnotationExtend, *d.Annotation)
 	}
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
-	until, _ := time.Parse(time.RFC3339, stamp) // the request was written in this format
+	until, _ := time.Parse(time.RFC3339, stamp) // the annotation is always written in this format
 	does := "evicted"
 	if observe.Means(m) == drain.DeleteInOrder {
 		does = "deleted in order"
@@ -186,28 +197,28 @@ func extends(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	return text
 }
 
-func abandons(m *v1alpha1.Machine) string {
+func abandonEffect(m *v1alpha1.Machine) string {
 	switch now := deletion.Stage(stage(m)); {
-	case instanceGone(m):
-		return "the Machine object is removed, even if its node's cluster does not answer. " + notDone(m)
+	case isInstanceGone(m):
+		return "the Machine object is removed, even if its node's cluster does not answer. " + abandonWarning(m)
 	case deletion.Later(now, deletion.Instance) != now:
 		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " +
-			notDone(
+			abandonWarning(
 				m,
 			)
 	default:
-		return "the Node and Machine objects are removed, and the provider gets no more requests. " + notDone(m)
+		return "the Node and Machine objects are removed, and the provider gets no more requests. " + abandonWarning(m)
 	}
 }
 
-// instanceGone reports whether the deletion is past stage Instance.
-func instanceGone(m *v1alpha1.Machine) bool {
+// isInstanceGone reports whether the deletion is past stage Instance.
+func isInstanceGone(m *v1alpha1.Machine) bool {
 	return deletion.Later(deletion.Stage(stage(m)), deletion.Instance) != deletion.Instance
 }
 
-// notDone says what a person has to remove after an instance is abandoned.
-func notDone(m *v1alpha1.Machine) string {
-	if instanceGone(m) {
+// abandonWarning says what a person has to remove after an instance is abandoned.
+func abandonWarning(m *v1alpha1.Machine) string {
+	if isInstanceGone(m) {
 		return "The instance is gone; what cannot be removed in the cluster of node " +
 			cmp.Or(cache.NodeNameOf(m), "of the machine") + " is left there for good"
 	}
@@ -218,11 +229,11 @@ func notDone(m *v1alpha1.Machine) string {
 	return what + " is left running: only a sweep for orphans of its MachineClass deletes it later"
 }
 
-// takeBack is the command that undoes a request; empty if undoing it would change nothing.
-func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
+// undoCommand returns the command that undoes a request; empty if an undo would change nothing.
+func undoCommand(r kubecli.Request, m *v1alpha1.Machine) string {
 	off := fmt.Sprintf(
 		"kubectl annotate %s -n %s %s %s-",
-		resource(m),
+		kubectlResource(m),
 		m.Namespace,
 		m.Name,
 		machine.RequestAnnotation(r.Kind, r.Command),
@@ -237,7 +248,7 @@ func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 	case request.Unpreserve:
 		return "millwright preserve " + kubecli.KeyOf(m)
 	case request.Skip, request.Force:
-		if m.DeletionTimestamp == nil || held(m) { // otherwise the request has taken effect at once
+		if m.DeletionTimestamp == nil || isHeld(m) { // in any other case the request has already taken effect
 			return off
 		}
 	default:
@@ -245,33 +256,33 @@ func takeBack(r kubecli.Request, m *v1alpha1.Machine) string {
 	return ""
 }
 
-// machineSubject reads the machine of a request and the facts that decide about the request.
-func machineSubject(
+// readSubject reads the machine of a request, and the facts on which the decision about the request depends.
+func readSubject(
 	ctx context.Context, clients kubecli.Clients, now time.Time, key types.NamespacedName, r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	m, err := find(ctx, clients, key)
+	m, err := findMachine(ctx, clients, key)
 	if err != nil {
 		return s, err
 	}
-	if why := unsuited(m, r.Command); why != "" {
+	if why := noEffectText(m, r.Command); why != "" {
 		return s, errors.New(why)
 	}
 	s = kubecli.Subject{Object: m, Facts: machine.Request(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
 	switch r.Command {
 	case request.AbandonInstance:
-		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", notDone(m), kubecli.KeyOf(m))
+		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOf(m))
 	case request.Force:
 		s.Question = fmt.Sprintf(
 			"The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?",
 			kubecli.KeyOf(m),
 		)
-	default: // the user is not asked
+	default: // other requests need no confirmation
 	}
 	s.Outlook = func(d request.Decision) (next, back, follow string) {
-		if m.DeletionTimestamp != nil || staying(m) {
+		if m.DeletionTimestamp != nil || isDrainedWithoutDeletion(m) {
 			follow = "millwright drain watch " + kubecli.KeyOf(m)
 		}
-		return whatNext(r, m, now, d), takeBack(r, m), follow
+		return requestOutlook(r, m, now, d), undoCommand(r, m), follow
 	}
 	s.Patch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
 	return s, nil

@@ -15,49 +15,63 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// sentence says what blocks a deletion, since when, and what happens without a person and when. A second line has the
-// commands that change it.
+// sentence says what blocks a deletion, since when, and what happens next without a person, and when. A second line has
+// the commands that change the next step.
 func (s snapshot) sentence() string {
 	m := s.machine
-	if held(m) {
-		return s.holding()
+	if isHeld(m) {
+		return s.heldText()
 	}
 	switch {
-	case staying(m):
-		return s.evictions()
-	case targetAway(m):
-		return s.targetUnavailable()
+	case isDrainedWithoutDeletion(m):
+		return s.drainText()
+	case isTargetUnavailable(m):
+		return s.targetUnavailableText()
 	}
 	switch stage(m) {
 	case v1alpha1.MachineDeletionPreDrainHooks:
-		return s.hooked("pre-drain", v1alpha1.AnnotationPreDrainHook)
+		return s.hooksText("pre-drain", v1alpha1.AnnotationPreDrainHook)
 	case v1alpha1.MachineDeletionPreTerminateHooks:
-		return s.hooked("pre-terminate", v1alpha1.AnnotationPreTerminateHook)
+		return s.hooksText("pre-terminate", v1alpha1.AnnotationPreTerminateHook)
 	case v1alpha1.MachineDeletionDrain:
-		return s.evictions()
+		return s.drainText()
 	case v1alpha1.MachineDeletionDetach:
-		return s.detaching()
+		return s.detachText()
 	case v1alpha1.MachineDeletionInstance:
-		return s.terminating()
+		return s.instanceText()
 	case v1alpha1.MachineDeletionNode:
-		return s.say(nil, "the instance is gone, and since %s the remains of node %s are removed", s.sinceStage(), s.node())
+		return s.formatSentence(
+			nil,
+			"the instance is gone, and since %s the remains of node %s are removed",
+			s.stageSinceText(),
+			s.nodeName(),
+		)
 	case v1alpha1.MachineDeletionRelease:
-		return s.say(nil, "instance and node have been gone since %s, and the object is removed next", s.sinceStage())
+		return s.formatSentence(
+			nil,
+			"instance and node have been gone since %s, and the object is removed next",
+			s.stageSinceText(),
+		)
 	default:
-		return s.say(nil, "the deletion was asked for at %s, and nothing is recorded yet%s", s.sinceStage(), s.checkIfLate())
+		return s.formatSentence(
+			nil,
+			"the deletion was asked for at %s, and nothing is recorded yet%s",
+			s.stageSinceText(),
+			s.overdueHint(),
+		)
 	}
 }
 
-// targetUnavailable describes a deletion that waits for a target cluster that does not answer. The time since when it
-// waits is in status.currentOperation.
-func (s snapshot) targetUnavailable() string {
+// targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait began at
+// lastOperation.lastUpdateTime; without this time, or for a Machine of Cluster API, at currentOperation.since.
+func (s snapshot) targetUnavailableText() string {
 	m := s.machine
 	if observe.OfClusterAPI(m) {
-		return s.say(
-			[]string{s.command(request.Skip, kubecli.GiveReason)},
+		return s.formatSentence(
+			[]string{s.requestCommand(request.Skip, kubecli.GiveReason)},
 			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
 			kubecli.Since(m.Status.CurrentOperation.Since.Time, s.now),
-			s.waits(),
+			s.waitText(),
 		)
 	}
 	at := m.Status.LastOperation.LastUpdateTime.Time
@@ -66,66 +80,69 @@ func (s snapshot) targetUnavailable() string {
 	}
 	const own = "it continues when that cluster answers; this step has no deadline; "
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
-	if instanceGone(m) {
-		return s.say(
-			[]string{s.command(request.AbandonInstance, kubecli.GiveReason)},
+	if isInstanceGone(m) {
+		return s.formatSentence(
+			[]string{s.requestCommand(request.AbandonInstance, kubecli.GiveReason)},
 			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
 			kubecli.Since(at, s.now),
 			what,
-			s.node(),
+			s.nodeName(),
 		)
 	}
-	return s.say(
-		[]string{s.command(request.Skip, kubecli.GiveReason), s.command(request.AbandonInstance, kubecli.GiveReason)},
+	return s.formatSentence(
+		[]string{
+			s.requestCommand(request.Skip, kubecli.GiveReason),
+			s.requestCommand(request.AbandonInstance, kubecli.GiveReason),
+		},
 		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
 		kubecli.Since(at, s.now),
 		what,
 	)
 }
 
-// holding describes a deletion that is held. A hold does not stop the clock of its drain.
-func (s snapshot) holding() string {
-	m, commands, clock := s.machine, []string{s.command(request.Resume)}, "this step has no deadline"
+// heldText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
+func (s snapshot) heldText() string {
+	m, commands, clock := s.machine, []string{s.requestCommand(request.Resume)}, "this step has no deadline"
 	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m).Ordered() && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
-		commands = append(commands, s.command(request.Extend, "--for 1h", kubecli.GiveReason))
+		commands = append(commands, s.requestCommand(request.Extend, "--for 1h", kubecli.GiveReason))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
-	if staying(m) {
-		return s.say(
+	if isDrainedWithoutDeletion(m) {
+		return s.formatSentence(
 			commands,
 			"it is held (%s) while node %s is emptied for its %s, which began at %s: no pod is evicted until the hold ends; %s",
 			who,
-			s.node(),
-			goal(m),
-			s.sinceStage(),
+			s.nodeName(),
+			drainPurpose(m),
+			s.stageSinceText(),
 			clock,
 		)
 	}
 	if stage(m) == "" {
-		return s.say(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
+		return s.formatSentence(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
 	}
-	return s.say(
+	return s.formatSentence(
 		commands,
 		"it is held (%s) in stage %s, which began at %s: nothing more happens in it until the hold ends; %s",
 		who,
 		stage(m),
-		s.sinceStage(),
+		s.stageSinceText(),
 		clock,
 	)
 }
 
-// say returns a sentence that begins with the machine's name and ends with the commands, if there are any.
-func (s snapshot) say(commands []string, format string, args ...any) string {
+// formatSentence returns a sentence that begins with the machine's name and ends with the commands, if there are any.
+func (s snapshot) formatSentence(commands []string, format string, args ...any) string {
 	text := kubecli.KeyOf(s.machine) + ": " + fmt.Sprintf(format, args...)
 	if len(commands) == 0 {
 		return text + "."
 	}
-	return text + ";\nto change that: " + anyOf(commands) + "."
+	return text + ";\nto change that: " + joinCommands(commands) + "."
 }
 
-// anyOf joins commands to "`a`, `b` or `c`".
-func anyOf(commands []string) string {
+// joinCommands joins commands to "`a`, `b` or `c`".
+func joinCommands(commands []string) string {
 	last := len(commands) - 1
 	if last == 0 {
 		return "`" + commands[0] + "`"
@@ -133,24 +150,24 @@ func anyOf(commands []string) string {
 	return "`" + strings.Join(commands[:last], "`, `") + "` or `" + commands[last] + "`"
 }
 
-func (s snapshot) sinceStage() string { return kubecli.Since(stageSince(s.machine), s.now) }
+func (s snapshot) stageSinceText() string { return kubecli.Since(stageSince(s.machine), s.now) }
 
-func (s snapshot) node() string { return cmp.Or(cache.NodeNameOf(s.machine), "-") }
+func (s snapshot) nodeName() string { return cmp.Or(cache.NodeNameOf(s.machine), "-") }
 
-// command is the command line of a request.
-func (s snapshot) command(name request.Command, flags ...string) string {
+// requestCommand returns the command line of a request.
+func (s snapshot) requestCommand(name request.Command, flags ...string) string {
 	return strings.Join(slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOf(s.machine)}, flags), " ")
 }
 
-func (s snapshot) checkIfLate() string {
-	if late(s.machine, s.now) {
+func (s snapshot) overdueHint() string {
+	if isOverdue(s.machine, s.now) {
 		return ": check that bridge and workers run"
 	}
 	return ""
 }
 
-// hooked says which annotations hold the deletion, and how to remove them.
-func (s snapshot) hooked(kind, prefix string) string {
+// hooksText names the hook annotations that delay the deletion, and the commands that remove the annotations.
+func (s snapshot) hooksText(kind, prefix string) string {
 	m := s.machine
 	var names, commands []string
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
@@ -165,19 +182,24 @@ func (s snapshot) hooked(kind, prefix string) string {
 		commands = append(commands, fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, key))
 	}
 	if len(names) == 0 {
-		return s.say(nil, "since %s it waited for %s hooks; none is left; it continues now", s.sinceStage(), kind)
+		return s.formatSentence(
+			nil,
+			"since %s it waited for %s hooks; none is left; it continues now",
+			s.stageSinceText(),
+			kind,
+		)
 	}
-	return s.say(
+	return s.formatSentence(
 		commands,
 		"since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline",
-		s.sinceStage(),
+		s.stageSinceText(),
 		kind,
 		strings.Join(names, ", "),
 	)
 }
 
-// detaching describes volumes that are not detached from the node yet.
-func (s snapshot) detaching() string {
+// detachText describes volumes that are not detached from the node yet.
+func (s snapshot) detachText() string {
 	what := "the volumes"
 	if len(s.volumes) > 0 {
 		what = strings.Join(s.volumes, ", ")
@@ -192,39 +214,45 @@ func (s snapshot) detaching() string {
 		s.machine.Name,
 		v1alpha1.AnnotationExcludeDetach,
 	)
-	return s.say(
+	return s.formatSentence(
 		[]string{skip},
 		"since %s it waits until %s are detached from node %s, %s",
-		s.sinceStage(),
+		s.stageSinceText(),
 		what,
-		s.node(),
+		s.nodeName(),
 		end,
 	)
 }
 
-// terminating describes the deletion of the instance at the provider, which has no deadline.
-func (s snapshot) terminating() string {
+// instanceText describes the deletion of the instance at the provider, which has no deadline.
+func (s snapshot) instanceText() string {
 	m := s.machine
 	what := "instance " + m.Spec.ProviderID
 	if m.Spec.ProviderID == "" {
 		what = "its instance (if any)"
 	}
-	code, message := problem(m)
+	code, message := deletionProblem(m)
 	if code == "" {
-		return s.say(nil, "since %s the provider deletes %s, and this step has no deadline", s.sinceStage(), what)
+		return s.formatSentence(
+			nil,
+			"since %s the provider deletes %s, and this step has no deadline",
+			s.stageSinceText(),
+			what,
+		)
 	}
-	return s.say(
-		[]string{s.command(request.Retry), s.command(request.AbandonInstance, kubecli.GiveReason)},
+	return s.formatSentence(
+		[]string{s.requestCommand(request.Retry), s.requestCommand(request.AbandonInstance, kubecli.GiveReason)},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
-		s.sinceStage(),
+		s.stageSinceText(),
 		what,
 		code,
 		strings.TrimSuffix(message, "."),
 	)
 }
 
-// problem returns the code and the sentence of what blocks the deletion of an instance.
-func problem(m *v1alpha1.Machine) (code, message string) {
+// deletionProblem returns the code and the message of the error that blocks the deletion of an instance; empty if there
+// is no error.
+func deletionProblem(m *v1alpha1.Machine) (code, message string) {
 	last := m.Status.LastOperation
 	if o := m.Status.CurrentOperation; o != nil {
 		code = strings.Join(o.BlockedBy, ", ")

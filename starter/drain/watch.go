@@ -16,7 +16,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *drains) watchCommand() *cobra.Command {
+func (f *drainCommand) watchCommand() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "watch MACHINE",
@@ -28,7 +28,7 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.open(c, args[0])
+			r, err := f.newReader(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -40,12 +40,12 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 	return c
 }
 
-// watch reads the machine until it is gone, or until the drain of a machine that stays has ended, or until ctx ends. An
-// error of the first read ends the watch; later errors are shown, and the watch continues.
+// watch reads the machine until the machine is gone, until the drain of a machine that is not being deleted has ended,
+// or until ctx ends. An error of the first read ends the watch; later errors are printed, and the watch continues.
 func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
 	var uid types.UID
-	return kubecli.Follow(ctx, interval, e.look, func(s snapshot, err error) (over bool, _ error) {
+	return kubecli.Follow(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
 		case uid == "" && err != nil:
 			return true, err
@@ -53,42 +53,42 @@ func (e reader) watch(ctx context.Context, out io.Writer, interval time.Duration
 			w.Line(e.now(), e.key.String()+" is gone")
 			return true, nil
 		case err != nil && s.machine != nil: // the machine is neither being deleted nor drained any more
-			w.Line(e.now(), fmt.Sprintf("the drain of %s is over: %s", e.key, outcome(s.machine)))
+			w.Line(e.now(), fmt.Sprintf("the drain of %s is over: %s", e.key, drainOutcome(s.machine)))
 			return true, nil
 		case err != nil:
 			w.Change(e.now(), err.Error())
 		default:
 			uid = s.machine.UID
-			w.Frame(s.now, s.text(), s.summary())
+			w.Frame(s.now, s.explanation(), s.summaryLine())
 		}
 		return false, nil
 	})
 }
 
-// outcome says how the last drain of a machine that stays ended.
-func outcome(m *v1alpha1.Machine) string {
+// drainOutcome says how the last drain of a machine that is not being deleted ended.
+func drainOutcome(m *v1alpha1.Machine) string {
 	if d := m.Status.Drain; d != nil && d.Result != "" {
 		return d.Result
 	}
 	return "it is not wanted any more"
 }
 
-// summary is one line that changes only with the facts, not with the time.
-func (s snapshot) summary() string {
+// summaryLine returns one line that changes only if a fact changes, not with time.
+func (s snapshot) summaryLine() string {
 	text := kubecli.KeyOf(s.machine) + "  " + cmp.Or(stageWord(s.machine), "-")
 	if how := observe.Means(s.machine); how != "" {
 		text += " " + string(how)
 	}
-	if s.picture != nil {
-		text += "  " + counted(s.picture.Counts)
+	if s.pods != nil {
+		text += "  " + countsText(s.pods.Counts)
 	}
 	switch {
-	case held(s.machine):
+	case isHeld(s.machine):
 		return text + "  held"
-	case inDrain(s.machine):
-		return text + "  " + s.waits()
+	case isInDrain(s.machine):
+		return text + "  " + s.waitText()
 	}
-	if code, message := problem(s.machine); code != "" {
+	if code, message := deletionProblem(s.machine); code != "" {
 		text += "  " + code + ": " + message
 	}
 	return text

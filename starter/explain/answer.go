@@ -9,43 +9,44 @@ import (
 	"millwright/observe/cache"
 )
 
-// answer is what JSON and YAML show of an object. An absent field is not known or has nothing to say.
+// answer is an object in the output formats JSON and YAML. A field is absent if its value is unknown or empty.
 type answer struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	Sentence  string `json:"sentence"` // the sentence of the status; the state of an object that waits for nothing
+	Sentence  string `json:"sentence"` // the sentence of the status, or the state of an object that waits for nothing
 	Waits     bool   `json:"waits"`
-	Blocked   bool   `json:"blocked"` // it stands still
+	Blocked   bool   `json:"blocked"` // something blocks the object
 
 	step
-	Commands []string `json:"commands,omitempty"` // the commands in the sentence, in its order
+	Commands []string `json:"commands,omitempty"` // the commands in the sentence, in their order
 
-	Generation int64    `json:"generation,omitempty"` // observed by the status
-	Unseen     bool     `json:"unseen"`               // the object has a newer generation
-	Notes      []string `json:"notes,omitempty"`      // which process is not at work, and what Temporal does not answer
-	// the calls of the object's workflow that are open, or wait for their next attempt
-	Calls    []call  `json:"calls,omitempty"`
-	Counts   *counts `json:"counts,omitempty"`   // only of a deployment or a set
-	Machines []waits `json:"machines,omitempty"` // the machines of a deployment or a set that wait
+	Generation int64 `json:"generation,omitempty"` // the generation that the status observed
+	Unseen     bool  `json:"unseen"`               // the object has a newer generation than its status
+	// processes that are not at work, and requests that Temporal did not answer
+	Notes []string `json:"notes,omitempty"`
+	// the pending activities of the object's workflow
+	Calls    []call           `json:"calls,omitempty"`
+	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
+	Machines []waitingMachine `json:"machines,omitempty"` // the machines of a deployment or a set that wait
 }
 
-// step is what is done now, and what it waits for. What and Next are absent for a deployment and a set, whose sentence
-// sums up their machines: there each machine has them.
+// step is the current step of an object, and its reason to wait. What and Next are absent for a deployment and a set:
+// their sentence sums up the machines, and each machine has its own What and Next.
 type step struct {
 	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that does the step
 	Step      string    `json:"step,omitempty"`
-	What      string    `json:"what,omitempty"` // what cannot be done yet
+	What      string    `json:"what,omitempty"` // action that is not possible yet
 	Why       string    `json:"why,omitempty"`
 	BlockedBy []string  `json:"blockedBy,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
-	Next      string    `json:"next,omitempty"`    // what happens without a person
-	Deadline  time.Time `json:"deadline,omitzero"` // when that happens
-	Command   string    `json:"command,omitempty"` // command that changes it
+	Next      string    `json:"next,omitempty"`    // next event without a person
+	Deadline  time.Time `json:"deadline,omitzero"` // when Next happens
+	Command   string    `json:"command,omitempty"` // command that a person can use to change the step
 }
 
-// waits is a machine of a deployment or a set that waits for something.
-type waits struct {
+// waitingMachine is one machine that waits, in the output about its deployment or set.
+type waitingMachine struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
 
@@ -55,7 +56,7 @@ type waits struct {
 // counts are numbers of machines.
 type counts struct {
 	Desired   int32  `json:"desired"`
-	Updated   *int32 `json:"updated,omitempty"` // only of a deployment
+	Updated   *int32 `json:"updated,omitempty"` // set only for a deployment
 	Ready     int32  `json:"ready"`
 	Available int32  `json:"available"`
 	Machines  int    `json:"machines"`
@@ -63,45 +64,45 @@ type counts struct {
 	Blocked   int    `json:"blocked"`
 }
 
-// structured returns as fields what the text output says.
-func structured(s *subject, notes []string, calls []call) answer {
+// newAnswer returns the fields that JSON and YAML print for a subject.
+func newAnswer(s *subject, notes []string, calls []call) answer {
 	a := answer{
-		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.calm,
-		Generation: s.seen, Unseen: s.unseen(), Notes: notes, Calls: calls, Counts: s.counts,
+		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.idleText,
+		Generation: s.observedGeneration, Unseen: s.isStatusOutdated(), Notes: notes, Calls: calls, Counts: s.counts,
 	}
 	if o := s.operation; o != nil {
-		a.step = stepOf(o)
+		a.step = stepFromStatus(o)
 		if o.WaitsFor != "" {
 			a.Waits, a.Sentence, a.Commands = true, o.WaitsFor, commandsIn(o.WaitsFor)
 		}
 	}
-	if s.self != nil {
-		a.step = s.self.step()
+	if s.machine != nil {
+		a.step = s.machine.step()
 	}
 	a.Blocked = len(a.BlockedBy) > 0
-	for _, m := range s.waiting() {
-		a.Machines = append(a.Machines, waits{m.name, m.status, m.step()})
+	for _, m := range s.waitingMembers() {
+		a.Machines = append(a.Machines, waitingMachine{m.name, m.status, m.step()})
 	}
 	if c := a.Counts; c != nil {
 		c.Machines, c.Waiting = len(s.members), len(a.Machines)
-		c.Blocked = list.Count(a.Machines, func(m waits) bool { return len(m.BlockedBy) > 0 })
+		c.Blocked = list.Count(a.Machines, func(m waitingMachine) bool { return len(m.BlockedBy) > 0 })
 	}
 	return a
 }
 
-// commandOf matches a command of a sentence: it follows a semicolon, in backquotes.
-var commandOf = regexp.MustCompile("; `([^`]+)`")
+// commandPattern matches a command in a sentence: a text in backquotes after a semicolon.
+var commandPattern = regexp.MustCompile("; `([^`]+)`")
 
 // commandsIn returns the commands of a sentence.
 func commandsIn(sentence string) (commands []string) {
-	for _, found := range commandOf.FindAllStringSubmatch(sentence, -1) {
+	for _, found := range commandPattern.FindAllStringSubmatch(sentence, -1) {
 		commands = append(commands, found[1])
 	}
 	return commands
 }
 
-// stepOf returns the fields of a step that the status has.
-func stepOf(o *v1alpha1.Operation) step {
+// stepFromStatus returns a step with the fields that the status has.
+func stepFromStatus(o *v1alpha1.Operation) step {
 	return step{
 		Workflow:  o.WorkflowID,
 		Step:      o.Step,
@@ -112,12 +113,12 @@ func stepOf(o *v1alpha1.Operation) step {
 	}
 }
 
-// step returns the fields of the status, and the parts from which the machine's sentence is formed.
+// step returns the fields of the status, and the parts of the machine's sentence.
 func (m member) step() step {
 	if m.operation == nil {
 		return step{}
 	}
-	s, w := stepOf(m.operation), m.wait
+	s, w := stepFromStatus(m.operation), m.wait
 	s.What, s.Why, s.BlockedBy, s.Next, s.Command = w.Goal.One, w.Cause, w.Blockers, w.Next.One, w.Command
 	if !w.At.IsZero() {
 		s.Deadline = w.At

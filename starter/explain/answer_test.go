@@ -22,8 +22,9 @@ import (
 	"millwright/starter/clitest"
 )
 
-// full is a machine without room at its provider: its status has the sentence that the workers write.
-func full() *v1alpha1.Machine {
+// newBlockedMachine returns a machine whose provider lacks capacity; the status has the sentence that the workers
+// write.
+func newBlockedMachine() *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web-a", UID: "uid-m",
 		OwnerReferences: []metav1.OwnerReference{{Kind: "MachineSet", Name: "web-1", UID: "uid-x", Controller: new(true)}},
@@ -41,8 +42,8 @@ func full() *v1alpha1.Machine {
 	return m
 }
 
-// calls are an open call, and one that has failed.
-func calls(f *clitest.FakeTemporal) {
+// addPendingCalls adds an open activity, and an activity whose last attempt has failed.
+func addPendingCalls(f *clitest.FakeTemporal) {
 	f.ID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 	f.Pending = []*workflowpb.PendingActivityInfo{
 		{
@@ -63,10 +64,10 @@ func calls(f *clitest.FakeTemporal) {
 
 func TestAMachineIsExplainedAsFields(t *testing.T) {
 	w := clitest.NewWorld(
-		full(),
+		newBlockedMachine(),
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"},
 	)
-	calls(w.Temporal)
+	addPendingCalls(w.Temporal)
 	w.Temporal.Unpolled = []string{"garden/machines"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-a", "-o", "yaml")
 	require.NoError(t, err)
@@ -83,8 +84,8 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 }
 
 func TestADeploymentIsExplainedAsFields(t *testing.T) {
-	objects := append([]runtime.Object{full()}, stack()...)
-	w := clitest.NewWorld(append(objects[:3:3], objects[4:]...)...) // web-a is the full one
+	objects := append([]runtime.Object{newBlockedMachine()}, newStack()...)
+	w := clitest.NewWorld(append(objects[:3:3], objects[4:]...)...) // web-a is the blocked machine
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcd/shop/web", "-o", "json")
 	require.NoError(t, err)
 	var a answer
@@ -93,7 +94,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 	assert.Equal(t, []any{true, true, true, int64(2)}, []any{a.Waits, a.Blocked, a.Unseen, a.Generation})
 	assert.Equal(t, &counts{Updated: new(int32(0)), Machines: 3, Waiting: 2, Blocked: 2}, a.Counts)
 	require.Len(t, a.Machines, 2)
-	assert.Equal(t, waits{
+	assert.Equal(t, waitingMachine{
 		"web-a",
 		"new",
 		step{
@@ -110,9 +111,9 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 	}, a.Machines[0])
 }
 
-// An object that waits for nothing, and a Temporal that does not answer.
-func TestACalmObjectIsExplainedAsFields(t *testing.T) {
-	w := clitest.NewWorld(stack()...)
+// The object waits for nothing, and Temporal does not answer.
+func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
+	w := clitest.NewWorld(newStack()...)
 	w.Temporal.Err = errors.New("connection refused")
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-c", "-o", "json", "--cluster-name", "garden")
 	require.NoError(t, err)
@@ -133,7 +134,7 @@ func TestACalmObjectIsExplainedAsFields(t *testing.T) {
 	require.ErrorContains(t, err, "the formats are [text json yaml]")
 }
 
-// The commands are those that the sentences of decide/explain end with.
+// commandsIn finds the commands at the end of a sentence of decide/explain.
 func TestCommandsOfASentence(t *testing.T) {
 	first := explain.Wait{
 		Cause:   "`x` is full",

@@ -17,30 +17,35 @@ import (
 	"millwright/workflows/run"
 )
 
-// temporalTimeout is how long explain waits for Temporal. Source: after that, a user prefers an answer from the API
+// temporalTimeout is how long explain waits for Temporal. Source: after 5 s, a user prefers an answer from the API
 // server alone.
 const temporalTimeout = 5 * time.Second
 
-// ask asks Temporal about the object's workflow. Down has a line for Temporal if it does not answer, and for the queue
-// of the core if no worker polls it; notes has a line for anything else that is wrong; calls are the pending calls.
-func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) (down, notes []string, calls []call) {
+// askTemporal asks Temporal about the object's workflow. The result down has a line if Temporal does not answer, or if
+// no worker polls the task queue of the machines' workflows. The result notes has a line for each other problem, and
+// calls are the pending activities.
+func (x *explainCommand) askTemporal(
+	ctx context.Context,
+	clients kubecli.Clients,
+	s *subject,
+) (down, notes []string, calls []call) {
 	installation := x.installation(ctx, clients, s)
 	if installation == "" || s.workflow == "" {
 		return nil, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
 	defer cancel()
-	temporal, err := x.Temporal(x.temporalAt)
+	temporal, err := x.Temporal(x.temporalFlags)
 	if err != nil {
 		return []string{err.Error()}, nil, nil
 	}
 	defer temporal.Close()
-	down, notes, err = x.pollers(ctx, temporal, installation, s)
+	down, notes, err = x.unpolledQueues(ctx, temporal, installation, s)
 	if err != nil {
 		return []string{
 			fmt.Sprintf(
 				"Temporal at %s does not answer: nothing moves until it does (%s).",
-				x.temporalAt.Address,
+				x.temporalFlags.Address,
 				kubecli.OneLine(err.Error()),
 			),
 		}, nil, nil
@@ -51,7 +56,7 @@ func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) 
 		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.OneLine(err.Error())), nil
 	}
 	for _, of := range answer.GetPendingActivities() {
-		calls = append(calls, called(of, x.Now()))
+		calls = append(calls, newCall(of, x.Now()))
 	}
 	return down, notes, calls
 }
@@ -59,17 +64,17 @@ func (x *command) ask(ctx context.Context, clients kubecli.Clients, s *subject) 
 // workflowID returns the ID of the workflow that works on the object.
 func (s *subject) workflowID(of run.Installation) string {
 	o := s.object
-	if s.of != nil {
-		o = s.of
+	if s.workflowObject != nil {
+		o = s.workflowObject
 	}
 	return of.ID(s.workflow, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
 // installation returns the name of the installation from the flag, else from a status, else from the Lease of the
-// workers; empty if none has it.
-func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
-	if x.cluster != "" {
-		return run.Installation(x.cluster)
+// workers; empty if no source has the name.
+func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
+	if x.clusterName != "" {
+		return run.Installation(x.clusterName)
 	}
 	if o := s.operation; o != nil && o.WorkflowID != "" {
 		return run.InstallationIn(o.WorkflowID)
@@ -82,16 +87,17 @@ func (x *command) installation(ctx context.Context, clients kubecli.Clients, s *
 	return clients.Installation(ctx)
 }
 
-// pollers names the queues of the object that no worker polls. Without a worker of the core, nobody writes a status;
-// without a worker of the provider, the object's status says that, too.
-func (x *command) pollers(
+// unpolledQueues returns a line for each task queue of the object that no worker polls. Without a worker on the queue
+// of the machines' workflows, nobody writes a status. Without a worker of the provider, the object's status also says
+// that the worker is missing.
+func (x *explainCommand) unpolledQueues(
 	ctx context.Context,
 	temporal client.Client,
 	installation run.Installation,
 	s *subject,
 ) (core, provider []string, err error) {
 	queue := installation.Queue(run.QueueMachines)
-	n, err := kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
+	n, err := kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +108,7 @@ func (x *command) pollers(
 		return core, nil, nil
 	}
 	queue = installation.ProviderQueue(s.provider)
-	n, err = kubecli.Pollers(ctx, temporal, x.temporalAt.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	n, err = kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil && n == 0 {
 		provider = append(
 			provider,
@@ -116,19 +122,19 @@ func (x *command) pollers(
 	return core, provider, err
 }
 
-// call is a call of the object's workflow.
+// call is a pending activity of the object's workflow.
 type call struct {
 	Name    string `json:"name"`
 	Attempt int32  `json:"attempt"`
-	Open    bool   `json:"open"` // a worker carries it out
-	// when the attempt began, or since when a call that is not open waits for a worker
+	Open    bool   `json:"open"` // a worker executes the attempt
+	// when the open attempt began, or when the call that waits for a worker was scheduled
 	Since   time.Time `json:"since,omitzero"`
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
 }
 
-// called returns a call as Temporal knows it.
-func called(of *workflowpb.PendingActivityInfo, now time.Time) call {
+// newCall returns the call for a pending activity.
+func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
 	c := call{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
 	switch {
@@ -145,8 +151,8 @@ func called(of *workflowpb.PendingActivityInfo, now time.Time) call {
 	return c
 }
 
-// says describes the call.
-func (c call) says(now time.Time) string {
+// text returns a line about the call.
+func (c call) text(now time.Time) string {
 	text := fmt.Sprintf("%s: attempt %d", c.Name, c.Attempt)
 	switch {
 	case c.Open:

@@ -14,17 +14,17 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// atWork has the flags of the command heartbeats.
-type atWork struct {
+// heartbeatCommand is the command `millwright heartbeats` with its flags.
+type heartbeatCommand struct {
 	kubecli.Environment
-	access    kubecli.Access
-	namespace string // namespace of the Leases
-	address   string // host:port of the probes; empty: check once
+	access       kubecli.Access
+	namespace    string // namespace of the Leases
+	probeAddress string // host:port of the probes; if empty, the command checks once and ends
 }
 
 // HeartbeatsCommand returns the command heartbeats.
 func HeartbeatsCommand(e kubecli.Environment) *cobra.Command {
-	x := &atWork{Environment: e}
+	x := &heartbeatCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "heartbeats",
 		Short: "Check whether a worker and a bridge are at work, once or as an HTTP probe",
@@ -37,18 +37,18 @@ process runs. The Deployment machine-controller-manager runs it: Gardener's clus
 	x.access.Register(c)
 	c.Flags().
 		StringVar(&x.namespace, "lease-namespace", metav1.NamespaceDefault, "namespace of the Leases: the value of --lease-namespace of worker and bridge")
-	c.Flags().StringVar(&x.address, "address", "", "host:port on which the probes are served; empty: check once")
+	c.Flags().StringVar(&x.probeAddress, "address", "", "host:port on which the probes are served; empty: check once")
 	return c
 }
 
-func (x *atWork) run(c *cobra.Command) error {
+func (x *heartbeatCommand) run(c *cobra.Command) error {
 	clients, err := x.Clients(x.access)
 	if err != nil {
 		return err
 	}
 	ask := func(ctx context.Context) error { return AtWork(ctx, clients.Leases, x.namespace, x.Now()) }
-	if x.address != "" {
-		return serveProbes(c.Context(), x.address, ask)
+	if x.probeAddress != "" {
+		return serveProbes(c.Context(), x.probeAddress, ask)
 	}
 	if err := ask(c.Context()); err != nil {
 		return err
@@ -57,13 +57,13 @@ func (x *atWork) run(c *cobra.Command) error {
 	return err
 }
 
-// serveProbes serves until ctx ends.
+// serveProbes serves the probes until ctx ends.
 func serveProbes(ctx context.Context, address string, ready func(context.Context) error) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen on --address: %w", err)
 	}
-	server := &http.Server{Handler: probes(ready), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: probeHandler(ready), ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve probes: %w", err)
@@ -71,8 +71,8 @@ func serveProbes(ctx context.Context, address string, ready func(context.Context
 	return nil
 }
 
-// probes answers /healthz, and /readyz while ready returns nil.
-func probes(ready func(context.Context) error) http.Handler {
+// probeHandler answers /healthz with 200, and /readyz with 200 while ready returns nil, otherwise with 503.
+func probeHandler(ready func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

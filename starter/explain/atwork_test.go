@@ -20,8 +20,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// renewed is a Lease of the namespace millwright that was renewed so long ago.
-func renewed(name string, ago time.Duration) *coordinationv1.Lease {
+// newLease returns a Lease in namespace millwright that was renewed the duration ago before the command's time.
+func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "millwright", Name: name},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(clitest.Now.Add(-ago)))},
@@ -35,11 +35,11 @@ func TestHeartbeatsCommand(t *testing.T) {
 		from   string
 		fails  string
 	}{
-		"both are at work":              {[]runtime.Object{renewed(worker, 44*time.Second), renewed(bridge, 44*time.Second)}, "millwright", ""},
-		"no worker is":                  {[]runtime.Object{renewed(worker, 46*time.Second), renewed(bridge, time.Second)}, "millwright", "No worker has been at work since "},
-		"no bridge is":                  {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, 46*time.Second)}, "millwright", "No bridge has been at work since "},
+		"both are at work":              {[]runtime.Object{newLease(worker, 44*time.Second), newLease(bridge, 44*time.Second)}, "millwright", ""},
+		"no worker is":                  {[]runtime.Object{newLease(worker, 46*time.Second), newLease(bridge, time.Second)}, "millwright", "No worker has been at work since "},
+		"no bridge is":                  {[]runtime.Object{newLease(worker, time.Second), newLease(bridge, 46*time.Second)}, "millwright", "No bridge has been at work since "},
 		"neither ever was":              {nil, "millwright", "No worker has ever been at work"},
-		"those of another installation": {[]runtime.Object{renewed(worker, time.Second), renewed(bridge, time.Second)}, "default", "No worker has ever been at work"},
+		"those of another installation": {[]runtime.Object{newLease(worker, time.Second), newLease(bridge, time.Second)}, "default", "No worker has ever been at work"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clitest.NewWorld()
@@ -55,7 +55,7 @@ func TestHeartbeatsCommand(t *testing.T) {
 	}
 	t.Run("a Lease that cannot be read is no answer", func(t *testing.T) {
 		w := clitest.NewWorld()
-		kube := kubefake.NewClientset(renewed(worker, time.Second), renewed(bridge, time.Second))
+		kube := kubefake.NewClientset(newLease(worker, time.Second), newLease(bridge, time.Second))
 		kube.PrependReactor(
 			"list",
 			"leases",
@@ -68,13 +68,13 @@ func TestHeartbeatsCommand(t *testing.T) {
 }
 
 func TestProbesOfHeartbeats(t *testing.T) {
-	kube := kubefake.NewClientset(renewed("millwright-worker", time.Second), renewed("millwright-bridge", time.Second))
+	kube := kubefake.NewClientset(newLease("millwright-worker", time.Second), newLease("millwright-bridge", time.Second))
 	w := clitest.NewWorld()
 	w.Cluster = kube
 	clients, err := w.Environment().Clients(kubecli.Access{})
 	require.NoError(t, err)
 	server := httptest.NewServer(
-		probes(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }),
+		probeHandler(func(ctx context.Context) error { return AtWork(ctx, clients.Leases, "millwright", clitest.Now) }),
 	)
 	defer server.Close()
 	status := func(path string) int {
@@ -94,7 +94,7 @@ func TestProbesOfHeartbeats(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status("/healthz"), "the process runs")
 	_, err = kube.CoordinationV1().
 		Leases("millwright").
-		Create(t.Context(), renewed("millwright-bridge", time.Second), metav1.CreateOptions{})
+		Create(t.Context(), newLease("millwright-bridge", time.Second), metav1.CreateOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, status("/readyz"), "a bridge is back")
 }

@@ -18,9 +18,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// readClusterAPI reads an object of Cluster API. It returns nil if there is no such object. Unless meant is true,
-// because the user named the API group, it also returns nil for an object that Millwright does not reconcile.
-func (x *command) readClusterAPI(
+// readClusterAPI reads an object of Cluster API; nil if Cluster API is not installed. The argument meant is true if the
+// user named the API group. If meant is false, readClusterAPI also returns nil for an object that Millwright does not
+// reconcile.
+func (x *explainCommand) readClusterAPI(
 	ctx context.Context,
 	clients kubecli.Clients,
 	of kubecli.NamedKind,
@@ -41,7 +42,7 @@ func (x *command) readClusterAPI(
 }
 
 // readClusterAPISet is readClusterAPI for a set.
-func (x *command) readClusterAPISet(
+func (x *explainCommand) readClusterAPISet(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -49,30 +50,30 @@ func (x *command) readClusterAPISet(
 	meant bool,
 ) (*subject, error) {
 	set, err := upstream.Client().Sets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !meant && !capi.Lost(set) {
+	if err != nil || !meant && !capi.HasFinalizer(set) {
 		return nil, err
 	}
 	s := &subject{
 		kind:      of.Full(),
 		object:    set,
 		operation: capiset.Operation(set),
-		calm:      available(number(set.Status.AvailableReplicas), number(set.Spec.Replicas)),
+		idleText:  availableText(valueOrZero(set.Status.AvailableReplicas), valueOrZero(set.Spec.Replicas)),
 	}
 	s.counts = &counts{
-		Desired:   number(set.Spec.Replicas),
-		Ready:     number(set.Status.ReadyReplicas),
-		Available: number(set.Status.AvailableReplicas),
+		Desired:   valueOrZero(set.Spec.Replicas),
+		Ready:     valueOrZero(set.Status.ReadyReplicas),
+		Available: valueOrZero(set.Status.AvailableReplicas),
 	}
-	if !capi.Lost(set) {
-		s.operation, s.calm = nil, foreign(set)+"; "+s.calm
+	if !capi.HasFinalizer(set) {
+		s.operation, s.idleText = nil, notReconciledText(set)+"; "+s.idleText
 		return s, nil
 	}
-	s.workflow, s.generation, s.seen = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
+	s.workflow, s.generation, s.observedGeneration = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
 	return s, x.addClusterAPI(ctx, upstream, s, []clusterv1.MachineSet{*set})
 }
 
 // readClusterAPIDeployment is readClusterAPI for a deployment.
-func (x *command) readClusterAPIDeployment(
+func (x *explainCommand) readClusterAPIDeployment(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -80,27 +81,27 @@ func (x *command) readClusterAPIDeployment(
 	meant bool,
 ) (*subject, error) {
 	d, err := upstream.Client().Deployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !meant && !capi.Lost(d) {
+	if err != nil || !meant && !capi.HasFinalizer(d) {
 		return nil, err
 	}
-	wanted, has := number(d.Spec.Replicas), &d.Status
+	wanted, has := valueOrZero(d.Spec.Replicas), &d.Status
 	s := &subject{
 		kind:      of.Full(),
 		object:    d,
-		operation: deployment.Moves(d),
-		calm:      available(number(has.AvailableReplicas), wanted),
+		operation: deployment.OperationWithBlockers(d),
+		idleText:  availableText(valueOrZero(has.AvailableReplicas), wanted),
 	}
 	s.counts = &counts{
 		Desired:   wanted,
-		Updated:   new(number(has.UpToDateReplicas)),
-		Ready:     number(has.ReadyReplicas),
-		Available: number(has.AvailableReplicas),
+		Updated:   new(valueOrZero(has.UpToDateReplicas)),
+		Ready:     valueOrZero(has.ReadyReplicas),
+		Available: valueOrZero(has.AvailableReplicas),
 	}
-	if !capi.Lost(d) {
-		s.operation, s.calm = nil, foreign(d)+"; "+s.calm
+	if !capi.HasFinalizer(d) {
+		s.operation, s.idleText = nil, notReconciledText(d)+"; "+s.idleText
 		return s, nil
 	}
-	s.workflow, s.generation, s.seen = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
+	s.workflow, s.generation, s.observedGeneration = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
 	sets, err := upstream.Sets(ctx, x.Namespace)
 	if err != nil {
 		return nil, err
@@ -113,8 +114,8 @@ func (x *command) readClusterAPIDeployment(
 	)
 }
 
-// addClusterAPI adds the machines of sets.
-func (x *command) addClusterAPI(
+// addClusterAPI adds the machines of these sets to the subject.
+func (x *explainCommand) addClusterAPI(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	s *subject,
@@ -128,8 +129,9 @@ func (x *command) addClusterAPI(
 	return err
 }
 
-// foreign says that Millwright does not reconcile an object, and the value of the label that names its controller.
-func foreign(o metav1.Object) string {
+// notReconciledText says that Millwright does not reconcile an object, and names the value of the label that selects
+// the object's controller.
+func notReconciledText(o metav1.Object) string {
 	return fmt.Sprintf(
 		"it has no finalizer %s, so Millwright does not reconcile it; its label %s is %q",
 		capi.Finalizer,
@@ -138,8 +140,8 @@ func foreign(o metav1.Object) string {
 	)
 }
 
-// readClusterAPIMachine is readClusterAPI for a machine. Its subject has the workflow of the machine's set.
-func (x *command) readClusterAPIMachine(
+// readClusterAPIMachine is readClusterAPI for a machine. The returned subject has the workflow of the machine's set.
+func (x *explainCommand) readClusterAPIMachine(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	of kubecli.NamedKind,
@@ -150,21 +152,21 @@ func (x *command) readClusterAPIMachine(
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{kind: of.Full(), object: m, calm: "phase " + cmp.Or(m.Status.Phase, "new")}
+	s := &subject{kind: of.Full(), object: m, idleText: "phase " + cmp.Or(m.Status.Phase, "new")}
 	sets, err := upstream.Sets(ctx, m.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	for i := range sets {
 		if metav1.IsControlledBy(m, &sets[i]) {
-			s.workflow, s.of = run.KindClusterAPISet, &sets[i]
+			s.workflow, s.workflowObject = run.KindClusterAPISet, &sets[i]
 		}
 	}
 	if s.workflow == "" && !meant {
 		return nil, nil
 	}
-	s.self = new(clusterAPIMember(m, x.Now()))
-	s.operation = s.self.operation
+	s.machine = new(clusterAPIMember(m, x.Now()))
+	s.operation = s.machine.operation
 	return s, nil
 }
 
@@ -178,17 +180,17 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	}
 }
 
-// number dereferences a number in an object of Cluster API; nil means 0.
-func number(n *int32) int32 {
+// valueOrZero dereferences a number in an object of Cluster API; nil means 0.
+func valueOrZero(n *int32) int32 {
 	if n == nil {
 		return 0
 	}
 	return *n
 }
 
-// clusterAPI adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If they cannot
-// be read, it adds a doubt.
-func (m *motion) clusterAPI(
+// addClusterAPI adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If these
+// objects cannot be read, addClusterAPI adds a clause to doubtClauses.
+func (m *activeObjects) addClusterAPI(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
@@ -204,14 +206,21 @@ func (m *motion) clusterAPI(
 		machines, err = clients.ClusterAPI.Machines(ctx, namespace, sets)
 	}
 	if err != nil {
-		m.doubts = append(m.doubts, "what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()))
+		m.doubtClauses = append(
+			m.doubtClauses,
+			"what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()),
+		)
 	}
 	var installation run.Installation
 	if len(sets) > 0 {
 		installation = clients.Installation(ctx)
 	}
 	for i := range deployments {
-		add("machinedeployment."+clusterv1.GroupVersion.Group, &deployments[i], deployment.Moves(&deployments[i]))
+		add(
+			"machinedeployment."+clusterv1.GroupVersion.Group,
+			&deployments[i],
+			deployment.OperationWithBlockers(&deployments[i]),
+		)
 	}
 	for i := range sets {
 		operation := capiset.Operation(&sets[i])

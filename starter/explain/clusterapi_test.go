@@ -19,13 +19,13 @@ import (
 	"millwright/starter/clitest"
 )
 
-// hook keeps a machine of Cluster API from its drain.
-const hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
+// preDrainHook is an annotation that delays the drain of a machine of Cluster API.
+const preDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
 
 var begun = metav1.NewTime(clitest.Begun)
 
-// onSet is a condition of a set that is True since Begun.
-func onSet(kind, reason, message string) capitest.OnSet {
+// withSetCondition adds a condition to a set, with status True since Begun.
+func withSetCondition(kind, reason, message string) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) {
 		s.Status.Conditions = append(
 			s.Status.Conditions,
@@ -40,21 +40,22 @@ func onSet(kind, reason, message string) capitest.OnSet {
 	}
 }
 
-// pool is a set of Cluster API that Millwright reconciles. Of its machines, one runs, one is kept by a hook, and one
-// waits for its instance. The set and the machine of others have nothing to do with Millwright.
-func pool() []runtime.Object {
+// newClusterAPIPool returns a set of Cluster API that Millwright reconciles, with three machines: machine pool-a runs,
+// a hook delays the drain of pool-b, and pool-c waits for its instance. Millwright does not reconcile the set theirs
+// and its machine.
+func newClusterAPIPool() []runtime.Object {
 	s := capitest.Set(
 		"pool",
 		2,
-		onSet("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"),
-		onSet("Blocked", "Waiting", "1 of 3 machines waits to leave"),
+		withSetCondition("ScalingDown", "ScalingDown", "Scaling down from 3 to 2 replicas"),
+		withSetCondition("Blocked", "Waiting", "1 of 3 machines waits to leave"),
 	)
 	s.Status.AvailableReplicas, s.Status.ReadyReplicas = new(int32(1)), new(int32(1))
 	s.Status.ObservedGeneration = s.Generation
 	kept := capitest.Machine(
 		"pool-b",
 		s,
-		capitest.Annotated[*clusterv1.Machine](hook, ""),
+		capitest.Annotated[*clusterv1.Machine](preDrainHook, ""),
 		capitest.SaysWhy(
 			clusterv1.MachineDeletingCondition,
 			metav1.ConditionTrue,
@@ -73,7 +74,7 @@ func pool() []runtime.Object {
 	fresh.Status.Phase = "Provisioning"
 	theirs := capitest.Set("theirs", 3, func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineSetFinalizer}, "upstream"
-	}, onSet("ScalingUp", "ScalingUp", "Scaling up"))
+	}, withSetCondition("ScalingUp", "ScalingUp", "Scaling up"))
 	return []runtime.Object{
 		s,
 		capitest.Machine("pool-a", s),
@@ -84,18 +85,18 @@ func pool() []runtime.Object {
 	}
 }
 
-// both is a world with both API groups.
-func both(more ...runtime.Object) *clitest.World {
-	w := clitest.NewWorld(append(stack(), more...)...)
-	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
-	w.ClusterAPI = capitest.NewServer(pool()...)
+// newWorldOfBothGroups returns a world with both API groups.
+func newWorldOfBothGroups(more ...runtime.Object) *clitest.World {
+	w := clitest.NewWorld(append(newStack(), more...)...)
+	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
+	w.ClusterAPI = capitest.NewServer(newClusterAPIPool()...)
 	return w
 }
 
 func TestExplainKnowsClusterAPI(t *testing.T) {
 	const set = "machineset.cluster.x-k8s.io shop/pool: 1 of 3 machines waits to leave\n" +
 		"\nMACHINE   STATUS         STEP              SINCE   DEADLINE   WAITS FOR\n" +
-		"pool-b    Deleting       await-hooks       15m     -          the hook " + hook + " keeps it\n" +
+		"pool-b    Deleting       await-hooks       15m     -          the hook " + preDrainHook + " keeps it\n" +
 		"pool-c    Provisioning   create-instance   90s     -          the infrastructure is not ready: no room\n"
 	for name, row := range map[string]struct {
 		arg, says string
@@ -105,13 +106,13 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"a set by its kind":                {"machineset/pool", set},
 		"a set by its name alone":          {"pool", set},
 		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: its status names nothing"},
-		"a machine that a hook keeps":      {"machine/pool-b", "machine.cluster.x-k8s.io shop/pool-b: the hook " + hook + " keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + hook + "-`\n"},
+		"a machine that a hook keeps":      {"machine/pool-b", "machine.cluster.x-k8s.io shop/pool-b: the hook " + preDrainHook + " keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-`\n"},
 		"a machine that runs":              {"pool-a", "machine.cluster.x-k8s.io shop/pool-a: its status names nothing that it waits for: phase Running\n"},
 		"a set of others, if it is meant":  {"machineset.cluster.x-k8s.io/theirs", "machineset.cluster.x-k8s.io shop/theirs: it has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 3 machines available\n"},
 		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := both()
+			w := newWorldOfBothGroups()
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.arg, "-n", "shop", "--cluster-name", "garden")
 			require.NoError(t, err)
 			if strings.HasSuffix(row.says, "\n") {
@@ -129,15 +130,15 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"machineset.example.com/pool":      `"machineset.example.com" is no kind, and in no namespace of that name is an object pool: give machinedeployment, machineset, machine, machineclass or node`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
-		w := both()
+		w := newWorldOfBothGroups()
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)
 	}
 }
 
-// Both API groups have a set of this name: the user says which one is meant.
+// If both API groups have a set with the name, the user must name the group.
 func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
-	w := both(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
+	w := newWorldOfBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
 	for _, arg := range []string{"pool", "machinesets/pool"} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(
@@ -157,10 +158,10 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 	}
 }
 
-// Without Cluster API nothing fails, and one command asks for it once at most.
+// Without Cluster API no command fails, and each command asks the API server for Cluster API at most once.
 func TestWithoutClusterAPINothingFails(t *testing.T) {
-	w := clitest.NewWorld(stack()...)
-	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
+	w := clitest.NewWorld(newStack()...)
+	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	for _, args := range [][]string{{"web", "-n", "shop"}, {"machineset/web-1", "-n", "shop"}, {"machine/web-a", "-n", "shop"}} {
 		w.Asked = 0
 		_, err := w.Run(t.Context(), Command(w.Environment()), args...)
@@ -181,7 +182,7 @@ func TestWithoutClusterAPINothingFails(t *testing.T) {
 }
 
 func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
-	w := both()
+	w := newWorldOfBothGroups()
 	out, err := w.Run(
 		t.Context(),
 		Command(w.Environment()),
@@ -201,26 +202,34 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 	)
 	assert.Equal(t, &counts{Desired: 2, Ready: 1, Available: 1, Machines: 3, Waiting: 2, Blocked: 1}, a.Counts)
 	require.Len(t, a.Machines, 2)
-	assert.Equal(t, waits{"pool-b", "Deleting", step{
-		Step: "await-hooks", What: "waits to leave", Why: "the hook " + hook + " keeps it", BlockedBy: []string{hook},
-		Since: clitest.Begun, Command: "kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + hook + "-",
-	}}, a.Machines[0])
+	assert.Equal(t, waitingMachine{
+		"pool-b",
+		"Deleting",
+		step{
+			Step:      "await-hooks",
+			What:      "waits to leave",
+			Why:       "the hook " + preDrainHook + " keeps it",
+			BlockedBy: []string{preDrainHook},
+			Since:     clitest.Begun,
+			Command:   "kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-",
+		},
+	}, a.Machines[0])
 }
 
 func TestTopKnowsClusterAPI(t *testing.T) {
-	w := both()
+	w := newWorldOfBothGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
 		"NAMESPACE   OBJECT                             STEP              SINCE   DEADLINE   WAITS FOR\n"+
 		"shop        mcd/web                            -                 -       -          1 of 2 machines waits for its instance\n"+
-		"shop        machine.cluster.x-k8s.io/pool-b    await-hooks       15m     -          the hook "+hook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+hook+"-`\n"+
+		"shop        machine.cluster.x-k8s.io/pool-b    await-hooks       15m     -          the hook "+preDrainHook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+preDrainHook+"-`\n"+
 		"shop        machineset.cluster.x-k8s.io/pool   delete-machines   15m     -          1 of 3 machines waits to leave\n"+
 		"shop        mc/web-b                           create-instance   15m     -          no room (since …)\n", out)
 
 	names, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
-	for name := range strings.FieldsSeq(names) { // each is an argument of explain
+	for name := range strings.FieldsSeq(names) { // each name is a valid argument of explain
 		_, err := w.Run(t.Context(), Command(w.Environment()), name)
 		require.NoError(t, err, name)
 	}
@@ -239,15 +248,15 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 	)
 }
 
-func TestPagesOfClusterAPI(t *testing.T) {
+func TestUIPagesOfClusterAPI(t *testing.T) {
 	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
 	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
-		w := both()
+		w := newWorldOfBothGroups()
 		out, err := w.Run(t.Context(), UICommand(w.Environment()), arg, "-n", "shop", "--cluster-name", "garden")
 		require.NoError(t, err)
 		assert.Equal(t, page, out)
 	}
-	w := both()
+	w := newWorldOfBothGroups()
 	_, err := w.Run(
 		t.Context(),
 		UICommand(w.Environment()),
@@ -260,8 +269,8 @@ func TestPagesOfClusterAPI(t *testing.T) {
 	require.EqualError(t, err, "machineset.cluster.x-k8s.io theirs: the installation is not known: give --cluster-name")
 }
 
-// A deployment of Cluster API says what its workflow wrote: the operation in an annotation, and the whole sentence in
-// the condition Blocked.
+// The workflow of a deployment of Cluster API writes the operation into an annotation, and the whole sentence into the
+// condition Blocked.
 func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	d := capitest.Pool(2, capitest.Annotated[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
@@ -282,8 +291,8 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	s := capitest.SetOf(d, "d-new", 1, 1)
 	objects := []runtime.Object{d, s, capitest.Machine("d-new-a", s)}
 	w := clitest.NewWorld()
-	w.Cluster = kubefake.NewClientset(renewed("millwright-worker", 1e9), renewed("millwright-bridge", 1e9))
-	w.ClusterAPI = capitest.NewServer(append(objects, pool()...)...)
+	w.Cluster = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
+	w.ClusterAPI = capitest.NewServer(append(objects, newClusterAPIPool()...)...)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "d", "-n", "shop")
 	require.NoError(t, err)
 	assert.Equal(t, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 3 machines waits to leave\n", out)

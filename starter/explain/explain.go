@@ -25,18 +25,18 @@ import (
 	"millwright/workflows/run"
 )
 
-// command has the flags of the command.
-type command struct {
+// explainCommand is the command `millwright explain` with its flags. The commands top and ui also use explainCommand.
+type explainCommand struct {
 	kubecli.Objects
-	temporalAt kubecli.TemporalFlags
-	cluster    string // name of the installation; empty: the name in the object's status or in the workers' Lease
-	target     string // kubeconfig of the cluster with the nodes; empty: the cluster with the machines
-	output     kubecli.Output
+	temporalFlags    kubecli.TemporalFlags
+	clusterName      string // name of the installation; if empty, the name in the object's status or in the workers' Lease
+	targetKubeconfig string // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
+	output           kubecli.Output
 }
 
 // Command returns the command explain.
 func Command(e kubecli.Environment) *cobra.Command {
-	x := &command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}
+	x := &explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
 		Use:   "explain [KIND/][NAMESPACE/]NAME",
 		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
@@ -58,35 +58,35 @@ machines. If both API groups have an object with the name, name the group, too: 
 		RunE:              func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
 	}
 	x.Register(c)
-	x.temporalAt.Register(c)
+	x.temporalFlags.Register(c)
 	c.Flags().
-		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
+		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
 	x.output.RegisterText(c)
 	c.Flags().
-		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
+		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
 	return c
 }
 
-func (x *command) run(ctx context.Context, out io.Writer, text string) error {
+func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) error {
 	clients, err := x.Clients(x.Access)
 	if err != nil {
 		return err
 	}
-	s, err := x.find(ctx, clients, text)
+	s, err := x.findSubject(ctx, clients, text)
 	if err != nil {
 		return err
 	}
-	down, notes, calls := x.ask(ctx, clients, s)
+	down, notes, calls := x.askTemporal(ctx, clients, s)
 	down = append(down, Heartbeats(ctx, clients.Leases, x.Now())...)
 	if x.output != kubecli.OutputText {
-		return x.output.Encode(out, structured(s, append(down, notes...), calls))
+		return x.output.Encode(out, newAnswer(s, append(down, notes...), calls))
 	}
 	if len(down) > 0 { // nobody writes a status: the sentence below may be old
-		for _, line := range append(down, whatToDo) {
+		for _, line := range append(down, downAdvice) {
 			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 		}
 	}
-	if s.unseen() { // the sentence below is about an earlier generation
+	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			kubecli.Paint(
@@ -94,21 +94,22 @@ func (x *command) run(ctx context.Context, out io.Writer, text string) error {
 				kubecli.Stuck,
 				fmt.Sprintf(
 					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
-					s.seen,
+					s.observedGeneration,
 					s.generation,
 				),
 			),
 		)
 	}
 	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
-	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.says(x.Now()) })...) {
+	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.text(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
-	return s.table(out, x.Now())
+	return s.writeTable(out, x.Now())
 }
 
-// find reads the named object: NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME as lists print it with -o name.
-func (x *command) find(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
+// findSubject reads the named object. The name is NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME, which lists
+// print with -o name.
+func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Clients, text string) (*subject, error) {
 	kind, name, given := strings.Cut(text, "/")
 	kinds := kubecli.KindsOf(kind)
 	known := len(kinds) > 0
@@ -120,7 +121,7 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	case both:
 		x.Namespace, name = namespace, rest
 	}
-	s, err := x.first(ctx, clients, kinds, name)
+	s, err := x.findFirst(ctx, clients, kinds, name)
 	switch {
 	case s != nil || err != nil:
 		return s, err
@@ -134,9 +135,9 @@ func (x *command) find(ctx context.Context, clients kubecli.Clients, text string
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-// first reads the first object of one of the kinds with this name; nil if there is none. It is an error if both API
-// groups have one: the user must choose.
-func (x *command) first(
+// findFirst reads the first object of the kinds with this name; nil if no such object exists. If both API groups have
+// an object of the kind with the name, findFirst returns an error: the user must choose.
+func (x *explainCommand) findFirst(
 	ctx context.Context,
 	clients kubecli.Clients,
 	kinds []kubecli.NamedKind,
@@ -148,11 +149,11 @@ func (x *command) first(
 		if found != nil && k.Names[0] != of.Names[0] {
 			break
 		}
-		s, err := x.read(ctx, clients, k, name, len(kinds) == 1)
+		s, err := x.readSubject(ctx, clients, k, name, len(kinds) == 1)
 		switch {
 		case err != nil && found == nil && !apierrors.IsNotFound(err):
 			return nil, err
-		case err != nil || s == nil: // the object of the other group is taken
+		case err != nil || s == nil: // this API group has no readable object with the name
 		case found != nil:
 			return nil, fmt.Errorf(
 				"both API groups have a %s %s/%s: give %[1]s.%[4]s/%[3]s or %[1]s.%[5]s/%[3]s",
@@ -169,9 +170,9 @@ func (x *command) first(
 	return found, nil
 }
 
-// read reads an object; nil if there is none. An object of Cluster API that Millwright does not reconcile is read only
-// if meant is true: the user named its API group.
-func (x *command) read(
+// readSubject reads an object. The argument meant is true if the user named the API group. If meant is false,
+// readSubject returns nil for an object of Cluster API that Millwright does not reconcile.
+func (x *explainCommand) readSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
 	of kubecli.NamedKind,
@@ -189,13 +190,13 @@ func (x *command) read(
 			return nil, err
 		}
 		s := &subject{
-			kind:       kind,
-			workflow:   run.KindMachineDeployment,
-			object:     d,
-			generation: d.Generation,
-			seen:       d.Status.ObservedGeneration,
-			operation:  d.Status.CurrentOperation,
-			provider:   providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
+			kind:               kind,
+			workflow:           run.KindMachineDeployment,
+			object:             d,
+			generation:         d.Generation,
+			observedGeneration: d.Status.ObservedGeneration,
+			operation:          d.Status.CurrentOperation,
+			provider:           providerOf(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   d.Spec.Replicas,
@@ -203,7 +204,7 @@ func (x *command) read(
 			Ready:     d.Status.ReadyReplicas,
 			Available: d.Status.AvailableReplicas,
 		}
-		s.calm = available(d.Status.AvailableReplicas, d.Spec.Replicas)
+		s.idleText = availableText(d.Status.AvailableReplicas, d.Spec.Replicas)
 		sets, err := machines.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("list sets: %w", err)
@@ -221,27 +222,27 @@ func (x *command) read(
 			return nil, err
 		}
 		s := &subject{
-			kind:       kind,
-			workflow:   run.KindMachineSet,
-			object:     set,
-			generation: set.Generation,
-			seen:       set.Status.ObservedGeneration,
-			operation:  set.Status.CurrentOperation,
-			provider:   providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
+			kind:               kind,
+			workflow:           run.KindMachineSet,
+			object:             set,
+			generation:         set.Generation,
+			observedGeneration: set.Status.ObservedGeneration,
+			operation:          set.Status.CurrentOperation,
+			provider:           providerOf(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   set.Spec.Replicas,
 			Ready:     set.Status.ReadyReplicas,
 			Available: set.Status.AvailableReplicas,
 		}
-		s.calm = available(set.Status.AvailableReplicas, set.Spec.Replicas)
+		s.idleText = availableText(set.Status.AvailableReplicas, set.Spec.Replicas)
 		return s, x.addMembers(ctx, clients, s, []metav1.Object{set})
 	case request.Machine:
 		m, err := machines.Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		return x.ofMachine(ctx, clients, m), nil
+		return x.machineSubject(ctx, clients, m), nil
 	case kubecli.KindClass:
 		class, err := machines.MachineClasses(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -252,21 +253,21 @@ func (x *command) read(
 			workflow: run.KindMachineClass,
 			object:   class,
 			provider: class.ProviderName(),
-			calm:     "provider " + class.ProviderName(),
+			idleText: "provider " + class.ProviderName(),
 		}, nil
 	default:
 		return x.readNode(ctx, clients, name)
 	}
 }
 
-// available says how many machines are available.
-func available(n, of int32) string {
+// availableText says how many machines are available.
+func availableText(n, of int32) string {
 	return fmt.Sprintf("%d of %s available", n, phrase.Count(int(of), "machine"))
 }
 
-// due says why a machine must be replaced, and which command replaces one that no set controls; empty if it need not be
-// replaced.
-func due(m *v1alpha1.Machine) string {
+// replacementText says why a machine must be replaced; empty if the machine need not be replaced. For a machine without
+// a set, the text has the command that deletes the machine.
+func replacementText(m *v1alpha1.Machine) string {
 	c := cache.Condition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return ""
@@ -279,23 +280,23 @@ func due(m *v1alpha1.Machine) string {
 	)
 }
 
-func (x *command) ofMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
+func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
 		kind:      "machine",
 		workflow:  run.KindMachine,
 		object:    m,
 		operation: m.Status.CurrentOperation,
-		calm:      "phase " + kubecli.Status(*m) + due(m),
+		idleText:  "phase " + kubecli.Status(*m) + replacementText(m),
 	}
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
-	if err == nil { // the user may lack the right
+	if err == nil { // a user without the right to read classes gets no provider
 		s.provider = class.ProviderName()
 	} else {
 		class = nil
 	}
-	s.self = new(memberOf(m, class, x.Now()))
+	s.machine = new(memberOf(m, class, x.Now()))
 	return s
 }
 
@@ -308,12 +309,13 @@ func providerOf(ctx context.Context, clients kubecli.Clients, namespace, name st
 	return class.ProviderName()
 }
 
-// readNode returns the machine of a node. For a node without a machine it returns the node, with a text that says so.
-func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name string) (*subject, error) {
+// readNode returns the machine of a node. For a node without a machine, readNode returns the node itself, with a text
+// that says that no machine has the node.
+func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, name string) (*subject, error) {
 	target := clients
-	if x.target != "" {
+	if x.targetKubeconfig != "" {
 		var err error
-		if target, err = x.Clients(kubecli.Access{Kubeconfig: x.target}); err != nil {
+		if target, err = x.Clients(kubecli.Access{Kubeconfig: x.targetKubeconfig}); err != nil {
 			return nil, err
 		}
 	}
@@ -328,17 +330,22 @@ func (x *command) readNode(ctx context.Context, clients kubecli.Clients, name st
 	for i := range list.Items {
 		if m := &list.Items[i]; cache.NodeNameOf(m) == name ||
 			ownership.SameInstance(m.Spec.ProviderID, node.Spec.ProviderID) {
-			return x.ofMachine(ctx, clients, m), nil
+			return x.machineSubject(ctx, clients, m), nil
 		}
 	}
 	ready := "not known"
 	if c := cache.Condition(node.Status.Conditions, corev1.NodeReady); c != nil {
 		ready = string(c.Status)
 	}
-	return &subject{kind: "node", object: node, calm: "no Machine has this node; Ready is " + ready}, nil
+	return &subject{kind: "node", object: node, idleText: "no Machine has this node; Ready is " + ready}, nil
 }
 
-func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *subject, owners []metav1.Object) error {
+func (x *explainCommand) addMembers(
+	ctx context.Context,
+	clients kubecli.Clients,
+	s *subject,
+	owners []metav1.Object,
+) error {
 	found, err := clients.Machines.MachineV1alpha1().Machines(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
@@ -347,7 +354,7 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 	if list, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(x.Namespace).
 		List(ctx, metav1.ListOptions{}); err == nil {
-		// the user may lack the right: then the machines' sentences say less
+		// without the right to list classes, the machines' sentences have fewer details
 		for i := range list.Items {
 			classes[list.Items[i].Name] = &list.Items[i]
 		}
@@ -362,8 +369,8 @@ func (x *command) addMembers(ctx context.Context, clients kubecli.Clients, s *su
 	return nil
 }
 
-// whatToDo is the line after those that say what is down.
-const whatToDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
+// downAdvice is the line after the lines about processes that are down.
+const downAdvice = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
 
-// mostMachines is the maximum number of waiting machines in the table. Source: half a screen.
-const mostMachines = 12
+// maxMachineRows is the maximum number of waiting machines in the table. Source: half a screen.
+const maxMachineRows = 12

@@ -21,8 +21,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// stack is a deployment with a set, two machines of which one is blocked, and their class.
-func stack() []runtime.Object {
+// newStack returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
+func newStack() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{
 			{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)},
@@ -151,7 +151,7 @@ func TestExplain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(stack()...)
+			w := clitest.NewWorld(newStack()...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), append(row.args, "-n", "shop")...)
 			require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// 13 and 14: the Leases tell of a worker and of a bridge that are down.
+// docs/runbook.md, sections 13 and 14: the Leases show that worker and bridge are down.
 func TestHeartbeats(t *testing.T) {
 	lease := func(namespace, name string, ago time.Duration) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -187,12 +187,13 @@ func TestHeartbeats(t *testing.T) {
 	assert.Empty(t, Heartbeats(t.Context(), nil, clitest.Now), "nobody who may read Leases")
 }
 
-// 13 and 14: what is down comes before the sentence, which nobody writes any more.
-func TestWhatIsDownComesFirst(t *testing.T) {
-	w := clitest.NewWorld(stack()...)
+// docs/runbook.md, sections 13 and 14: lines about processes that are down come before the sentence, which may be
+// outdated.
+func TestDownProcessesAreNamedFirst(t *testing.T) {
+	w := clitest.NewWorld(newStack()...)
 	w.Cluster = kubefake.NewClientset(
-		renewed("millwright-worker", 15*time.Minute),
-		renewed("millwright-bridge", 15*time.Minute),
+		newLease("millwright-worker", 15*time.Minute),
+		newLease("millwright-bridge", 15*time.Minute),
 	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcc/small", "-n", "shop")
 	require.NoError(t, err)
@@ -223,7 +224,7 @@ func TestTop(t *testing.T) {
 		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(stack()...)
+			w := clitest.NewWorld(newStack()...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
@@ -232,7 +233,7 @@ func TestTop(t *testing.T) {
 }
 
 func TestExplainFindsNothing(t *testing.T) {
-	w := clitest.NewWorld(stack()...)
+	w := clitest.NewWorld(newStack()...)
 	w.Cluster = kubefake.NewClientset()
 	for arg, want := range map[string]string{
 		"pod/web": `"pod" is no kind, and in no namespace of that name is an object web: give machinedeployment, machineset, machine, machineclass or node`,

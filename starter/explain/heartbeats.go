@@ -18,20 +18,21 @@ import (
 
 // process is a kind of process that renews a Lease while it is at work.
 type process struct {
-	name   string // for people
-	lease  string
-	each   time.Duration // time between two renewals
-	late   time.Duration // age of the last renewal from which the next one is overdue
-	silent time.Duration // age of the last renewal from which the process counts as down
-	says   string        // message if it counts as down; %s is the time of the last renewal
-	never  string        // message if there is no renewal
+	name           string // name of the process in messages
+	lease          string
+	interval       time.Duration // time between two renewals
+	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
+	downAfter      time.Duration // age of the last renewal from which the process counts as down
+	downMessage    string        // message about a process that counts as down; %s is the time of the last renewal
+	missingMessage string        // message if no Lease was ever renewed
 }
 
 // Worker is the value of Heartbeat.Process for the workers.
 const Worker = "worker"
 
-// processes are the processes of an installation. Sources of the times: a bridge renews its Lease each 15 to 17 s, and
-// a worker each 15 s, with a request that it gives up after 5 s: so late is 20 s. Silent is two to three renewals.
+// processes are the kinds of processes of an installation. Sources of the times: a bridge renews its Lease every 15 to
+// 17 s, and a worker every 15 s by a request with a timeout of 5 s; therefore overdueAfter is 20 s. The time downAfter
+// is two to three renewals.
 var processes = []process{
 	{
 		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
@@ -45,30 +46,31 @@ var processes = []process{
 	},
 }
 
-// Heartbeat is what the Lease of the workers or of the bridges says.
+// Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
 	Process string        // worker or bridge
-	At      time.Time     // time of the last renewal; zero: there was none, or it is not known
+	At      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
 	Each    time.Duration // time between two renewals of a process that is at work
 	Silent  time.Duration // age of the last renewal from which the process counts as down
 	Late    bool          // a renewal is overdue, but the process does not count as down yet
-	Missing string        // sentence that says that no such process is at work; empty: one is, or that is not known
-	Err     error         // why the Lease cannot be read; nil: it was read
+	Missing string        // sentence that says that no process of this kind is at work; otherwise empty
+	Err     error         // error of reading the Lease; nil if the Lease was read
 }
 
-// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces. It returns
-// one Heartbeat for the workers and one for the bridges, also if a Lease cannot be read.
+// ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces.
+// ReadHeartbeats always returns one Heartbeat for the workers and one Heartbeat for the bridges, even if a Lease cannot
+// be read.
 func ReadHeartbeats(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
 	namespace string,
 	now time.Time,
 ) []Heartbeat {
-	return list.Map(processes, func(p process) Heartbeat { return p.heartbeat(ctx, leases.Leases(namespace), now) })
+	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats says which processes of an installation are not at work, one line each. It leaves out Leases that cannot
-// be read, because the user may lack the right.
+// Heartbeats returns one line for each kind of process that is not at work. Leases that cannot be read are ignored,
+// because the user may lack the right to read them.
 func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
 	if leases == nil {
 		return nil
@@ -79,8 +81,8 @@ func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, no
 	return lines
 }
 
-// AtWork returns nil if a worker and a bridge are at work whose Leases are in this namespace. Otherwise the error says
-// which of them is not at work, or which Lease cannot be read.
+// AtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
+// process that is not at work, or the Lease that cannot be read.
 func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {
@@ -92,9 +94,13 @@ func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namesp
 	return errors.Join(errs...)
 }
 
-// heartbeat reads the Leases of one kind of process.
-func (p process) heartbeat(ctx context.Context, leases typedcoordinationv1.LeaseInterface, now time.Time) Heartbeat {
-	h := Heartbeat{Process: p.name, Each: p.each, Silent: p.silent}
+// readHeartbeat reads the Leases of one kind of process.
+func (p process) readHeartbeat(
+	ctx context.Context,
+	leases typedcoordinationv1.LeaseInterface,
+	now time.Time,
+) Heartbeat {
+	h := Heartbeat{Process: p.name, Each: p.interval, Silent: p.downAfter}
 	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.lease})
 	if err != nil {
 		h.Err = fmt.Errorf("read Lease %s: %w", p.lease, err)
@@ -102,18 +108,19 @@ func (p process) heartbeat(ctx context.Context, leases typedcoordinationv1.Lease
 	}
 	at, known := lastRenewal(found.Items, p.lease)
 	if !known {
-		h.Missing = p.never
+		h.Missing = p.missingMessage
 		return h
 	}
 	h.At = at
-	if now.Sub(at) > p.silent {
-		h.Missing = fmt.Sprintf(p.says, kubecli.Since(at, now))
+	if now.Sub(at) > p.downAfter {
+		h.Missing = fmt.Sprintf(p.downMessage, kubecli.Since(at, now))
 	}
-	h.Late = now.Sub(at) > p.late && h.Missing == ""
+	h.Late = now.Sub(at) > p.overdueAfter && h.Missing == ""
 	return h
 }
 
-// lastRenewal returns when the newest of the Leases of this name was renewed.
+// lastRenewal returns the newest renewal time of the Leases with this name. The result known is false if no Lease was
+// renewed.
 func lastRenewal(leases []coordinationv1.Lease, name string) (at time.Time, known bool) {
 	for _, l := range leases {
 		if l.Name == name && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(at) {

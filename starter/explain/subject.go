@@ -20,74 +20,75 @@ import (
 
 // subject is the object that is explained.
 type subject struct {
-	kind             string
-	workflow         run.Kind      // kind of the workflow that works on it; empty: none does
-	of               metav1.Object // object whose name is in the workflow's ID; nil: the object itself
-	object           metav1.Object
-	generation, seen int64 // seen: the generation that the status observed; zero if the kind has none
-	operation        *v1alpha1.Operation
-	calm             string // text for an object whose status names nothing that it waits for
-	provider         string // provider of its class or of its machines' class; empty: not known
-	counts           *counts
-	self             *member // the machine, if the object is one
-	members          []member
+	kind                           string
+	workflow                       run.Kind      // kind of the object's workflow; empty if the object has no workflow
+	workflowObject                 metav1.Object // object whose name is in the workflow's ID; nil means the object itself
+	object                         metav1.Object
+	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
+	operation                      *v1alpha1.Operation
+	idleText                       string // state of the object, for a status without a sentence
+	provider                       string // provider of the object's class or of its machines' class; empty if not known
+	counts                         *counts
+	machine                        *member // the object itself, if the object is a machine
+	members                        []member
 }
 
-// member is a machine.
+// member is a machine with its wait.
 type member struct {
 	name, status string
-	operation    *v1alpha1.Operation // nil: it is calm
+	operation    *v1alpha1.Operation // nil if the machine is idle
 	wait         explain.Wait
 }
 
-// memberOf returns a machine with what it waits for. Of is its class; nil if the class cannot be read.
+// memberOf returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
 func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
 	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
 }
 
-// sentence is the sentence of the status, or says that the status has none.
+// sentence returns the sentence of the status, or a text that says that the status has no sentence.
 func (s *subject) sentence() string {
-	return cmp.Or(Sentence(s.kind, s.object, s.operation), named(s.kind, s.object)+s.silence())
+	return cmp.Or(Sentence(s.kind, s.object, s.operation), kindAndName(s.kind, s.object)+s.idleSentence())
 }
 
-// silence returns the state of an object, and says that its status names nothing that it waits for. It says only the
-// state if no workflow works on the object.
-func (s *subject) silence() string {
+// idleSentence returns the state of an object, and says that the object's status names nothing to wait for. For an
+// object without a workflow, idleSentence returns the state alone.
+func (s *subject) idleSentence() string {
 	if s.workflow == "" {
-		return ": " + s.calm
+		return ": " + s.idleText
 	}
-	return ": its status names nothing that it waits for: " + s.calm
+	return ": its status names nothing that it waits for: " + s.idleText
 }
 
-// Sentence returns the name of an object and the sentence of its status that says what it waits for; empty if the
-// status has no such sentence.
+// Sentence returns the name of an object and the sentence waitsFor of its status; empty if the status has no sentence.
 func Sentence(kind string, o metav1.Object, operation *v1alpha1.Operation) string {
 	if operation == nil || operation.WaitsFor == "" {
 		return ""
 	}
-	return named(kind, o) + ": " + operation.WaitsFor
+	return kindAndName(kind, o) + ": " + operation.WaitsFor
 }
 
-func named(kind string, o metav1.Object) string {
+func kindAndName(kind string, o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return kind + " " + o.GetName()
 	}
 	return kind + " " + kubecli.KeyOf(o)
 }
 
-// unseen reports whether the status observed an earlier generation of the object.
-func (s *subject) unseen() bool { return s.seen != 0 && s.seen != s.generation }
+// isStatusOutdated reports whether the status observed an earlier generation of the object.
+func (s *subject) isStatusOutdated() bool {
+	return s.observedGeneration != 0 && s.observedGeneration != s.generation
+}
 
-// tone is the tone of the sentence. An object that waits for something that only takes time is not stuck.
+// tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.
 func (s *subject) tone() kubecli.Tone {
-	if s.unseen() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
+	if s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
 		return kubecli.Stuck
 	}
 	return kubecli.Good
 }
 
-// waiting returns the machines that wait: blocked machines first, and among them those that have waited longest.
-func (s *subject) waiting() []member {
+// waitingMembers returns the machines that wait: blocked machines first, and within each group the longest wait first.
+func (s *subject) waitingMembers() []member {
 	waiting := list.Where(s.members, func(m member) bool { return m.operation != nil })
 	slices.SortStableFunc(waiting, func(a, b member) int {
 		x, y := a.operation, b.operation
@@ -96,14 +97,14 @@ func (s *subject) waiting() []member {
 	return waiting
 }
 
-// table lists the machines that wait.
-func (s *subject) table(out io.Writer, now time.Time) error {
-	waiting := s.waiting()
+// writeTable writes a table of the machines that wait.
+func (s *subject) writeTable(out io.Writer, now time.Time) error {
+	waiting := s.waitingMembers()
 	if len(waiting) == 0 {
 		return nil
 	}
 	rows := [][]any{{"MACHINE", "STATUS", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}}
-	for _, m := range waiting[:min(len(waiting), mostMachines)] {
+	for _, m := range waiting[:min(len(waiting), maxMachineRows)] {
 		o := m.operation
 		rows = append(
 			rows,
@@ -121,7 +122,7 @@ func (s *subject) table(out io.Writer, now time.Time) error {
 	if err := kubecli.WriteTable(out, rows); err != nil {
 		return err
 	}
-	if rest := len(waiting) - mostMachines; rest > 0 {
+	if rest := len(waiting) - maxMachineRows; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
 	return nil

@@ -23,7 +23,7 @@ import (
 
 // TopCommand returns the command top.
 func TopCommand(e kubecli.Environment) *cobra.Command {
-	x := &command{Objects: kubecli.Objects{Environment: e, Kind: "objects"}}
+	x := &explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "objects"}}
 	var all, blocked, watch bool
 	var output kubecli.Output
 	var interval time.Duration
@@ -50,7 +50,7 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 			if err != nil {
 				return err
 			}
-			read := func(ctx context.Context) (motion, error) { return x.motion(ctx, clients, blocked) }
+			read := func(ctx context.Context) (activeObjects, error) { return x.readActive(ctx, clients, blocked) }
 			if !watch {
 				m, err := read(c.Context())
 				if err != nil {
@@ -59,16 +59,16 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 				if err := m.write(c.OutOrStdout(), output); err != nil {
 					return err
 				}
-				return m.unknown()
+				return m.downError()
 			}
 			w := kubecli.Watch{Out: c.OutOrStdout(), Live: kubecli.IsTerminal(c.OutOrStdout())}
-			return kubecli.Follow(c.Context(), interval, read, func(m motion, err error) (bool, error) {
+			return kubecli.Follow(c.Context(), interval, read, func(m activeObjects, err error) (bool, error) {
 				if err != nil {
 					w.Change(x.Now(), err.Error())
 					return false, nil
 				}
 				var frame bytes.Buffer
-				_ = m.write(&frame, output) // a buffer never fails
+				_ = m.write(&frame, output) // a write to a buffer never fails
 				w.Frame(m.now, frame.String(), m.summary())
 				return false, nil
 			})
@@ -83,27 +83,27 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 	return c
 }
 
-// motion is what has work in progress at one moment.
-type motion struct {
-	objects []moving // in the order of the list
-	now     time.Time
-	missing []string // sentences that say which process is not at work, since when: the statuses are as old
-	doubts  []string // clauses for these processes and for all that is overdue or unknown; no ages, which always change
+// activeObjects are the objects that have work in progress at one moment.
+type activeObjects struct {
+	objects       []activeObject // in the order of the list
+	now           time.Time
+	downSentences []string // sentences that say which process is not at work since when; the statuses are as old as these times
+	doubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
 }
 
-type moving struct {
+type activeObject struct {
 	Namespace string              `json:"namespace"`
 	Object    string              `json:"object"` // KIND/NAME
 	Operation *v1alpha1.Operation `json:"operation"`
 }
 
-// motion reads everything in motion.
-func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked bool) (motion, error) {
-	api, found := clients.Machines.MachineV1alpha1(), motion{objects: []moving{}, now: x.Now()}
-	found.hear(ctx, clients.Leases)
+// readActive reads all objects that have work in progress.
+func (x *explainCommand) readActive(ctx context.Context, clients kubecli.Clients, blocked bool) (activeObjects, error) {
+	api, found := clients.Machines.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
+	found.addHeartbeats(ctx, clients.Leases)
 	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
 		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
-			found.objects = append(found.objects, moving{o.GetNamespace(), kind + "/" + o.GetName(), operation})
+			found.objects = append(found.objects, activeObject{o.GetNamespace(), kind + "/" + o.GetName(), operation})
 		}
 	}
 	deployments, err := api.MachineDeployments(x.Namespace).List(ctx, metav1.ListOptions{})
@@ -127,8 +127,8 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	for i := range machines.Items {
 		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
 	}
-	found.clusterAPI(ctx, clients, x.Namespace, add)
-	slices.SortStableFunc(found.objects, func(a, b moving) int {
+	found.addClusterAPI(ctx, clients, x.Namespace, add)
+	slices.SortStableFunc(found.objects, func(a, b activeObject) int {
 		return cmp.Or(
 			list.FalseFirst(
 				len(a.Operation.BlockedBy) == 0,
@@ -142,27 +142,28 @@ func (x *command) motion(ctx context.Context, clients kubecli.Clients, blocked b
 	return found, nil
 }
 
-// hear reads the heartbeats of the workers and the bridges, without which nobody writes a status.
-func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGetter) {
+// addHeartbeats reads the heartbeats of the workers and the bridges. Without a worker and a bridge, nobody writes a
+// status.
+func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter) {
 	if leases == nil {
 		return
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, m.now) {
 		switch {
 		case h.Err != nil:
-			m.doubts = append(
-				m.doubts,
+			m.doubtClauses = append(
+				m.doubtClauses,
 				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())),
 			)
 		case h.Missing != "":
-			m.missing = append(m.missing, h.Missing)
-			m.doubts = append(
-				m.doubts,
+			m.downSentences = append(m.downSentences, h.Missing)
+			m.doubtClauses = append(
+				m.doubtClauses,
 				fmt.Sprintf("no %s is at work%s", h.Process, phrase.If(!h.At.IsZero(), " since %s", kubecli.Clock(h.At, m.now))),
 			)
 		case h.Late:
-			m.doubts = append(
-				m.doubts,
+			m.doubtClauses = append(
+				m.doubtClauses,
 				fmt.Sprintf(
 					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
 					h.Process,
@@ -174,19 +175,19 @@ func (m *motion) hear(ctx context.Context, leases typedcoordinationv1.LeasesGett
 	}
 }
 
-// unknown returns an error if no worker or no bridge keeps the statuses up to date.
-func (m motion) unknown() error {
-	if len(m.missing) == 0 {
+// downError returns an error if no worker or no bridge keeps the statuses up to date.
+func (m activeObjects) downError() error {
+	if len(m.downSentences) == 0 {
 		return nil
 	}
 	return fmt.Errorf(
 		"what is in motion now is not known: %s `millwright doctor` says what to do",
-		strings.Join(m.missing, " "),
+		strings.Join(m.downSentences, " "),
 	)
 }
 
-// write writes the list. A table has the numbers above it.
-func (m motion) write(out io.Writer, output kubecli.Output) error {
+// write writes the list. In the table formats, the summary stands above the table.
+func (m activeObjects) write(out io.Writer, output kubecli.Output) error {
 	l := kubecli.Listing{
 		Items: m.objects,
 		Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
@@ -214,16 +215,16 @@ func (m motion) write(out io.Writer, output kubecli.Output) error {
 	return output.Write(out, l)
 }
 
-// summary counts the objects in motion, and says why the numbers may be wrong.
-func (m motion) summary() string {
-	stuck := list.Count(m.objects, func(o moving) bool { return len(o.Operation.BlockedBy) > 0 })
+// summary counts the objects with work in progress, and says why the counts may be wrong.
+func (m activeObjects) summary() string {
+	stuck := list.Count(m.objects, func(o activeObject) bool { return len(o.Operation.BlockedBy) > 0 })
 	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
 	switch {
 	case len(m.objects) > 0:
-	case len(m.missing) > 0:
+	case len(m.downSentences) > 0:
 		text = "no status says that something is in motion"
 	default:
 		text = "nothing is in motion"
 	}
-	return strings.Join(append([]string{text}, m.doubts...), "; ")
+	return strings.Join(append([]string{text}, m.doubtClauses...), "; ")
 }

@@ -17,9 +17,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// Statuses are as old as the last heartbeat of those who write them: top does not say that nothing is in motion when it
-// cannot know.
-func TestTopHearsWorkerAndBridge(t *testing.T) {
+// Without a worker and a bridge, the statuses are outdated: top must not report that nothing is in motion.
+func TestTopReportsHeartbeats(t *testing.T) {
 	const worker, bridge = "millwright-worker", "millwright-bridge"
 	for name, row := range map[string]struct {
 		leases []runtime.Object
@@ -27,20 +26,20 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 		says   string
 		fails  string
 	}{
-		"both are at work": {[]runtime.Object{renewed(worker, 20*time.Second), renewed(bridge, 20*time.Second)}, []string{"-n", "bar"}, "nothing is in motion\n", ""},
+		"both are at work": {[]runtime.Object{newLease(worker, 20*time.Second), newLease(bridge, 20*time.Second)}, []string{"-n", "bar"}, "nothing is in motion\n", ""},
 		"a heartbeat is overdue": {
-			[]runtime.Object{renewed(worker, 21*time.Second), renewed(bridge, time.Second)},
+			[]runtime.Object{newLease(worker, 21*time.Second), newLease(bridge, time.Second)},
 			[]string{"-n", "bar"},
 			"nothing is in motion; the worker may be down: its last heartbeat was at 14:05:46 UTC, and one is due each 15s\n", "",
 		},
 		"no worker": {
-			[]runtime.Object{renewed(worker, 15*time.Minute), renewed(bridge, time.Second)},
+			[]runtime.Object{newLease(worker, 15*time.Minute), newLease(bridge, time.Second)},
 			[]string{"-n", "bar"},
 			"no status says that something is in motion; no worker is at work since 13:51:07 UTC\n",
 			"what is in motion now is not known: No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server. `millwright doctor` says what to do",
 		},
 		"no bridge, and objects that were in motion": {
-			[]runtime.Object{renewed(worker, time.Second)},
+			[]runtime.Object{newLease(worker, time.Second)},
 			[]string{"-n", "shop", "--blocked"},
 			"2 objects in motion, 2 of them blocked; no bridge is at work\n" +
 				"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
@@ -57,7 +56,7 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(stack()...)
+			w := clitest.NewWorld(newStack()...)
 			w.Cluster = kubefake.NewClientset(row.leases...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -88,8 +87,8 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 	})
 	t.Run("a watch goes on, and says it once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := clitest.NewWorld(stack()...)
-			w.Cluster = kubefake.NewClientset(renewed(worker, 15*time.Minute), renewed(bridge, time.Second))
+			w := clitest.NewWorld(newStack()...)
+			w.Cluster = kubefake.NewClientset(newLease(worker, 15*time.Minute), newLease(bridge, time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			out, err := w.Run(ctx, TopCommand(w.Environment()), "-n", "bar", "--watch", "--interval", "10ms")
@@ -103,9 +102,9 @@ func TestTopHearsWorkerAndBridge(t *testing.T) {
 	})
 }
 
-// A name of top is an argument of explain, without a flag for the namespace.
+// Each name that `top -o name` prints is a valid argument of explain without --namespace.
 func TestNamesOfTopCanBeExplained(t *testing.T) {
-	w := clitest.NewWorld(stack()...)
+	w := clitest.NewWorld(newStack()...)
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)

@@ -14,17 +14,17 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// ui has the flags of the command ui.
-type ui struct {
-	command
+// uiCommand is the command `millwright ui` with its flags.
+type uiCommand struct {
+	explainCommand
 
-	address string // URL of Temporal's UI
-	stuck   bool
+	uiAddress   string // URL of Temporal's UI
+	onlyBlocked bool
 }
 
 // UICommand returns the command ui.
 func UICommand(e kubecli.Environment) *cobra.Command {
-	x := &ui{command: command{Objects: kubecli.Objects{Environment: e, Kind: "object"}}}
+	x := &uiCommand{explainCommand: explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "object"}}}
 	c := &cobra.Command{
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
@@ -42,24 +42,24 @@ Stuck, BlockedBy and Deadline once with the gear above the list.`,
 		},
 	}
 	x.Register(c)
-	c.PersistentPreRunE = nil // a list needs no cluster
-	x.temporalAt.Register(c)
+	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
+	x.temporalFlags.Register(c)
 	c.Flags().
-		StringVar(&x.address, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
 	c.Flags().
-		StringVar(&x.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
-	c.Flags().BoolVar(&x.stuck, "stuck", false, "only workflows of blocked objects")
+		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
+	c.Flags().BoolVar(&x.onlyBlocked, "stuck", false, "only workflows of blocked objects")
 	return c
 }
 
-func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
-	page, err := url.Parse(x.address)
+func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
+	page, err := url.Parse(x.uiAddress)
 	if err != nil || page.Host == "" {
-		return fmt.Errorf("--ui-address %q is no URL", x.address)
+		return fmt.Errorf("--ui-address %q is no URL", x.uiAddress)
 	}
-	page = page.JoinPath("namespaces", x.temporalAt.Namespace, "workflows")
+	page = page.JoinPath("namespaces", x.temporalFlags.Namespace, "workflows")
 	query := `ExecutionStatus="Running"`
-	if x.stuck {
+	if x.onlyBlocked {
 		query += ` AND Stuck=true`
 	}
 	if text != "" {
@@ -70,7 +70,7 @@ func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
 		if err != nil {
 			return err
 		}
-		s, err := x.find(ctx, clients, text)
+		s, err := x.findSubject(ctx, clients, text)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (x *ui) run(ctx context.Context, out io.Writer, text string) error {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}
 		id := s.workflowID(installation)
-		if o := s.operation; o != nil && o.WorkflowID != "" { // its rollout or its drain, if one is open
+		if o := s.operation; o != nil && o.WorkflowID != "" { // the ID of the object's open rollout or drain
 			id = o.WorkflowID
 		}
 		page, query = page.JoinPath(url.PathEscape(id)), ""

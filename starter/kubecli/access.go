@@ -7,10 +7,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Access says which cluster a command works on, as kubectl does.
+// Access has kubectl's flags for the cluster that a command works on.
 type Access struct {
-	Kubeconfig string // file; empty: the files of KUBECONFIG, then ~/.kube/config, then the service account of the pod
-	Context    string // name of a context of the kubeconfig; empty: its current context
+	Kubeconfig string // path; if empty, the files of KUBECONFIG, then ~/.kube/config, then the service account of the pod
+	Context    string // name of a context of the kubeconfig; if empty, the current context
 }
 
 // Register adds the flags to a command and its subcommands.
@@ -29,7 +29,7 @@ func (a Access) config() clientcmd.ClientConfig {
 	)
 }
 
-// ContextNamespace returns the namespace that the context names; "default" if it names none.
+// ContextNamespace returns the namespace that the context names; "default" if the context names no namespace.
 func ContextNamespace(a Access) (string, error) {
 	namespace, _, err := a.config().Namespace()
 	if err != nil {

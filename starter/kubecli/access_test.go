@@ -11,7 +11,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// KUBECONFIG may name several files. The namespace is that of the context.
+// KUBECONFIG may name several files; the current context sets the namespace.
 func TestNamespaceOfTheContext(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {

@@ -32,19 +32,19 @@ import (
 
 // Clients are clients of one cluster.
 type Clients struct {
-	Machines versioned.Interface
-	Core     typedcorev1.CoreV1Interface // events and nodes
-	Leases   typedcoordinationv1.LeasesGetter
-	Apps     typedappsv1.DeploymentsGetter
-	Identity typedauthenticationv1.SelfSubjectReviewsGetter
-	Rights   typedauthorizationv1.SelfSubjectAccessReviewsGetter
-	objects  dynamic.Interface
-	mapper   meta.RESTMapper
+	Machines      versioned.Interface
+	Core          typedcorev1.CoreV1Interface // events and nodes
+	Leases        typedcoordinationv1.LeasesGetter
+	Apps          typedappsv1.DeploymentsGetter
+	Identity      typedauthenticationv1.SelfSubjectReviewsGetter
+	Rights        typedauthorizationv1.SelfSubjectAccessReviewsGetter
+	dynamicClient dynamic.Interface
+	restMapper    meta.RESTMapper
 
-	ClusterAPI *ClusterAPI // objects of Cluster API; nil counts as not installed
+	ClusterAPI *ClusterAPI // objects of Cluster API; nil means that Cluster API is not installed
 }
 
-// Connect returns Clients for the cluster of a kubeconfig. It does not call the API server.
+// Connect returns Clients for the cluster of a kubeconfig, without a call to the API server.
 func Connect(a Access) (Clients, error) {
 	config, err := a.config().ClientConfig()
 	if err != nil {
@@ -90,8 +90,8 @@ func ReadDocuments(file string) (documents [][]byte, err error) {
 	}
 }
 
-// Apply applies every object of a file, as `kubectl apply --server-side` does, and returns the one MachineDeployment
-// among them as the server returned it.
+// Apply applies every object of a file, as `kubectl apply --server-side` does, and reads and returns the only
+// MachineDeployment of the file.
 func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeployment, error) {
 	documents, err := ReadDocuments(file)
 	if err != nil {
@@ -117,17 +117,17 @@ func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeplo
 		return nil, fmt.Errorf("%s holds %d MachineDeployments, not one", file, len(deployments))
 	}
 	return c.Machines.MachineV1alpha1().
-		MachineDeployments(namespace(deployments[0])).
+		MachineDeployments(namespaceOf(deployments[0])).
 		Get(ctx, deployments[0].GetName(), metav1.GetOptions{})
 }
 
 func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
 	kind := object.GroupVersionKind()
-	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := c.restMapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return fmt.Errorf("find %s in the API server (are Millwright's CRDs installed?): %w", kind.Kind, err)
 	}
-	_, err = c.objects.Resource(mapping.Resource).Namespace(namespace(object)).
+	_, err = c.dynamicClient.Resource(mapping.Resource).Namespace(namespaceOf(object)).
 		Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "millwright-starter", Force: true})
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", kind.Kind, object.GetName(), err)
@@ -135,4 +135,4 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-func namespace(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }
+func namespaceOf(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }

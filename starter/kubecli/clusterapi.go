@@ -16,20 +16,21 @@ import (
 	"millwright/observe/capi"
 )
 
-// ClusterAPI reads the objects of Cluster API, where it is installed. A nil ClusterAPI counts as not installed.
+// ClusterAPI reads the objects of Cluster API. A nil *ClusterAPI means that Cluster API is not installed.
 type ClusterAPI struct {
-	client *capi.Client
-	served func() (bool, error)
+	client    *capi.Client
+	askServed func() (bool, error)
 }
 
-// discoverer is the method of a discovery client that says whether the API server serves a version of an API group.
-type discoverer interface {
+// groupDiscoverer is the method of a discovery client that says whether the API server serves a version of an API
+// group.
+type groupDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPI returns a ClusterAPI. It sends no request. The first call of Served asks whether Cluster API is
-// installed; later calls return the same answer.
-func NewClusterAPI(client *capi.Client, asked discoverer) *ClusterAPI {
+// NewClusterAPI returns a ClusterAPI without sending a request. The first call of Served asks the API server whether
+// Cluster API is installed; later calls return the same answer.
+func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 	return &ClusterAPI{client, sync.OnceValues(func() (bool, error) {
 		_, err := asked.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String())
 		switch {
@@ -47,10 +48,11 @@ func (c *ClusterAPI) Served() (bool, error) {
 	if c == nil {
 		return false, nil
 	}
-	return c.served()
+	return c.askServed()
 }
 
-// ServedIf is Served with an error if the API server does not serve the objects although the user meant them.
+// ServedIf is Served, but with an error if meant is true and the API server does not serve the objects. The argument
+// meant is true if the user named the API group.
 func (c *ClusterAPI) ServedIf(meant bool) (bool, error) {
 	served, err := c.Served()
 	if err == nil && !served && meant {
@@ -59,12 +61,12 @@ func (c *ClusterAPI) ServedIf(meant bool) (bool, error) {
 	return served, err
 }
 
-// Client returns the client. Call it only if Served returns true.
+// Client returns the client, which may be used only if Served returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
-// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. It finds them by Millwright's
-// finalizer, because only the worker's flags say which label makes a set Millwright's. It returns none if Cluster API
-// is not installed.
+// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets finds these sets by
+// Millwright's finalizer, because only the worker's flags name the label by which Millwright selects sets. If Cluster
+// API is not installed, Sets returns nil.
 func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.Served(); err != nil || !served {
 		return nil, err
@@ -73,11 +75,11 @@ func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.Ma
 	if err != nil {
 		return nil, fmt.Errorf("list machine sets of Cluster API: %w", err)
 	}
-	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.Lost(&s) }), nil
+	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.HasFinalizer(&s) }), nil
 }
 
-// Deployments returns the deployments that Millwright reconciles in a namespace, or in all namespaces. It finds them as
-// Sets does.
+// Deployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster API
+// is not installed, Deployments returns nil.
 func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
 	if served, err := c.Served(); err != nil || !served {
 		return nil, err
@@ -86,7 +88,7 @@ func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clust
 	if err != nil {
 		return nil, fmt.Errorf("list machine deployments of Cluster API: %w", err)
 	}
-	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.Lost(&d) }), nil
+	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.HasFinalizer(&d) }), nil
 }
 
 // Machines returns the machines in a namespace, or in all namespaces, that one of these sets controls.
@@ -107,9 +109,13 @@ func (c *ClusterAPI) Machines(
 	}), nil
 }
 
-// keys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these sets
-// control; none if they cannot be read.
-func (c *ClusterAPI) keys(ctx context.Context, namespace string, kind request.Kind) (keys []types.NamespacedName) {
+// objectKeys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these sets
+// control; nil if the objects cannot be read.
+func (c *ClusterAPI) objectKeys(
+	ctx context.Context,
+	namespace string,
+	kind request.Kind,
+) (keys []types.NamespacedName) {
 	if kind == KindClusterAPIDeployment {
 		deployments, err := c.Deployments(ctx, namespace)
 		for i := range deployments {

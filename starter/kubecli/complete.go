@@ -18,10 +18,11 @@ import (
 	"millwright/decide/request"
 )
 
-// completionTimeout is how long a shell waits for names. Source: a person who pressed Tab waits no longer.
+// completionTimeout is how long a shell waits for names. Source: a person who pressed Tab does not wait longer than 2
+// s.
 const completionTimeout = 2 * time.Second
 
-// Kinds on the command line that package request does not have.
+// Kinds that the command line has in addition to the kinds of package request.
 const (
 	KindClass             request.Kind = "MachineClass"
 	KindSet               request.Kind = "MachineSet"
@@ -37,7 +38,7 @@ const KindClusterAPIDeployment request.Kind = "ClusterAPIDeployment"
 type NamedKind struct {
 	Kind  request.Kind
 	Names []string // in lower case
-	Group string   // API group, which may follow the first two names after a dot; empty: no group may follow
+	Group string   // API group, which may follow the first or second name after a dot; empty if no group may follow
 }
 
 // Is reports whether a word is one of the names, in upper or lower case, with or without the group.
@@ -47,10 +48,10 @@ func (k NamedKind) Is(word string) bool {
 	return i >= 0 && (!given || i < 2 && group == k.Group && group != "")
 }
 
-// OfClusterAPI reports whether the kind is one of Cluster API.
+// OfClusterAPI reports whether the kind belongs to Cluster API.
 func (k NamedKind) OfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
 
-// Full is the kind's unique name: the first of Names, for a kind of Cluster API with its group.
+// Full returns the kind's unique name: the first of Names, followed by the group for a kind of Cluster API.
 func (k NamedKind) Full() string {
 	if k.OfClusterAPI() {
 		return k.Names[0] + "." + k.Group
@@ -58,8 +59,9 @@ func (k NamedKind) Full() string {
 	return k.Names[0]
 }
 
-// Kinds are the kinds of KIND/NAME. A NAME without a kind is searched in this order. Two kinds with the same names
-// stand one after the other, Millwright's first. Messages call a kind by the first of its Names.
+// Kinds are the kinds of an argument KIND/NAME, in the order in which commands search for a NAME without a kind. Of two
+// kinds with equal names, Millwright's kind stands directly before Cluster API's kind. Messages name a kind by the
+// first of its Names.
 var Kinds = []NamedKind{
 	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
 	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
@@ -71,23 +73,24 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsOf returns the kinds that a word on the command line can mean: those of both API groups if the word has no
-// group; nil if the word is no kind.
+// KindsOf returns the kinds that a word on the command line can mean: the kinds of both API groups if the word has no
+// group, and nil if the word is no kind.
 func KindsOf(word string) []NamedKind {
 	return list.Where(Kinds, func(k NamedKind) bool { return k.Is(word) })
 }
 
-// CompleteName implements cobra.CompletionFunc. It offers the objects of the kind in the forms that Key parses: NAME in
-// the namespace of the flag, and NAMESPACE/NAME. It offers nothing if the cluster does not answer.
+// CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that Key
+// parses: NAME in the namespace of the flag, and NAMESPACE/NAME. If the cluster does not answer, CompleteName offers
+// nothing.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return o.offered(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
+	return o.completions(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before the user types anything, it offers the kinds
-// and the deployments alone, because a cluster has many machines.
+// CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before the user types anything, CompleteKindAndName
+// offers only the kinds and the deployments, because a cluster has many machines.
 func (o *Objects) CompleteKindAndName(
 	c *cobra.Command,
 	args []string,
@@ -98,7 +101,7 @@ func (o *Objects) CompleteKindAndName(
 	}
 	word, name, given := strings.Cut(typed, "/")
 	if known := KindsOf(word); given && len(known) > 0 {
-		for _, n := range o.offered(c, name, list.Map(known, func(k NamedKind) request.Kind { return k.Kind })) {
+		for _, n := range o.completions(c, name, list.Map(known, func(k NamedKind) request.Kind { return k.Kind })) {
 			offered = append(offered, word+"/"+n)
 		}
 		return offered, cobra.ShellCompDirectiveNoFileComp
@@ -113,10 +116,10 @@ func (o *Objects) CompleteKindAndName(
 			offered, directive = append(offered, full), directive|cobra.ShellCompDirectiveNoSpace
 		}
 	}
-	return append(offered, o.offered(c, typed, kinds)...), directive
+	return append(offered, o.completions(c, typed, kinds)...), directive
 }
 
-// hasClusterAPI reports whether the cluster has Cluster API.
+// hasClusterAPI reports whether Cluster API is installed in the cluster.
 func (o *Objects) hasClusterAPI() bool {
 	clients, err := o.Clients(o.Access)
 	if err != nil {
@@ -126,19 +129,19 @@ func (o *Objects) hasClusterAPI() bool {
 	return has && err == nil
 }
 
-// offered returns the completions of the typed text: NAME for objects in the namespace of the flag or of the context,
-// and NAMESPACE/NAME for objects of all namespaces. It leaves out the latter if the flag --namespace is given, or if
-// nothing is typed and there is a NAME.
-func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
+// completions returns the completions of the typed text: NAME for objects in the namespace of the flag or of the
+// context, and NAMESPACE/NAME for objects of all namespaces. The form NAMESPACE/NAME is omitted if the flag --namespace
+// is given, or if nothing is typed and a NAME is offered.
+func (o *Objects) completions(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
 	clients, err := o.Clients(o.Access)
 	if err != nil || o.Resolve() != nil {
 		return nil
 	}
-	ctx, cancel := completing(c)
+	ctx, cancel := completionContext(c)
 	defer cancel()
 	add := func(namespace string, text func(types.NamespacedName) string) {
 		for _, kind := range kinds {
-			for _, key := range objects(ctx, clients, namespace, kind) {
+			for _, key := range objectKeys(ctx, clients, namespace, kind) {
 				if name := text(key); strings.HasPrefix(name, typed) && !slices.Contains(offered, name) {
 					offered = append(offered, name)
 				}
@@ -146,7 +149,7 @@ func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) 
 		}
 	}
 	within, _, both := strings.Cut(typed, "/")
-	if both { // the namespace is typed
+	if both { // the user has typed the namespace
 		add(within, types.NamespacedName.String)
 		return offered
 	}
@@ -159,9 +162,9 @@ func (o *Objects) offered(c *cobra.Command, typed string, kinds []request.Kind) 
 	return offered
 }
 
-// completing returns a context for a completion, which lasts for completionTimeout. The context of the command has
-// ended when a shell asks for completions.
-func completing(c *cobra.Command) (context.Context, context.CancelFunc) {
+// completionContext returns a context for a completion, with the timeout completionTimeout. When a shell asks for
+// completions, the context of the command has already ended.
+func completionContext(c *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(c.Context()), completionTimeout)
 }
 
@@ -176,7 +179,7 @@ func (o *Objects) completeNamespace(
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := completing(c)
+	ctx, cancel := completionContext(c)
 	defer cancel()
 	if clients.Core != nil {
 		if found, err := clients.Core.Namespaces().List(ctx, metav1.ListOptions{}); err == nil {
@@ -187,7 +190,7 @@ func (o *Objects) completeNamespace(
 	}
 	if len(offered) == 0 {
 		for _, kind := range []request.Kind{request.MachineDeployment, request.Machine} {
-			for _, key := range objects(ctx, clients, metav1.NamespaceAll, kind) {
+			for _, key := range objectKeys(ctx, clients, metav1.NamespaceAll, kind) {
 				offered = append(offered, key.Namespace)
 			}
 		}
@@ -199,8 +202,14 @@ func (o *Objects) completeNamespace(
 	), cobra.ShellCompDirectiveNoFileComp
 }
 
-// objects returns the keys of the objects of a kind; none if they cannot be read. Keys of nodes have no namespace.
-func objects(ctx context.Context, clients Clients, namespace string, kind request.Kind) (keys []types.NamespacedName) {
+// objectKeys returns the keys of the objects of a kind; nil if the objects cannot be read. Keys of nodes have no
+// namespace.
+func objectKeys(
+	ctx context.Context,
+	clients Clients,
+	namespace string,
+	kind request.Kind,
+) (keys []types.NamespacedName) {
 	api, all := clients.Machines.MachineV1alpha1(), metav1.ListOptions{}
 	var found runtime.Object
 	var err error
@@ -214,7 +223,7 @@ func objects(ctx context.Context, clients Clients, namespace string, kind reques
 	case KindSet:
 		found, err = api.MachineSets(namespace).List(ctx, all)
 	case KindClusterAPISet, KindClusterAPIMachine, KindClusterAPIDeployment:
-		return clients.ClusterAPI.keys(ctx, namespace, kind)
+		return clients.ClusterAPI.objectKeys(ctx, namespace, kind)
 	case KindNode:
 		if clients.Core == nil {
 			return nil
@@ -226,7 +235,7 @@ func objects(ctx context.Context, clients Clients, namespace string, kind reques
 	if err != nil {
 		return nil
 	}
-	_ = meta.EachListItem(found, func(o runtime.Object) error { // these lists always have items
+	_ = meta.EachListItem(found, func(o runtime.Object) error { // each list has the field items, so no error is possible
 		object := o.(metav1.Object)
 		keys = append(keys, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()})
 		return nil

@@ -85,8 +85,8 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// offer returns what a shell offers after these words, and the directive.
-func offer(t *testing.T, w *clitest.World, c *cobra.Command, words ...string) (offered []string, directive string) {
+// complete returns the completions that a shell offers after these words, and cobra's directive.
+func complete(t *testing.T, w *clitest.World, c *cobra.Command, words ...string) (offered []string, directive string) {
 	t.Helper()
 	out, err := w.Run(t.Context(), c, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...)
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func offer(t *testing.T, w *clitest.World, c *cobra.Command, words ...string) (o
 	return lines[:len(lines)-1], lines[len(lines)-1]
 }
 
-// What a shell asks of the whole command, with its flags.
-func TestAShellIsAnswered(t *testing.T) {
+// A shell completes the arguments and flags of a whole command.
+func TestShellCompletion(t *testing.T) {
 	w := clitest.NewWorld(
 		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}},
 		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "store", Name: "db"}},
@@ -109,7 +109,7 @@ func TestAShellIsAnswered(t *testing.T) {
 		of     func(kubecli.Environment) *cobra.Command
 		words  []string
 		offers []string
-		space  bool // after the word
+		space  bool // the shell adds a space after the word
 	}{
 		"a namespace":                       {rollout.Command, []string{"watch", "-n", "s"}, []string{"shop", "store"}, true},
 		"a namespace of explain":            {explain.Command, []string{"--namespace", ""}, []string{"kube-system", "shop", "store"}, true},
@@ -123,7 +123,7 @@ func TestAShellIsAnswered(t *testing.T) {
 		"a format":                          {explain.TopCommand, []string{"-o", ""}, []string{"table", "wide", "json", "yaml", "name"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			offered, directive := offer(t, w, row.of(w.Environment()), row.words...)
+			offered, directive := complete(t, w, row.of(w.Environment()), row.words...)
 			assert.ElementsMatch(t, row.offers, offered)
 			assert.Equal(t, !row.space, directive == noSpace, directive)
 		})
@@ -136,7 +136,7 @@ func TestAShellIsAnswered(t *testing.T) {
 			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 		)
 		w.Cluster = kube
-		offered, _ := offer(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
+		offered, _ := complete(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
 		assert.Equal(t, []string{"shop", "store"}, offered)
 	})
 }

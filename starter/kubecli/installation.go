@@ -9,8 +9,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Installation returns the name of the installation whose workers renew a Lease in the cluster. It returns an empty
-// name if there is no such Lease, if there are several installations, or if the Leases cannot be read.
+// Installation returns the name of the installation whose workers renew a Lease in the cluster. The name is empty if no
+// Lease names an installation, if the Leases name several installations, or if the Leases cannot be read.
 func (c Clients) Installation(ctx context.Context) (name run.Installation) {
 	if c.Leases == nil {
 		return ""

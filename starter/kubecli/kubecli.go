@@ -1,4 +1,5 @@
-// Package kubecli is what the commands of millwright share: clients, flags, operator requests, tables and watches.
+// Package kubecli has the parts that the commands of millwright share: clients, flags, operator requests, tables and
+// watches.
 package kubecli
 
 import (
@@ -18,10 +19,10 @@ import (
 	"millwright/decide/request"
 )
 
-// Environment is what commands connect to.
+// Environment has the constructors of clients, and the clock, for all commands.
 type Environment struct {
 	Clients func(Access) (Clients, error)
-	// Namespace returns the namespace of the kubeconfig's context; a nil function stands for the namespace "default".
+	// Namespace returns the namespace of the kubeconfig's context; if Namespace is nil, the namespace is "default".
 	Namespace func(Access) (string, error)
 	Temporal  func(TemporalFlags) (client.Client, error)
 	Now       func() time.Time
@@ -32,13 +33,13 @@ func NewEnvironment() Environment {
 	return Environment{Clients: Connect, Namespace: ContextNamespace, Temporal: Dial, Now: time.Now}
 }
 
-// Objects are the objects of one kind that a group of commands works on, in the cluster that its flags name.
+// Objects has the flags of a group of commands that work on objects of one kind in one cluster.
 type Objects struct {
 	Environment
 	Access
 	Kind      request.Kind
 	Namespace string
-	Group     string // API group in the text that Key parsed last; empty: it had none
+	Group     string // API group in the text that Key parsed last; empty if the text had no group
 }
 
 // Register adds the flags to a command and its subcommands.
@@ -46,12 +47,13 @@ func (o *Objects) Register(c *cobra.Command) {
 	o.Access.Register(c)
 	c.PersistentFlags().
 		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: the namespace of the context")
-	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace) // it fails only for a flag that does not exist
+	// an error is possible only for a flag that does not exist
+	_ = c.RegisterFlagCompletionFunc("namespace", o.completeNamespace)
 	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.Resolve() }
 }
 
-// Resolve sets the namespace to that of the context if the flag does not set it. Register lets it run before each
-// command.
+// Resolve sets Namespace to the namespace of the context if the flag is not given. Register makes cobra call Resolve
+// before each command.
 func (o *Objects) Resolve() (err error) {
 	switch {
 	case o.Namespace != "":
@@ -63,8 +65,8 @@ func (o *Objects) Resolve() (err error) {
 	return err
 }
 
-// Key parses the name of an object: NAMESPACE/NAME, NAME in the namespace of the flag, KIND/NAMESPACE/NAME, which lists
-// print with -o name, or KIND.GROUP/NAME. It sets Group.
+// Key parses the name of an object, and sets Group. The name is NAMESPACE/NAME, NAME in the namespace of the flag,
+// KIND/NAMESPACE/NAME, which lists print with -o name, or KIND.GROUP/NAME.
 func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
@@ -91,7 +93,7 @@ func (o *Objects) Key(c *cobra.Command, text string) (types.NamespacedName, erro
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// Find reads an object of a kind with the method Get of its client. The error wraps that of Get.
+// Find reads an object of a kind with the method Get of its client. The returned error wraps the error of Get.
 func Find[T any](
 	ctx context.Context,
 	kind request.Kind,
@@ -111,10 +113,10 @@ func Find[T any](
 // KeyOf returns namespace/name of an object.
 func KeyOf(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// Since is a time and how long ago it was, as "13:51:07 UTC (14m)".
+// Since formats a time with its age, as "13:51:07 UTC (14m)".
 func Since(t, now time.Time) string { return fmt.Sprintf("%s (%s)", Clock(t, now), Age(t, now)) }
 
-// Clock is a time, as "13:51:07 UTC"; empty if it is zero.
+// Clock formats a time, as "13:51:07 UTC"; empty for the zero time.
 func Clock(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -122,7 +124,7 @@ func Clock(t, now time.Time) string {
 	return phrase.Clock(t, now)
 }
 
-// Age is how long ago a time was, as "14m"; empty if it is zero.
+// Age formats the age of a time, as "14m"; empty for the zero time.
 func Age(t, now time.Time) string {
 	if t.IsZero() {
 		return ""

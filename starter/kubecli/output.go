@@ -13,11 +13,11 @@ import (
 	"millwright/decide/list"
 )
 
-// Output is the format of the output: of a list a table, a table with more columns, JSON, YAML or one name a line; of a
-// text plain text, JSON or YAML.
+// Output is the format of the output. The formats of a list are a table, a table with more columns, JSON, YAML, and one
+// name per line. The formats of a text are plain text, JSON and YAML.
 type Output string
 
-// The formats.
+// Output formats of the commands.
 const (
 	OutputTable Output = "table"
 	OutputWide  Output = "wide"
@@ -29,7 +29,7 @@ const (
 
 // Register adds the flag --output with the formats of a list to a command.
 func (o *Output) Register(c *cobra.Command) {
-	choice{
+	outputFlag{
 		o,
 		[]Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName},
 	}.register(
@@ -40,25 +40,25 @@ func (o *Output) Register(c *cobra.Command) {
 
 // RegisterText adds the flag --output with the formats of a text to a command.
 func (o *Output) RegisterText(c *cobra.Command) {
-	choice{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
+	outputFlag{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
 }
 
-// choice is the value of the flag --output: one of the formats in of. The first of them is the default.
-type choice struct {
-	chosen *Output
-	of     []Output
+// outputFlag is the value of the flag --output: one of the formats in formats. The first format is the default.
+type outputFlag struct {
+	chosen  *Output
+	formats []Output
 }
 
-func (f choice) register(c *cobra.Command, usage string) {
-	*f.chosen = f.of[0]
+func (f outputFlag) register(c *cobra.Command, usage string) {
+	*f.chosen = f.formats[0]
 	c.Flags().VarP(f, "output", "o", usage)
-	words := list.Map(f.of, func(format Output) string { return string(format) })
-	// it fails only for a flag that does not exist
+	words := list.Map(f.formats, func(format Output) string { return string(format) })
+	// an error is possible only for a flag that does not exist
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
-func (f choice) String() string {
+func (f outputFlag) String() string {
 	if f.chosen == nil { // pflag asks a zero value for its text
 		return ""
 	}
@@ -66,28 +66,28 @@ func (f choice) String() string {
 }
 
 // Type implements pflag.Value.
-func (choice) Type() string { return "format" }
+func (outputFlag) Type() string { return "format" }
 
 // Set implements pflag.Value.
-func (f choice) Set(text string) error {
-	if !slices.Contains(f.of, Output(text)) {
-		return fmt.Errorf("the formats are %v", f.of)
+func (f outputFlag) Set(text string) error {
+	if !slices.Contains(f.formats, Output(text)) {
+		return fmt.Errorf("the formats are %v", f.formats)
 	}
 	*f.chosen = Output(text)
 	return nil
 }
 
-// Listing is a list in all its forms.
+// Listing has the data of a list for all output formats.
 type Listing struct {
 	Items any      // slice with the items as JSON and YAML show them
 	Names []string // KIND/NAME or NAME of each item
 	Table [][]any  // rows of the table; the first is the header
-	Wide  [][]any  // further columns of the format wide, with their header; nil: there are none
+	Wide  [][]any  // further columns of the format wide, with their header; nil if there are no further columns
 	Empty string   // text instead of a table without items
 }
 
-// Write writes a list. JSON and YAML have one object with the field items. A list without items has an empty array
-// there, not null.
+// Write writes a list. JSON and YAML have one object with the field items, which is an empty array, not null, for a
+// list without items.
 func (o Output) Write(out io.Writer, l Listing) error {
 	switch o {
 	case OutputName:
@@ -111,7 +111,7 @@ func (o Output) Write(out io.Writer, l Listing) error {
 	return WriteTable(out, rows)
 }
 
-// Encode writes a value as YAML, or in any other format as JSON.
+// Encode writes a value as YAML if the format is yaml, otherwise as JSON.
 func (o Output) Encode(out io.Writer, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err == nil && o == OutputYAML {

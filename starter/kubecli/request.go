@@ -40,8 +40,8 @@ type CommandHelp struct {
 // Request is a request with the flags of the command line.
 type Request struct {
 	request.Order
-	Kind request.Kind
-	yes  bool // write without asking the user
+	Kind             request.Kind
+	skipConfirmation bool // write without asking the user
 }
 
 // NewRequest returns a request without arguments.
@@ -49,7 +49,8 @@ func NewRequest(kind request.Kind, command request.Command) Request {
 	return Request{Order: request.Order{Command: command, Flags: true}, Kind: kind}
 }
 
-// RequestCommand returns the command that makes a request. Its flags are the arguments that the request accepts.
+// RequestCommand returns the command that makes a request. The flags of the command are the arguments that the request
+// accepts.
 func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Command {
 	r, to := NewRequest(o.Kind, h.Name), int64(0)
 	c := &cobra.Command{
@@ -63,7 +64,8 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 		},
 	}
 	flags := c.Flags()
-	if o.Kind != request.Machine || h.Name != request.Resume { // resume removes the annotation that would store them
+	// resume removes the annotation that would store actor and reason
+	if o.Kind != request.Machine || h.Name != request.Resume {
 		r.Signed(c)
 	}
 	for _, spec := range request.Specs(o.Kind) {
@@ -91,7 +93,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 		}
 	}
 	if h.Name == request.AbandonInstance || h.Name == request.Force {
-		flags.BoolVar(&r.yes, "yes", false, "do not ask for confirmation")
+		flags.BoolVar(&r.skipConfirmation, "yes", false, "do not ask for confirmation")
 	}
 	return c
 }
@@ -136,13 +138,13 @@ type Subject struct {
 	metav1.Object
 	Facts    request.Facts
 	Prefix   string // beginning of the sentence that says what was written
-	Question string // the user must answer it with yes before the write; empty: no question
-	// Outlook returns what a decision causes, the command that undoes it and the command that shows it. A command is
-	// empty if there is none.
+	Question string // question that the user must answer with yes before the write; empty if there is no question
+	// Outlook returns the effect of a decision, the command that undoes the decision, and the command that shows the
+	// effect. A command is empty if it does not exist.
 	Outlook func(d request.Decision) (next, back, follow string)
 	Patch   func(ctx context.Context, data []byte) error
-	// Change returns the merge patch that carries a decision out; a nil function stands for that of Millwright's own
-	// kinds.
+	// Change returns the merge patch that carries a decision out; if Change is nil, the patch is machine.RequestPatch, for
+	// Millwright's own kinds.
 	Change func(request.Command, request.Decision) map[string]any
 }
 
@@ -153,13 +155,13 @@ func (s Subject) patch(r Request, d request.Decision) map[string]any {
 	return machine.RequestPatch(r.Kind, r.Command, d)
 }
 
-// subjectReader reads the object of a request and the facts that decide about the request.
+// subjectReader reads the object of a request, and the facts on which the decision about the request depends.
 type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
 // write writes a request on its object, if the object's state allows the request, and says what happens next. The write
-// fails if the object has changed since it was read. A second call is a second request.
+// fails if the object has changed since the last read. A second call of write makes a second request.
 func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {
@@ -177,7 +179,7 @@ func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Re
 		case d.Same:
 			return w.report(s, d)
 		}
-		if s.Question != "" && uid == "" && !r.yes {
+		if s.Question != "" && uid == "" && !r.skipConfirmation {
 			if err := w.confirm(s.Question); err != nil {
 				return err
 			}
@@ -195,14 +197,14 @@ func (w requestWriter) write(ctx context.Context, key types.NamespacedName, r Re
 		case err != nil:
 			return fmt.Errorf("%s %s %s: %w", r.Command, r.Kind, key, err)
 		default:
-			return errors.Join(w.report(s, d), w.record(ctx, s, r, d))
+			return errors.Join(w.report(s, d), w.createEvent(ctx, s, r, d))
 		}
 	}
 	return fmt.Errorf("%s %s %s: others wrote it %d times meanwhile, and nothing was written: try again",
 		r.Command, r.Kind, key, 1+WriteRetries)
 }
 
-// report says what was written, what happens next, and which command shows it.
+// report prints the written request, its next effect, and the command that shows the effect.
 func (w requestWriter) report(s Subject, d request.Decision) error {
 	next, back, follow := s.Outlook(d)
 	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Says, next)
@@ -219,8 +221,8 @@ func (w requestWriter) report(s Subject, d request.Decision) error {
 // reasonApplied is the reason of the event about a request. The activity that applies requests uses the same reason.
 const reasonApplied = "RequestApplied"
 
-// record creates an event with actor and reason for the requests whose annotation cannot store them.
-func (w requestWriter) record(ctx context.Context, s Subject, r Request, d request.Decision) error {
+// createEvent creates an event with actor and reason for a request whose annotation cannot store actor and reason.
+func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d request.Decision) error {
 	if r.Command != request.Preserve && r.Command != request.Unpreserve {
 		return nil
 	}
@@ -243,7 +245,7 @@ func (w requestWriter) record(ctx context.Context, s Subject, r Request, d reque
 // ErrNotConfirmed says that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 
-// confirm asks before a write that cannot be undone.
+// confirm asks the user to confirm a write that cannot be undone.
 func (w requestWriter) confirm(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')

@@ -13,10 +13,10 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Self is the user as the API server authenticates them, and the time of the API server.
+// Self has the user name after authentication by the API server, and the time of the API server.
 type Self struct {
 	User string
-	At   time.Time // in whole seconds
+	At   time.Time // time of the API server, in whole seconds
 }
 
 // Self asks the API server who the user is.
@@ -41,8 +41,8 @@ func (c Clients) May(ctx context.Context, verb, resource string) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// actor returns who makes a request: the login name, or the user of the kubeconfig if the login name is root, which
-// several people may share, or is empty.
+// actor returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the login
+// name is empty or is root, which several people may share.
 func actor(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.Identity == nil {

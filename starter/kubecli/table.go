@@ -25,16 +25,16 @@ func WriteTable(out io.Writer, rows [][]any) error {
 	return columns.Flush()
 }
 
-// table shows machines. On a terminal it redraws itself in place; elsewhere it prints a line for each change.
-type table struct {
-	out  io.Writer
-	live bool
-	rows int               // number of rows of the last drawing
-	seen map[string]string // the last printed line of each machine, by its name
+// machineTable shows machines: on a terminal by redrawing the table in place, elsewhere by a line for each change.
+type machineTable struct {
+	out          io.Writer
+	live         bool
+	drawnRows    int               // number of rows of the last table
+	printedLines map[string]string // the last printed line of each machine, by its name
 }
 
 // draw shows the machines as they are now.
-func (t *table) draw(machines []v1alpha1.Machine) {
+func (t *machineTable) draw(machines []v1alpha1.Machine) {
 	if t.live {
 		t.redraw(machines)
 		return
@@ -42,40 +42,40 @@ func (t *table) draw(machines []v1alpha1.Machine) {
 	there := map[string]bool{}
 	for _, m := range machines {
 		there[m.Name] = true
-		if now := Status(m) + "  " + step(m); t.seen[m.Name] != now {
-			t.seen[m.Name] = now
+		if now := Status(m) + "  " + currentStep(m); t.printedLines[m.Name] != now {
+			t.printedLines[m.Name] = now
 			_, _ = fmt.Fprintf(t.out, "%s  %s  %s\n", time.Now().Format(time.TimeOnly), m.Name, now)
 		}
 	}
-	for name := range t.seen {
+	for name := range t.printedLines {
 		if !there[name] {
-			delete(t.seen, name)
+			delete(t.printedLines, name)
 			_, _ = fmt.Fprintf(t.out, "%s  %s  gone\n", time.Now().Format(time.TimeOnly), name)
 		}
 	}
 }
 
-// redraw moves up over the last drawing and writes a new one.
-func (t *table) redraw(machines []v1alpha1.Machine) {
+// redraw moves the cursor to the start of the last table, and writes the new table.
+func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 	rows := [][]any{{"NAME", "STATUS", "AGE", "NODE", "PROVIDER ID", "STEP"}}
 	for _, m := range machines {
 		age := Age(m.CreationTimestamp.Time, time.Now())
-		rows = append(rows, []any{m.Name, Status(m), age, cache.NodeNameOf(&m), m.Spec.ProviderID, step(m)})
+		rows = append(rows, []any{m.Name, Status(m), age, cache.NodeNameOf(&m), m.Spec.ProviderID, currentStep(m)})
 	}
-	if t.rows > 0 {
-		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.rows)
+	if t.drawnRows > 0 {
+		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.drawnRows)
 	}
-	t.rows = len(rows)
+	t.drawnRows = len(rows)
 	_ = WriteTable(t.out, rows)
 }
 
-// Status is the machine's phase; "new" if it has none yet.
+// Status returns the machine's phase; "new" if the machine has no phase yet.
 func Status(m v1alpha1.Machine) string {
 	return cmp.Or(string(m.Status.CurrentStatus.Phase), "new")
 }
 
-// step is the step of the machine's workflow.
-func step(m v1alpha1.Machine) string {
+// currentStep returns the step of the machine's workflow.
+func currentStep(m v1alpha1.Machine) string {
 	if o := m.Status.CurrentOperation; o != nil {
 		return o.Step
 	}

@@ -14,7 +14,7 @@ import (
 	"millwright/process/connection"
 )
 
-// TemporalFlags say how to reach Temporal.
+// TemporalFlags has the flags for the connection to Temporal.
 type TemporalFlags struct{ connection.Flags }
 
 // Register adds the flags to a command and its subcommands.

@@ -17,18 +17,18 @@ func IsTerminal(out io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Tone is the colour in which a text says whether its object is well.
+// Tone is the colour of a text; the colour shows whether the object of the text is healthy.
 type Tone color.Attribute
 
-// The tones: the colours that most command lines use.
+// The tones have the colours that most command-line tools use.
 const (
 	Good  Tone = Tone(color.FgGreen)
 	Stuck Tone = Tone(color.FgYellow)
 	Bad   Tone = Tone(color.FgRed)
 )
 
-// Paint returns the text in the colour of its tone. It returns the text unchanged if out is not a terminal, if NO_COLOR
-// is set, or if TERM is dumb.
+// Paint returns the text in the colour of its tone; unchanged if out is not a terminal, if NO_COLOR is set, or if TERM
+// is dumb.
 func Paint(out io.Writer, tone Tone, text string) string {
 	if !IsTerminal(out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return text

@@ -12,7 +12,7 @@ import (
 func TestColoursAreForTerminals(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	t.Setenv("TERM", "xterm")
-	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, as a terminal is
+	terminal, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a character device, like a terminal
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, terminal.Close()) })
 	assert.Equal(t, "\x1b[31mFAILED\x1b[0m", Paint(terminal, Bad, "FAILED"))

@@ -11,14 +11,14 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Watch shows one object again and again. On a terminal it redraws itself; elsewhere it prints a line for each change.
+// Watch shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each change.
 type Watch struct {
-	Out  io.Writer
-	Live bool
-	said string
+	Out      io.Writer
+	Live     bool
+	lastText string
 }
 
-// Follow reads an object once each interval and shows what was read, until show reports that the watch is over or
+// Follow reads an object once per interval and passes the result to show, until show reports that the watch is over or
 // returns an error. The end of ctx ends the watch without an error.
 func Follow[T any](
 	ctx context.Context,
@@ -30,7 +30,7 @@ func Follow[T any](
 		return fmt.Errorf("--interval %s is not positive", interval)
 	}
 	_ = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (over bool, _ error) {
-		if found, failed := read(ctx); ctx.Err() == nil { // otherwise the end of ctx has interrupted the read
+		if found, failed := read(ctx); ctx.Err() == nil { // after the end of ctx, the read was interrupted
 			over, err = show(found, failed)
 		}
 		return over, err
@@ -41,7 +41,7 @@ func Follow[T any](
 // ClearScreen clears a terminal and its scroll-back.
 const ClearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-// Frame shows the text on a terminal; elsewhere it prints the summary if that has changed.
+// Frame shows the text on a terminal; elsewhere Frame prints the summary if the summary has changed.
 func (w *Watch) Frame(now time.Time, text, summary string) {
 	if w.Live {
 		_, _ = io.WriteString(w.Out, ClearScreen+text)
@@ -50,10 +50,10 @@ func (w *Watch) Frame(now time.Time, text, summary string) {
 	w.Change(now, summary)
 }
 
-// Change prints a line with the time if the text is not the one that was printed last.
+// Change prints a line with the time if the text differs from the text that Change printed last.
 func (w *Watch) Change(now time.Time, text string) {
-	if w.said != text {
-		w.said = text
+	if w.lastText != text {
+		w.lastText = text
 		w.Line(now, text)
 	}
 }

@@ -21,21 +21,21 @@ import (
 	"millwright/provider"
 )
 
-// describe adds to the facts what Millwright would decide about each object.
-func (o objects) describe(f *takeover.Facts) {
+// addFacts adds the facts about each object, including the decision that Millwright would make.
+func (o namespaceObjects) addFacts(f *takeover.Facts) {
 	f.Classes = o.classFacts()
 	for _, d := range o.deployments {
-		f.Deployments = append(f.Deployments, o.deployment(d))
+		f.Deployments = append(f.Deployments, o.deploymentFacts(d))
 	}
 	for _, s := range o.sets {
-		f.Sets = append(f.Sets, o.set(s))
+		f.Sets = append(f.Sets, o.setFacts(s))
 	}
 	for _, m := range o.machines {
-		f.Machines = append(f.Machines, o.machine(m))
+		f.Machines = append(f.Machines, o.machineFacts(m))
 	}
 }
 
-func (o objects) classFacts() (facts []takeover.Class) {
+func (o namespaceObjects) classFacts() (facts []takeover.Class) {
 	users := map[string]int{}
 	for name := range o.classes {
 		users[name] = 0
@@ -59,14 +59,16 @@ func (o objects) classFacts() (facts []takeover.Class) {
 	return facts
 }
 
-func (o objects) nodeOf(m *v1alpha1.Machine) *corev1.Node { return o.nodes[cache.NodeNameOf(m)] }
+func (o namespaceObjects) nodeOf(m *v1alpha1.Machine) *corev1.Node {
+	return o.nodes[cache.NodeNameOf(m)]
+}
 
-func (o objects) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+func (o namespaceObjects) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	return o.classes[m.Spec.Class.Name]
 }
 
 // members returns the machines of a set.
-func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
+func (o namespaceObjects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
 	for _, m := range o.machines {
 		if metav1.IsControlledBy(m, s) {
 			members = append(members, m)
@@ -75,7 +77,7 @@ func (o objects) members(s *v1alpha1.MachineSet) (members []*v1alpha1.Machine) {
 	return members
 }
 
-func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
+func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	tree := deployment.Tree{
 		Deployment: d,
 		Node:       o.nodeOf,
@@ -105,8 +107,8 @@ func (o objects) deployment(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	}
 }
 
-// set returns the facts about a set. The seed of names is zero, because the names of new machines are not used.
-func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
+// setFacts returns the facts about a set. The seed for the names of new machines is 0, because nobody uses these names.
+func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.Set {
 	related := set.Related{Members: o.members(s), Node: o.nodeOf, ClassOf: o.classOf, AsMCM: o.asMCM}
 	for _, m := range o.machines {
 		if cache.IsFree(m, s, cache.KindSet) {
@@ -136,13 +138,19 @@ func (o objects) set(s *v1alpha1.MachineSet) takeover.Set {
 	}
 }
 
-func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
+func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	node := o.nodeOf(m)
 	related := machine.Related{
-		Node: node, NodeGone: node == nil, Found: o.unnamedNode(m), Class: o.classOf(m), Set: o.setOf(m), NoTarget: o.noNodes,
+		Node:     node,
+		NodeGone: node == nil,
+		Found:    o.nodeByProviderID(m),
+		Class:    o.classOf(m),
+		Set:      o.setOf(m),
+		NoTarget: o.noNodes,
 	}
 	facts := machine.Facts(m, related, o.now)
-	facts.Wanted.MachineUID = "" // Millwright marks every node: the mark says nothing about this machine
+	// Millwright writes the UID on every node, so a missing UID says nothing about this machine
+	facts.Wanted.MachineUID = ""
 	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
@@ -158,8 +166,9 @@ func (o objects) machine(m *v1alpha1.Machine) takeover.Machine {
 	return f
 }
 
-// unnamedNode returns the node with the provider ID of a machine that has no node name yet; nil if there is none.
-func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
+// nodeByProviderID returns the node with the provider ID of a machine that has no node name yet; nil if no node has
+// this provider ID.
+func (o namespaceObjects) nodeByProviderID(m *v1alpha1.Machine) *corev1.Node {
 	id := cache.UnnamedInstanceOf(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if ownership.SameInstance(o.nodes[name].Spec.ProviderID, id) {
@@ -169,8 +178,8 @@ func (o objects) unnamedNode(m *v1alpha1.Machine) *corev1.Node {
 	return nil
 }
 
-// setOf returns the set that controls a machine; nil if none does.
-func (o objects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
+// setOf returns the set that controls a machine; nil if no set controls the machine.
+func (o namespaceObjects) setOf(m *v1alpha1.Machine) *v1alpha1.MachineSet {
 	i := slices.IndexFunc(o.sets, func(s *v1alpha1.MachineSet) bool { return metav1.IsControlledBy(m, s) })
 	if i < 0 {
 		return nil

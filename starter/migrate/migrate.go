@@ -17,13 +17,13 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// commands has the flags of all commands.
-type commands struct {
+// migrateCommand is the command `millwright migrate` with the flags of its subcommands.
+type migrateCommand struct {
 	kubecli.Objects
-	target string // kubeconfig of the cluster of the nodes; empty: the machines' cluster; noTarget: there are no nodes
-	asMCM  bool
-	scope  process.ScopeFlags // the namespaces that worker and bridge act on
-	output kubecli.Output
+	targetKubeconfig string // kubeconfig of the nodes' cluster; if empty, the machines' cluster; noTarget if there are no nodes
+	asMCM            bool
+	scope            process.ScopeFlags // the namespaces that worker and bridge act on
+	output           kubecli.Output
 }
 
 // noTarget is the value of --target-kubeconfig for machines that join no cluster.
@@ -31,7 +31,7 @@ const noTarget = "none"
 
 // Command returns the command migrate.
 func Command(e kubecli.Environment) *cobra.Command {
-	x := &commands{Objects: kubecli.Objects{Environment: e, Kind: request.MachineDeployment}}
+	x := &migrateCommand{Objects: kubecli.Objects{Environment: e, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Check and plan how Millwright takes a namespace over from machine-controller-manager",
@@ -42,14 +42,14 @@ would do with each object now. docs/migration.md describes the takeover and the 
 	}
 	x.Register(c)
 	c.PersistentFlags().
-		StringVar(&x.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
+		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
 	c.PersistentFlags().BoolVar(&x.asMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
 	x.scope.Register(c.PersistentFlags())
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c
 }
 
-func (x *commands) checkCommand() *cobra.Command {
+func (x *migrateCommand) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Say what must be done before the takeover, and what Millwright will do to machines and nodes",
@@ -63,8 +63,8 @@ After the takeover, check says what still differs. The exit code is 1 if somethi
 	return c
 }
 
-func (x *commands) check(ctx context.Context, out io.Writer) error {
-	facts, err := x.read(ctx)
+func (x *migrateCommand) check(ctx context.Context, out io.Writer) error {
+	facts, err := x.readFacts(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (x *commands) check(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// writeFindings prints findings. As a table, each finding has a line, and below it a line that says what to do.
+// writeFindings prints findings. In the table formats, each finding has one line, and a second line with the advice.
 func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Finding) error {
 	if format != kubecli.OutputTable && format != kubecli.OutputWide {
 		l := kubecli.Listing{Items: findings}
@@ -96,7 +96,7 @@ func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Fin
 	return nil
 }
 
-func (x *commands) planCommand() *cobra.Command {
+func (x *migrateCommand) planCommand() *cobra.Command {
 	output := planText
 	c := &cobra.Command{
 		Use:   "plan",
@@ -105,7 +105,7 @@ func (x *commands) planCommand() *cobra.Command {
 for your own values. plan changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			facts, err := x.read(c.Context())
+			facts, err := x.readFacts(c.Context())
 			if err != nil {
 				return err
 			}

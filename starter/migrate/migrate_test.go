@@ -31,9 +31,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the commands print in testdata")
 
-// recorded returns the objects that a released machine-controller-manager left on the local stack:
+// readRecorded returns the objects that a released machine-controller-manager left on the local stack, recorded by
 // test/integration/takeover -record.
-func recorded(t *testing.T) (machines, nodes []runtime.Object) {
+func readRecorded(t *testing.T) (machines, nodes []runtime.Object) {
 	t.Helper()
 	type list struct {
 		Items []json.RawMessage `json:"items"`
@@ -64,8 +64,8 @@ func recorded(t *testing.T) (machines, nodes []runtime.Object) {
 	return machines, nodes
 }
 
-// cutAt is a moment after the objects were recorded: a minute after the youngest machine was made.
-func cutAt(objects []runtime.Object) (at time.Time) {
+// timeAfterRecording returns a time after the recording: one minute after the creation of the youngest machine.
+func timeAfterRecording(objects []runtime.Object) (at time.Time) {
 	for _, o := range objects {
 		if m, is := o.(*v1alpha1.Machine); is && m.CreationTimestamp.After(at) {
 			at = m.CreationTimestamp.Time
@@ -74,8 +74,9 @@ func cutAt(objects []runtime.Object) (at time.Time) {
 	return at.Add(time.Minute)
 }
 
-// world is a cluster with these objects, in which the API server serves the CRDs of Millwright, or those of MCM.
-func world(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.World {
+// newWorld returns a cluster with these objects. The API server serves Millwright's CRDs if ours is true, otherwise
+// MCM's CRDs.
+func newWorld(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.World {
 	t.Helper()
 	w := clitest.NewWorld(machines...)
 	w.Cluster = kubefake.NewClientset(others...)
@@ -93,22 +94,22 @@ func world(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.
 	return w
 }
 
-// run runs a command of the group at a time.
-func run(t *testing.T, w *clitest.World, at time.Time, args ...string) (string, error) {
+// runAt runs a subcommand of migrate with the clock at this time.
+func runAt(t *testing.T, w *clitest.World, at time.Time, args ...string) (string, error) {
 	t.Helper()
 	e := w.Environment()
 	e.Now = func() time.Time { return at }
 	return w.Run(t.Context(), Command(e), args...)
 }
 
-func TestWhatAReleasedMCMLeaves(t *testing.T) {
-	machines, nodes := recorded(t)
-	at := cutAt(machines)
+func TestObjectsOfAReleasedMCM(t *testing.T) {
+	machines, nodes := readRecorded(t)
+	at := timeAfterRecording(machines)
 	for file, args := range map[string][]string{
 		"check.txt": {"check", "-n", "shoot", "--as-mcm"}, "check-plain.txt": {"check", "-n", "shoot"}, "plan.txt": {"plan", "-n", "shoot", "--as-mcm"},
 	} {
-		w := world(t, true, machines, nodes)
-		out, err := run(t, w, at, args...)
+		w := newWorld(t, true, machines, nodes)
+		out, err := runAt(t, w, at, args...)
 		require.NoError(t, err, "nothing is in the way")
 		path := filepath.Join("testdata", file)
 		if *update {
@@ -130,8 +131,8 @@ func TestWhatAReleasedMCMLeaves(t *testing.T) {
 	}
 }
 
-// machine returns a recorded machine that is Running, and its node.
-func running(t *testing.T, machines, nodes []runtime.Object) (*v1alpha1.Machine, *corev1.Node) {
+// findRunning returns a recorded machine in phase Running, and its node.
+func findRunning(t *testing.T, machines, nodes []runtime.Object) (*v1alpha1.Machine, *corev1.Node) {
 	t.Helper()
 	for _, o := range machines {
 		m, is := o.(*v1alpha1.Machine)
@@ -148,11 +149,11 @@ func running(t *testing.T, machines, nodes []runtime.Object) (*v1alpha1.Machine,
 	return nil, nil
 }
 
-func TestWhatIsInTheWay(t *testing.T) {
+func TestBlockers(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(m *v1alpha1.Machine, n *corev1.Node)
 		others func(at time.Time) []runtime.Object
-		theirs bool // the CRDs
+		theirs bool // the CRDs are MCM's
 		says   string
 	}{
 		"MCM renews its Lease": {others: func(at time.Time) []runtime.Object {
@@ -174,10 +175,10 @@ func TestWhatIsInTheWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			machines, nodes := recorded(t)
-			at := cutAt(machines)
+			machines, nodes := readRecorded(t)
+			at := timeAfterRecording(machines)
 			if row.change != nil {
-				m, n := running(t, machines, nodes)
+				m, n := findRunning(t, machines, nodes)
 				twin := m.DeepCopy()
 				if row.change(twin, n); twin.Name != m.Name {
 					machines = append(machines, twin)
@@ -186,25 +187,32 @@ func TestWhatIsInTheWay(t *testing.T) {
 			if row.others != nil {
 				nodes = append(nodes, row.others(at)...)
 			}
-			out, err := run(t, world(t, !row.theirs, machines, nodes), at, "check", "-n", "shoot", "--as-mcm")
+			out, err := runAt(t, newWorld(t, !row.theirs, machines, nodes), at, "check", "-n", "shoot", "--as-mcm")
 			require.ErrorContains(t, err, " to be done first")
 			assert.Contains(t, out, row.says)
 			assert.True(t, strings.HasPrefix(out, "first "), "it comes first")
 		})
 	}
 	t.Run("the Deployment is the one that answers the autoscaler", func(t *testing.T) {
-		machines, nodes := recorded(t)
+		machines, nodes := readRecorded(t)
 		guard := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shoot",
 			Name:      "machine-controller-manager",
 			Labels:    map[string]string{"app.kubernetes.io/part-of": "millwright"},
 		}}
-		_, err := run(t, world(t, true, machines, append(nodes, guard)), cutAt(machines), "check", "-n", "shoot")
+		_, err := runAt(
+			t,
+			newWorld(t, true, machines, append(nodes, guard)),
+			timeAfterRecording(machines),
+			"check",
+			"-n",
+			"shoot",
+		)
 		require.NoError(t, err)
 	})
 	t.Run("the API server takes no machine of a template", func(t *testing.T) {
-		machines, nodes := recorded(t)
-		w := world(t, true, machines, nodes)
+		machines, nodes := readRecorded(t)
+		w := newWorld(t, true, machines, nodes)
 		w.Machines.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			m := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.Machine)
 			if !strings.HasPrefix(m.Name, "calm-") {
@@ -217,7 +225,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 				field.ErrorList{field.Invalid(field.NewPath("spec", "drainTimeout"), "-1s", "must not be negative")},
 			)
 		})
-		out, err := run(t, w, cutAt(machines), "check", "-n", "shoot", "--as-mcm")
+		out, err := runAt(t, w, timeAfterRecording(machines), "check", "-n", "shoot", "--as-mcm")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -226,7 +234,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		)
 	})
 	t.Run("a class uses a Secret of another namespace", func(t *testing.T) {
-		machines, nodes := recorded(t)
+		machines, nodes := readRecorded(t)
 		for _, o := range machines {
 			if c, is := o.(*v1alpha1.MachineClass); is {
 				c.SecretRef = &corev1.SecretReference{Namespace: "credentials", Name: "account"}
@@ -234,32 +242,46 @@ func TestWhatIsInTheWay(t *testing.T) {
 		}
 		const key = "machine.sapcloud.io/allowed-class-namespaces"
 		account := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "credentials", Name: "account"}}
-		out, err := run(t, world(t, true, machines, append(nodes, account)), cutAt(machines), "check", "-n", "shoot")
+		out, err := runAt(
+			t,
+			newWorld(t, true, machines, append(nodes, account)),
+			timeAfterRecording(machines),
+			"check",
+			"-n",
+			"shoot",
+		)
 		require.ErrorContains(t, err, " to be done first")
 		assert.Contains(t, out, "it uses Secret credentials/account of another namespace, which does not allow that: ")
 		assert.Contains(t, out, "kubectl annotate secret --namespace credentials account --overwrite '"+key+"=shoot'")
 
 		account.Annotations = map[string]string{key: "shoot"}
-		out, err = run(t, world(t, true, machines, append(nodes, account)), cutAt(machines), "check", "-n", "shoot")
+		out, err = runAt(
+			t,
+			newWorld(t, true, machines, append(nodes, account)),
+			timeAfterRecording(machines),
+			"check",
+			"-n",
+			"shoot",
+		)
 		require.NoError(t, err)
 		assert.NotContains(t, out, "credentials/account")
 
-		out, err = run(t, world(t, true, machines, nodes), cutAt(machines), "check", "-n", "shoot")
+		out, err = runAt(t, newWorld(t, true, machines, nodes), timeAfterRecording(machines), "check", "-n", "shoot")
 		require.NoError(t, err, "it is not known")
 		assert.Contains(t, out, `which cannot be read: secrets "account" not found; without the annotation `+key)
 	})
 	t.Run("another namespace has Machines", func(t *testing.T) {
-		machines, nodes := recorded(t)
+		machines, nodes := readRecorded(t)
 		elsewhere := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "m"}}
-		at := cutAt(machines)
+		at := timeAfterRecording(machines)
 		lease := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "machine-controller"},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: new("pod-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NewMicroTime(at)),
 			},
 		}
-		w := world(t, true, append(machines, elsewhere), append(nodes, lease))
-		out, err := run(t, w, at, "check", "-n", "shoot")
+		w := newWorld(t, true, append(machines, elsewhere), append(nodes, lease))
+		out, err := runAt(t, w, at, "check", "-n", "shoot")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -269,16 +291,16 @@ func TestWhatIsInTheWay(t *testing.T) {
 		)
 		assert.Contains(t, out, "--namespaces=shoot")
 		for _, flag := range []string{"--namespaces=shoot", "--except-namespaces=bakery"} {
-			out, err = run(t, w, at, "check", "-n", "shoot", flag)
+			out, err = runAt(t, w, at, "check", "-n", "shoot", flag)
 			require.NoError(t, err)
 			assert.NotContains(t, out, "bakery", flag)
 		}
-		_, err = run(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
+		_, err = runAt(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
 		require.ErrorContains(t, err, "is no name of a namespace")
 	})
 	t.Run("Leases may not be read", func(t *testing.T) {
-		machines, nodes := recorded(t)
-		w := world(t, true, machines, nodes)
+		machines, nodes := readRecorded(t)
+		w := newWorld(t, true, machines, nodes)
 		w.Cluster.(*kubefake.Clientset).PrependReactor(
 			"get",
 			"leases",
@@ -286,16 +308,16 @@ func TestWhatIsInTheWay(t *testing.T) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "machine-controller", nil)
 			},
 		)
-		out, err := run(t, w, cutAt(machines), "check", "-n", "shoot")
+		out, err := runAt(t, w, timeAfterRecording(machines), "check", "-n", "shoot")
 		require.ErrorContains(t, err, "2 things have to be done first")
 		assert.Contains(t, out, "first   rights: leases ")
 	})
 }
 
 func TestFormats(t *testing.T) {
-	machines, nodes := recorded(t)
-	at := cutAt(machines)
-	out, err := run(t, world(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
+	machines, nodes := readRecorded(t)
+	at := timeAfterRecording(machines)
+	out, err := runAt(t, newWorld(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
 	require.NoError(t, err)
 	var list struct {
 		Items []struct{ Weight, Object, Says, Do string } `json:"items"`
@@ -303,12 +325,12 @@ func TestFormats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.NotEmpty(t, list.Items)
 	assert.Equal(t, "note", list.Items[0].Weight)
-	out, err = run(t, world(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", string(kubecli.OutputName))
+	out, err = runAt(t, newWorld(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", string(kubecli.OutputName))
 	require.NoError(t, err)
 	assert.Equal(t, len(list.Items), strings.Count(out, "\n"))
-	out, err = run(t, world(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
+	out, err = runAt(t, newWorld(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, out, "takeover:\n- commands:\n")
-	_, err = run(t, world(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
+	_, err = runAt(t, newWorld(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }

@@ -25,11 +25,11 @@ import (
 // managerName is the name of MCM's Deployment.
 const managerName = "machine-controller-manager"
 
-// objects are the objects of a namespace, and the nodes of its machines.
-type objects struct {
+// namespaceObjects are the objects of a namespace, and the nodes of its machines.
+type namespaceObjects struct {
 	now         time.Time
 	asMCM       bool
-	noNodes     bool // machines join no cluster
+	noNodes     bool // the machines join no cluster
 	classes     map[string]*v1alpha1.MachineClass
 	deployments []*v1alpha1.MachineDeployment
 	sets        []*v1alpha1.MachineSet
@@ -38,9 +38,9 @@ type objects struct {
 	nodes       map[string]*corev1.Node
 }
 
-// read reads the namespace, and lets package decide judge each object. What the user may not read is in
-// Facts.Unreadable, except for objects without which there are no facts: their error is returned.
-func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
+// readFacts reads the namespace, and adds Millwright's decision about each object. A failed read is an entry of
+// Facts.Unreadable. A failed read of indispensable objects, such as the machines, is returned as an error.
+func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) {
 	if err := x.scope.Check(); err != nil {
 		return takeover.Facts{}, err
 	}
@@ -58,30 +58,34 @@ func (x *commands) read(ctx context.Context) (takeover.Facts, error) {
 			f.MissingKinds = append(f.MissingKinds, kind)
 		}
 	}
-	o, err := x.objects(ctx, clients, !slices.Contains(f.MissingKinds, "rolloutpolicies"))
+	o, err := x.readObjects(ctx, clients, !slices.Contains(f.MissingKinds, "rolloutpolicies"))
 	if err != nil {
 		return f, err
 	}
 	if err := x.addNodes(ctx, clients, &o); err != nil {
 		return f, err
 	}
-	f.Leases = x.leases(ctx, clients, x.Namespace, &f)
+	f.Leases = x.readLeases(ctx, clients, x.Namespace, &f)
 	x.addController(ctx, clients, &f)
-	x.addOthers(ctx, clients, &f)
-	o.describe(&f)
+	x.addOtherNamespaces(ctx, clients, &f)
+	o.addFacts(&f)
 	o.addLenders(ctx, clients, &f)
-	if len(f.MissingKinds) == 0 { // otherwise the CRDs are MCM's, which accept everything
-		o.tryOut(ctx, clients, &f)
+	if len(f.MissingKinds) == 0 { // if a kind is missing, the CRDs are MCM's, which accept everything
+		o.dryRunTemplates(ctx, clients, &f)
 	}
 	return f, nil
 }
 
-// objects reads the objects of the namespace.
-func (x *commands) objects(ctx context.Context, clients kubecli.Clients, policies bool) (objects, error) {
-	o := objects{
+// readObjects reads the objects of the namespace.
+func (x *migrateCommand) readObjects(
+	ctx context.Context,
+	clients kubecli.Clients,
+	policies bool,
+) (namespaceObjects, error) {
+	o := namespaceObjects{
 		now:     x.Now(),
 		asMCM:   x.asMCM,
-		noNodes: x.target == noTarget,
+		noNodes: x.targetKubeconfig == noTarget,
 		classes: map[string]*v1alpha1.MachineClass{},
 		nodes:   map[string]*corev1.Node{},
 	}
@@ -130,14 +134,14 @@ func byName[T any, P interface {
 }
 
 // addNodes reads the nodes of the target cluster.
-func (x *commands) addNodes(ctx context.Context, clients kubecli.Clients, o *objects) error {
-	switch x.target {
+func (x *migrateCommand) addNodes(ctx context.Context, clients kubecli.Clients, o *namespaceObjects) error {
+	switch x.targetKubeconfig {
 	case "":
 	case noTarget:
 		return nil
 	default:
 		var err error
-		if clients, err = x.Clients(kubecli.Access{Kubeconfig: x.target}); err != nil {
+		if clients, err = x.Clients(kubecli.Access{Kubeconfig: x.targetKubeconfig}); err != nil {
 			return err
 		}
 	}
@@ -151,8 +155,8 @@ func (x *commands) addNodes(ctx context.Context, clients kubecli.Clients, o *obj
 	return nil
 }
 
-// leases returns the Leases of MCM's processes in a namespace.
-func (x *commands) leases(
+// readLeases returns the Leases of MCM's processes in a namespace.
+func (x *migrateCommand) readLeases(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
@@ -174,8 +178,8 @@ func (x *commands) leases(
 	return all
 }
 
-// addOthers reads which other namespaces have Machines, and whether MCM is at work there.
-func (x *commands) addOthers(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// addOtherNamespaces reads which other namespaces have Machines, and whether MCM is at work there.
+func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	machines := map[string]int{}
 	err := cache.EachMachine(
 		ctx,
@@ -191,15 +195,20 @@ func (x *commands) addOthers(ctx context.Context, clients kubecli.Clients, f *ta
 	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
 		if x.inScope(ctx, clients, namespace, f) {
 			f.Others = append(f.Others, takeover.Other{
-				Namespace: namespace, Machines: machines[namespace], Leases: x.leases(ctx, clients, namespace, f),
+				Namespace: namespace, Machines: machines[namespace], Leases: x.readLeases(ctx, clients, namespace, f),
 			})
 		}
 	}
 }
 
-// inScope reports whether worker and bridge will act in a namespace. It returns true if the labels of the namespace
-// cannot be read.
-func (x *commands) inScope(ctx context.Context, clients kubecli.Clients, namespace string, f *takeover.Facts) bool {
+// inScope reports whether worker and bridge will act in a namespace; true if the labels of the namespace cannot be
+// read.
+func (x *migrateCommand) inScope(
+	ctx context.Context,
+	clients kubecli.Clients,
+	namespace string,
+	f *takeover.Facts,
+) bool {
 	if x.scope.Selector == nil {
 		return x.scope.Has(namespace, nil)
 	}
@@ -211,9 +220,9 @@ func (x *commands) inScope(ctx context.Context, clients kubecli.Clients, namespa
 	return x.scope.Has(namespace, labels.Set(o.Labels))
 }
 
-// addController reads the Deployment of MCM. It skips a Deployment with Millwright's label: that one has MCM's name,
-// but runs `millwright heartbeats` for Gardener's autoscaler.
-func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// addController reads the Deployment of MCM. A Deployment with MCM's name and Millwright's label is skipped: this
+// Deployment runs `millwright heartbeats` for Gardener's autoscaler.
+func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, managerName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -231,14 +240,14 @@ func (x *commands) addController(ctx context.Context, clients kubecli.Clients, f
 	}
 }
 
-// addLenders reads the Secrets in other namespaces to which classes refer. It uses only the annotation of a Secret.
-func (o objects) addLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// addLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each Secret.
+func (o namespaceObjects) addLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]
 		if of == nil {
 			continue
 		}
-		for _, key := range class.Lenders(of) {
+		for _, key := range class.ForeignSecrets(of) {
 			l := takeover.Lender{Namespace: key.Namespace, Name: key.Name}
 			secret, err := clients.Core.Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 			if err != nil {
@@ -252,10 +261,10 @@ func (o objects) addLenders(ctx context.Context, clients kubecli.Clients, f *tak
 	}
 }
 
-// tryOut asks the API server by dry runs whether it accepts machines of the templates of deployments and sets.
-// Deployments come first: the sets of a deployment whose template was refused are not tried, nor are sets of a
-// deployment that have no replicas.
-func (o objects) tryOut(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+// dryRunTemplates asks the API server by dry runs whether it accepts machines of the templates of deployments and sets.
+// Deployments come first. A set of a deployment is tried only if the deployment's template was accepted and the set has
+// replicas.
+func (o namespaceObjects) dryRunTemplates(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	refused := map[types.UID]bool{}
 	try := func(kind string, owner metav1.Object, template *v1alpha1.MachineTemplateSpec) {
 		m := &v1alpha1.Machine{

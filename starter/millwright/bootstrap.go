@@ -42,18 +42,18 @@ func bootstrapCommand() *cobra.Command {
 	return c
 }
 
-// bootstrap creates the namespace and the search attributes that are missing, and does not change existing ones. It
-// returns when Temporal lists every search attribute. It may be called again.
+// bootstrap creates the namespace and the search attributes if they are missing, does not change existing ones, and
+// returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
 func bootstrap(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := eventually(ctx, func() error { return makeNamespace(ctx, c, f.Namespace, retention) }); err != nil {
+	if err := retryUntilSuccess(ctx, func() error { return makeNamespace(ctx, c, f.Namespace, retention) }); err != nil {
 		return fmt.Errorf("make namespace %s at %s: %w", f.Namespace, f.Address, err)
 	}
-	if err := eventually(ctx, func() error { return makeAttributes(ctx, c, f.Namespace) }); err != nil {
+	if err := retryUntilSuccess(ctx, func() error { return makeSearchAttributes(ctx, c, f.Namespace) }); err != nil {
 		return fmt.Errorf("make search attributes in %s: %w", f.Namespace, err)
 	}
 	return nil
@@ -71,8 +71,9 @@ func makeNamespace(ctx context.Context, c client.Client, namespace string, reten
 	return err
 }
 
-// makeAttributes adds the missing search attributes, and returns an error until all of them can be read back.
-func makeAttributes(ctx context.Context, c client.Client, namespace string) error {
+// makeSearchAttributes adds the missing search attributes, and returns an error until Temporal lists all search
+// attributes.
+func makeSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
 	have, err := c.OperatorService().
 		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
@@ -106,8 +107,8 @@ func makeAttributes(ctx context.Context, c client.Client, namespace string) erro
 	return errors.New("the search attributes were added and cannot be read back yet")
 }
 
-// eventually calls try until it returns nil; when ctx ends first, it returns the last error.
-func eventually(ctx context.Context, try func() error) (err error) {
+// retryUntilSuccess calls try until try returns nil. If ctx ends first, retryUntil returns the last error of try.
+func retryUntilSuccess(ctx context.Context, try func() error) (err error) {
 	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(context.Context) (bool, error) {
 		err = try()
 		return err == nil, nil

@@ -16,11 +16,11 @@ import (
 	"millwright/process/connection"
 )
 
-// codecServer has the flags of the command codec-server.
+// codecServer is the command `millwright codec-server` with its flags.
 type codecServer struct {
-	address string
-	keys    string
-	origins []string
+	address  string
+	keysPath string
+	origins  []string
 }
 
 func codecServerCommand() *cobra.Command {
@@ -37,14 +37,14 @@ answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 	c.Flags().
 		StringVar(&s.address, "address", "127.0.0.1:8234", "host:port to listen on; the host must be a loopback address")
 	c.Flags().
-		StringVar(&s.keys, "payload-keys-path", "", "file with the keys: the same file as for worker and bridge (required)")
+		StringVar(&s.keysPath, "payload-keys-path", "", "file with the keys: the same file as for worker and bridge (required)")
 	c.Flags().
 		StringSliceVar(&s.origins, "ui-origin", []string{"http://127.0.0.1:8233", "http://localhost:8233"}, "origins of the UI's pages: scheme, host and port")
 	_ = c.MarkFlagRequired("payload-keys-path")
 	return c
 }
 
-// run serves until ctx ends.
+// run serves the codec until ctx ends.
 func (s codecServer) run(ctx context.Context, out io.Writer) error {
 	host, _, err := net.SplitHostPort(s.address)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 			host,
 		)
 	}
-	keys, err := connection.ReadKeys(s.keys)
+	keys, err := connection.ReadKeys(s.keysPath)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s codecServer) run(ctx context.Context, out io.Writer) error {
 }
 
 // forOrigins lets web pages of these origins call a handler (CORS), and refuses pages of other origins. A request
-// without an Origin does not come from a web page, and is let through.
+// without the header Origin does not come from a web page, and is accepted.
 func forOrigins(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {
@@ -87,7 +87,8 @@ func forOrigins(origins []string, next http.Handler) http.Handler {
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origin)
 			w.Header().Set("Access-Control-Allow-Methods", http.MethodPost)
-			w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Namespace") // those that the UI sends
+			// the headers that the UI sends
+			w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Namespace")
 			w.Header().Set("Vary", "Origin")
 		}
 		if r.Method == http.MethodOptions {

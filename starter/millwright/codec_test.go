@@ -30,13 +30,13 @@ func keysFile(t *testing.T) string {
 	return path
 }
 
-// startCodec runs the command until the test ends, and returns its URL.
+// startCodec runs the command codec-server until the test ends, and returns the server's URL.
 func startCodec(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, in := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	c := command()
+	c := rootCommand()
 	c.SetArgs(append([]string{"codec-server", "--address=127.0.0.1:0"}, arguments...))
 	c.SetOut(in)
 	go func() {
@@ -100,11 +100,11 @@ func TestTheCodecServerAnswersPagesOfTheUIOnly(t *testing.T) {
 
 func TestTheCodecServerListensOnLoopbackOnly(t *testing.T) {
 	for address, says := range map[string]string{"0.0.0.0:0": "0.0.0.0 is not a loopback address", "localhost:0": "not a loopback address", ":0": "not a loopback address", "127.0.0.1": "--address"} {
-		c := command()
+		c := rootCommand()
 		c.SetArgs([]string{"codec-server", "--payload-keys-path=" + keysFile(t), "--address=" + address})
 		require.ErrorContains(t, c.ExecuteContext(t.Context()), says, address)
 	}
-	c := command()
+	c := rootCommand()
 	c.SetArgs([]string{"codec-server"})
 	require.ErrorContains(t, c.ExecuteContext(t.Context()), "payload-keys-path")
 }

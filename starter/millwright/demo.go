@@ -13,7 +13,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// demo has the flags of the demo command.
+// demo is the command `millwright demo` with its flags.
 type demo struct {
 	access  kubecli.Access
 	file    string
@@ -43,7 +43,7 @@ the machines that exist.`,
 	return c
 }
 
-// run applies the file and goes through the sizes.
+// run applies the file, and scales the deployment through the sizes.
 func (d demo) run(ctx context.Context, out io.Writer) error {
 	clients, err := kubecli.Connect(d.access)
 	if err != nil {

@@ -20,27 +20,27 @@ import (
 )
 
 func main() {
-	if note := formerName(os.Args[0]); note != "" {
+	if note := formerNameHint(os.Args[0]); note != "" {
 		fmt.Fprintln(os.Stderr, note)
 	}
-	commandline.Main(command())
+	commandline.Main(rootCommand())
 }
 
-// formerName returns a hint if the program is called by the name that it had before v0.1; empty if it is not.
-func formerName(called string) string {
+// formerNameHint returns a hint if the program is called starter, its name before v0.1; otherwise an empty text.
+func formerNameHint(called string) string {
 	if filepath.Base(called) != "starter" {
 		return ""
 	}
 	return "starter is called millwright now: call millwright; v0.2 removes the name starter"
 }
 
-func command() *cobra.Command {
+func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "millwright",
 		Short:   "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
 		Version: commandline.Version(),
 	}
-	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // run as a plugin
+	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // the program runs as a plugin of kubectl
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
 	}
 	root.AddCommand(

@@ -10,9 +10,9 @@ import (
 	"millwright/test/pages"
 )
 
-func TestCommandsOfTheStarter(t *testing.T) {
+func TestSubcommands(t *testing.T) {
 	for _, path := range [][]string{{"bootstrap"}, {"demo"}, {"drain", "extend"}, {"preserve"}, {"rollout", "undo"}, {"provider", "check"}, {"explain"}, {"top"}, {"ui"}, {"doctor"}} {
-		c, rest, err := command().Find(path)
+		c, rest, err := rootCommand().Find(path)
 		require.NoError(t, err, path)
 		require.Empty(t, rest, path)
 		require.Equal(t, path[len(path)-1], c.Name())
@@ -21,29 +21,29 @@ func TestCommandsOfTheStarter(t *testing.T) {
 
 func TestVersionOfTheProgram(t *testing.T) {
 	var out bytes.Buffer
-	c := command()
+	c := rootCommand()
 	c.SetArgs([]string{"--version"})
 	c.SetOut(&out)
 	require.NoError(t, c.Execute())
 	require.Regexp(t, `^millwright version \S+`, out.String())
 }
 
-// Each command of the documents and of the help texts is one that the program takes, with its flags and arguments, also
-// where it stands in a sentence or a table.
+// The program accepts each command in the documents and in the help texts, with its flags and arguments, even if the
+// command stands in a sentence or a table.
 func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.Calls("../..", "millwright", "kubectl millwright")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 100)
-	examples := pages.Examples(command(), "millwright", "kubectl millwright")
+	examples := pages.Examples(rootCommand(), "millwright", "kubectl millwright")
 	require.Greater(t, len(examples), 25)
 	for _, call := range append(calls, examples...) {
-		assert.NoError(t, call.Check(command()))
+		assert.NoError(t, call.Check(rootCommand()))
 	}
 }
 
-func TestTheFormerNameSaysTheNewOne(t *testing.T) {
-	assert.Contains(t, formerName("/usr/local/bin/starter"), "call millwright")
+func TestFormerNameHint(t *testing.T) {
+	assert.Contains(t, formerNameHint("/usr/local/bin/starter"), "call millwright")
 	for _, name := range []string{"millwright", "/usr/local/bin/kubectl-millwright"} {
-		assert.Empty(t, formerName(name))
+		assert.Empty(t, formerNameHint(name))
 	}
 }

@@ -27,16 +27,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// commands has the flags of all commands.
-type commands struct {
+// providerCommand is the command `millwright provider` with the flags of its subcommands.
+type providerCommand struct {
 	kubecli.Objects
-	temporalAt kubecli.TemporalFlags
-	cluster    string
+	temporalFlags kubecli.TemporalFlags
+	clusterName   string
 }
 
 // Command returns the command provider.
 func Command(e kubecli.Environment) *cobra.Command {
-	p := &commands{Objects: kubecli.Objects{Environment: e, Kind: kubecli.KindClass}}
+	p := &providerCommand{Objects: kubecli.Objects{Environment: e, Kind: kubecli.KindClass}}
 	c := &cobra.Command{
 		Use:   "provider",
 		Short: "Show which providers have workers, and check whether they can use their classes",
@@ -44,14 +44,14 @@ func Command(e kubecli.Environment) *cobra.Command {
   millwright provider check shop/small`,
 	}
 	p.Register(c)
-	p.temporalAt.Register(c)
+	p.temporalFlags.Register(c)
 	c.PersistentFlags().
-		StringVar(&p.cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+		StringVar(&p.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
 
-func (p *commands) listCommand() *cobra.Command {
+func (p *providerCommand) listCommand() *cobra.Command {
 	var all bool
 	var output kubecli.Output
 	c := &cobra.Command{
@@ -72,8 +72,8 @@ creates and deletes nothing. WAITING is the number of machines of the class whos
 	return c
 }
 
-// served is what JSON and YAML show of a class in the list.
-type served struct {
+// classRow is one MachineClass of the list, as JSON and YAML show the class.
+type classRow struct {
 	Namespace string `json:"namespace"`
 	Class     string `json:"class"`
 	Provider  string `json:"provider"`
@@ -82,7 +82,7 @@ type served struct {
 	Waiting   string `json:"waiting,omitempty"`
 }
 
-func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
+func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
 	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 	if err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
-	items := []served{}
+	items := []classRow{}
 	l := kubecli.Listing{
 		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
 		Empty: "there is no MachineClass",
@@ -112,15 +112,15 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 			if polled[name], err = kubecli.Pollers(
 				ctx,
 				temporal,
-				p.temporalAt.Namespace,
+				p.temporalFlags.Namespace,
 				installation.ProviderQueue(name),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			); err != nil {
 				return err
 			}
 		}
-		total, waiting := ofClass(class, machines.Items)
-		items = append(items, served{class.Namespace, class.Name, name, polled[name], total, waiting})
+		total, waiting := countMachines(class, machines.Items)
+		items = append(items, classRow{class.Namespace, class.Name, name, polled[name], total, waiting})
 		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOf(class))
 		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
 	}
@@ -128,9 +128,9 @@ func (p *commands) list(ctx context.Context, out io.Writer, output kubecli.Outpu
 	return output.Write(out, l)
 }
 
-// ofClass returns the number of machines of a class, and the number of those whose last operation failed, with the
-// error codes, such as "3 (2 ResourceExhausted, 1 Unknown)"; empty if none failed.
-func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
+// countMachines returns the number of machines of a class. The result waiting is the number of machines whose last
+// operation failed, with the error codes, such as "3 (2 ResourceExhausted, 1 Unknown)"; empty if no operation failed.
+func countMachines(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
 	codes, failed := map[string]int{}, 0
 	for i := range machines {
 		m := &machines[i]
@@ -155,7 +155,7 @@ func ofClass(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total i
 // started it.
 const checkTimeout = 90 * time.Second
 
-func (p *commands) checkCommand() *cobra.Command {
+func (p *providerCommand) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check CLASS",
 		Short: "Ask the provider of a class once whether it can use the class",
@@ -171,7 +171,7 @@ fails.`,
 	}
 }
 
-func (p *commands) check(c *cobra.Command, text string) error {
+func (p *providerCommand) check(c *cobra.Command, text string) error {
 	ctx := c.Context()
 	installation, temporal, clients, err := p.connect(ctx)
 	if err != nil {
@@ -186,8 +186,8 @@ func (p *commands) check(c *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	// If no worker could decrypt the payloads of the check, the check would never end. So the keys of this command are
-	// tried first, on the record of the installation, which every process of the installation can read.
+	// If no worker could decrypt the payloads of the check, the workflow would never end. Therefore the command first
+	// tries its own keys: it decrypts the record of the installation, which every process of the installation can decrypt.
 	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.MarkID(), "")
 	if err == nil {
 		_, err = process.ControlCluster(mark)
@@ -228,11 +228,11 @@ func (p *commands) check(c *cobra.Command, text string) error {
 		}
 		return late
 	}
-	return say(c.OutOrStdout(), in, result)
+	return printResult(c.OutOrStdout(), in, result)
 }
 
-// say prints what a check has found. It returns an error if the provider cannot use the class.
-func say(out io.Writer, in check.Input, r check.Result) error {
+// printResult prints the result of a check, and returns an error if the provider cannot use the class.
+func printResult(out io.Writer, in check.Input, r check.Result) error {
 	switch {
 	case r.NoWorker:
 		return fmt.Errorf("provider %s: %s: does one run with --queues=provider-%s?", in.Provider, r.Failure, in.Provider)
@@ -264,19 +264,19 @@ func say(out io.Writer, in check.Input, r check.Result) error {
 	return err
 }
 
-// connect returns the installation and the clients. The caller closes Temporal's.
-func (p *commands) connect(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
+// connect returns the installation and the clients. The caller must close Temporal's client.
+func (p *providerCommand) connect(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.Clients(p.Access)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err
 	}
-	installation := cmp.Or(run.Installation(p.cluster), clients.Installation(ctx))
+	installation := cmp.Or(run.Installation(p.clusterName), clients.Installation(ctx))
 	if err := installation.Check(); err != nil {
 		return "", nil, kubecli.Clients{}, errors.Join(
 			errors.New("--cluster-name is needed to find the installation in Temporal"),
 			err,
 		)
 	}
-	temporal, err := p.Temporal(p.temporalAt)
+	temporal, err := p.Temporal(p.temporalFlags)
 	return installation, temporal, clients, err
 }

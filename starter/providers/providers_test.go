@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-func TestWhatACheckSays(t *testing.T) {
+func TestOutputOfCheck(t *testing.T) {
 	in := check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "incus"}
 	for name, row := range map[string]struct {
 		result    check.Result
@@ -50,7 +50,7 @@ func TestWhatACheckSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := say(&out, in, row.result)
+			err := printResult(&out, in, row.result)
 			assert.Equal(t, row.out, out.String())
 			if row.fail == "" {
 				require.NoError(t, err)
@@ -79,8 +79,8 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 	})
 }
 
-// The check asks nobody if it cannot read what all processes can: no worker could read it either, or the check could not
-// read the answer.
+// check starts no workflow if the command cannot decrypt the record of the installation: either no worker could decrypt
+// the payloads of the check, or the command could not decrypt the result.
 func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
 	w := clitest.NewWorld(class)
@@ -97,7 +97,7 @@ func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 	require.Empty(t, w.Temporal.Ended, "nothing was started")
 }
 
-// A name of the list is an argument of check, without a flag for the namespace.
+// Each name that `provider list -o name` prints is a valid argument of check without --namespace.
 func TestNamesOfTheListCanBeChecked(t *testing.T) {
 	w := clitest.NewWorld(
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"},
@@ -121,7 +121,7 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 		m.Status.LastOperation.ErrorCode = code
 		return m
 	}
-	total, waiting := ofClass(class, []v1alpha1.Machine{
+	total, waiting := countMachines(class, []v1alpha1.Machine{
 		machine(
 			"shop",
 			"small",

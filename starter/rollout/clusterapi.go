@@ -21,12 +21,12 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// clusterAPI is a deployment of Cluster API that Millwright reconciles.
-type clusterAPI struct{ deployment.Tree }
+// clusterAPIDeployment is a deployment of Cluster API that Millwright reconciles.
+type clusterAPIDeployment struct{ deployment.Tree }
 
-// readClusterAPI reads a deployment of Cluster API with its sets and machines. Meant is true if the user named the API
-// group: then a deployment that does not exist or that Millwright does not reconcile is an error. Otherwise it is nil
-// without an error.
+// readClusterAPI reads a deployment of Cluster API with its sets and machines. The argument meant is true if the user
+// named the API group. If meant is true, a deployment that does not exist, or that Millwright does not reconcile, is an
+// error; otherwise readClusterAPI returns nil, nil.
 func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) {
 	if served, err := l.clients.ClusterAPI.ServedIf(meant); err != nil || !served {
 		return nil, err
@@ -38,9 +38,9 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) 
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !capi.Lost(d) && !meant:
+	case !capi.HasFinalizer(d) && !meant:
 		return nil, nil
-	case !capi.Lost(d):
+	case !capi.HasFinalizer(d):
 		return nil, fmt.Errorf(
 			"deployment %s has no finalizer %s, so Millwright does not roll it out; its label %s is %q",
 			l.key,
@@ -49,7 +49,8 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) 
 			d.Labels[clusterv1.WatchLabel],
 		)
 	}
-	filter := d.Labels[clusterv1.WatchLabel] // the worker's filter: it sets the finalizer on objects with this label
+	// the worker's filter: the worker sets the finalizer on objects with this label
+	filter := d.Labels[clusterv1.WatchLabel]
 	f, err := deployment.ReadAlone(ctx, capi.NewReader(client, capi.Settings{Filter: filter}), d)
 	if err != nil {
 		return nil, err
@@ -58,22 +59,25 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (source, error) 
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(f.Members, func(a, b *clusterv1.Machine) int { return cmp.Compare(a.Name, b.Name) })
-	return clusterAPI{f}, nil
+	return clusterAPIDeployment{f}, nil
 }
 
-func (f clusterAPI) shown(now time.Time) tree {
+func (f clusterAPIDeployment) asTree(now time.Time) tree {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
 	shown := tree{
-		object:    d,
-		kind:      "machinedeployment" + group,
-		arg:       "machinedeployment" + group + "/" + kubecli.KeyOf(d),
-		resource:  "machinedeployments" + group,
-		machines:  "machines" + group,
-		from:      "template",
-		leaving:   "millwright top -n " + d.Namespace,
-		strategy:  cmp.Or(string(d.Spec.Rollout.Strategy.Type), string(clusterv1.RollingUpdateMachineDeploymentStrategyType)),
-		operation: deployment.Moves(d),
+		object:          d,
+		kind:            "machinedeployment" + group,
+		argument:        "machinedeployment" + group + "/" + kubecli.KeyOf(d),
+		resource:        "machinedeployments" + group,
+		machineResource: "machines" + group,
+		templateWord:    "template",
+		listDeletions:   "millwright top -n " + d.Namespace,
+		strategy: cmp.Or(
+			string(d.Spec.Rollout.Strategy.Type),
+			string(clusterv1.RollingUpdateMachineDeploymentStrategyType),
+		),
+		operation: deployment.OperationWithBlockers(d),
 		policy:    f.Policy,
 	}
 	for _, s := range f.Sets {
@@ -93,56 +97,59 @@ func (f clusterAPI) shown(now time.Time) tree {
 
 func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	of := member{
-		name:     m.Name,
-		uid:      string(m.UID),
-		node:     m.Status.NodeRef.Name,
-		phase:    cmp.Or(m.Status.Phase, "new"),
-		since:    m.CreationTimestamp.Time,
-		deleting: m.DeletionTimestamp != nil,
-		look:     fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
+		name:           m.Name,
+		uid:            string(m.UID),
+		node:           m.Status.NodeRef.Name,
+		phase:          cmp.Or(m.Status.Phase, "new"),
+		phaseSince:     m.CreationTimestamp.Time,
+		deleting:       m.DeletionTimestamp != nil,
+		explainCommand: fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOf(m)),
 	}
 	if o := capiset.MachineOperation(m, now); o != nil {
 		of.operation = o.Cause
 	}
-	if m.Status.LastUpdated.After(of.since) {
-		of.since = m.Status.LastUpdated.Time
+	if m.Status.LastUpdated.After(of.phaseSince) {
+		of.phaseSince = m.Status.LastUpdated.Time
 	}
 	if m.DeletionTimestamp != nil {
-		of.since = m.DeletionTimestamp.Time
+		of.phaseSince = m.DeletionTimestamp.Time
 	}
 	return of
 }
 
-func (f clusterAPI) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
+func (f clusterAPIDeployment) observed(now time.Time) rollout.Observed {
+	return deployment.Observed(f.Tree, now)
+}
 
-func (f clusterAPI) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+func (f clusterAPIDeployment) requestFacts(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	return deployment.Request(f.Tree, o, next)
 }
 
-// template is the template of a set as in the deployment: without the label that distinguishes sets.
-func (f clusterAPI) template(set int) any {
+// templateOfSet returns the template of a set in the form of the deployment's template: without the label that
+// distinguishes sets.
+func (f clusterAPIDeployment) templateOfSet(set int) any {
 	t := f.Sets[set].Spec.Template.DeepCopy()
 	delete(t.Labels, clusterv1.MachineDeploymentUniqueLabel)
 	return t
 }
 
-func (f clusterAPI) under(policy *v1alpha1.RolloutPolicy) source {
+func (f clusterAPIDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) source {
 	f.Policy = policy
 	return f
 }
 
-// with returns the deployment as it would be after a change.
-func (f clusterAPI) with(change func(d *clusterv1.MachineDeployment)) clusterAPI {
+// withChange returns a copy of the deployment after a change.
+func (f clusterAPIDeployment) withChange(change func(d *clusterv1.MachineDeployment)) clusterAPIDeployment {
 	f.Deployment = f.Deployment.DeepCopy()
 	change(f.Deployment)
 	return f
 }
 
-func (f clusterAPI) sized(replicas int32) source {
-	return f.with(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = &replicas })
+func (f clusterAPIDeployment) withReplicas(replicas int32) source {
+	return f.withChange(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = &replicas })
 }
 
-func (f clusterAPI) applied(file string) (source, error) {
+func (f clusterAPIDeployment) withFile(file string) (source, error) {
 	found, sized, err := readDeployment(file, f.Deployment, clusterv1.GroupVersion)
 	if err != nil {
 		return nil, err
@@ -150,18 +157,18 @@ func (f clusterAPI) applied(file string) (source, error) {
 	if !sized {
 		found.Spec.Replicas = f.Deployment.Spec.Replicas
 	}
-	return f.with(func(d *clusterv1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
+	return f.withChange(func(d *clusterv1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f clusterAPI) running() source {
-	return f.with(func(d *clusterv1.MachineDeployment) {
+func (f clusterAPIDeployment) withoutPauseAndHold() source {
+	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Paused = nil
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f clusterAPI) returned(set int, now time.Time) source {
-	return f.with(func(d *clusterv1.MachineDeployment) {
+func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) source {
+	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 		if set >= 0 {
 			deployment.ReturnTo(d, f.Sets[set], false, now)
@@ -169,12 +176,12 @@ func (f clusterAPI) returned(set int, now time.Time) source {
 	})
 }
 
-func (f clusterAPI) patch(ctx context.Context, data []byte) error {
+func (f clusterAPIDeployment) patch(ctx context.Context, data []byte) error {
 	d := f.Deployment
 	_, err := f.API.Client().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 
-func (clusterAPI) change() func(request.Command, request.Decision) map[string]any {
+func (clusterAPIDeployment) patchBuilder() func(request.Command, request.Decision) map[string]any {
 	return deployment.RequestPatch
 }

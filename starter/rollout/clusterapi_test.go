@@ -19,12 +19,13 @@ import (
 	"millwright/starter/clitest"
 )
 
-// named is the argument for the deployment of rolling.
-const named = "machinedeployment.cluster.x-k8s.io/shop/d"
+// clusterAPIArgument names the deployment of newClusterAPIObjects on the command line.
+const clusterAPIArgument = "machinedeployment.cluster.x-k8s.io/shop/d"
 
-// rolling is a deployment of Cluster API with three machines whose rollout to version v1.31.2 is under way: one machine
-// of each template runs, and one of the new template does not come up.
-func rolling(change ...capitest.OnDeployment) []runtime.Object {
+// newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2: two
+// machines of the former template and one machine of the new template run, and a second new machine waits for its
+// instance.
+func newClusterAPIObjects(change ...capitest.OnDeployment) []runtime.Object {
 	d := capitest.Pool(3, append([]capitest.OnDeployment{func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	}}, change...)...)
@@ -61,8 +62,9 @@ func rolling(change ...capitest.OnDeployment) []runtime.Object {
 	}
 }
 
-// beside returns a world with a deployment of Cluster API beside objects of Millwright's group.
-func beside(objects []runtime.Object, more ...runtime.Object) *clitest.World {
+// newWorldWithClusterAPI returns a world with these objects of Cluster API, and with more objects of Millwright's API
+// group.
+func newWorldWithClusterAPI(objects []runtime.Object, more ...runtime.Object) *clitest.World {
 	w := clitest.NewWorld(more...)
 	w.ClusterAPI = capitest.NewServer(objects...)
 	return w
@@ -73,9 +75,9 @@ func run(t *testing.T, w *clitest.World, args ...string) (string, error) {
 	return w.Run(t.Context(), Command(w.Environment()), args...)
 }
 
-// The sentence and the tables are those of Millwright's deployments.
+// For a deployment of Cluster API, status prints the same sentence and tables as for a deployment of Millwright.
 func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
-	out, err := run(t, beside(rolling()), "status", "shop/d")
+	out, err := run(t, newWorldWithClusterAPI(newClusterAPIObjects()), "status", "shop/d")
 	require.NoError(t, err)
 	assert.Contains(
 		t,
@@ -95,21 +97,21 @@ func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
 	)
 	assert.Contains(t, out, "d-new-b   Provisioning   ")
 	assert.Contains(t, out, "the infrastructure is not ready: no room\n")
-	assert.Contains(t, out, "To stop it where it is: millwright rollout pause "+named+"\n")
-	assert.Contains(t, out, "To go back: millwright rollout undo "+named+" --reason …\n")
-	assert.Contains(t, out, "To follow it: millwright rollout watch "+named+"\n")
+	assert.Contains(t, out, "To stop it where it is: millwright rollout pause "+clusterAPIArgument+"\n")
+	assert.Contains(t, out, "To go back: millwright rollout undo "+clusterAPIArgument+" --reason …\n")
+	assert.Contains(t, out, "To follow it: millwright rollout watch "+clusterAPIArgument+"\n")
 
 	blocked := capitest.Annotated[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
 		`{"step":"rollout","waitsFor":"1 of 4 machines waits"}`,
 	)
-	out, err = run(t, beside(rolling(blocked)), "status", named)
+	out, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(blocked)), "status", clusterAPIArgument)
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 4 machines waits\n"), out)
 }
 
 func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
-	w := beside(rolling())
+	w := newWorldWithClusterAPI(newClusterAPIObjects())
 	out, err := run(t, w, "history", "shop/d")
 	require.NoError(t, err)
 	assert.Equal(
@@ -129,7 +131,7 @@ func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
 }
 
 func TestPlanOfADeploymentOfClusterAPI(t *testing.T) {
-	w := beside(rolling())
+	w := newWorldWithClusterAPI(newClusterAPIObjects())
 	out, err := run(t, w, "plan", "shop/d")
 	require.NoError(t, err)
 	assert.Contains(t, out, "#   d-old   d-new   STEP\n-   2       2       as it is now\n")
@@ -169,7 +171,7 @@ spec:
 
 	out, err = run(
 		t,
-		beside(rolling(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })),
+		newWorldWithClusterAPI(newClusterAPIObjects(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) })),
 		"plan",
 		"shop/d",
 	)
@@ -179,7 +181,9 @@ spec:
 
 	out, err = run(
 		t,
-		beside(rolling(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"))),
+		newWorldWithClusterAPI(
+			newClusterAPIObjects(capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")),
+		),
 		"plan",
 		"shop/d",
 	)
@@ -188,8 +192,8 @@ spec:
 	assert.Contains(t, out, "   3       0       ", "the former template comes back")
 }
 
-// patched returns the merge patches that were sent to deployments of Cluster API.
-func patched(w *clitest.World) (all []string) {
+// clusterAPIPatches returns the merge patches that were sent to deployments of Cluster API.
+func clusterAPIPatches(w *clitest.World) (all []string) {
 	for _, action := range w.ClusterAPI.Core.Actions() {
 		if patch, is := action.(clienttesting.PatchAction); is {
 			all = append(all, string(patch.GetPatch()))
@@ -198,8 +202,8 @@ func patched(w *clitest.World) (all []string) {
 	return all
 }
 
-// Requests write what the workflow of such a deployment reads: where Cluster API has a field, the field, else an
-// annotation.
+// A request on a deployment of Cluster API writes the field of Cluster API, if there is one, or else an annotation that
+// the workflow reads.
 func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		change capitest.OnDeployment
@@ -208,15 +212,15 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 		writes []string
 	}{
 		"pause": {
-			args: []string{"pause", "shop/d", "--reason", "until Monday"}, says: "To take it back: millwright rollout resume " + named + "\nTo follow it: millwright rollout watch " + named + "\n",
+			args: []string{"pause", "shop/d", "--reason", "until Monday"}, says: "To take it back: millwright rollout resume " + clusterAPIArgument + "\nTo follow it: millwright rollout watch " + clusterAPIArgument + "\n",
 			writes: []string{`"paused":true`, `until Monday`},
 		},
 		"resume": {
 			change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) },
-			args:   []string{"resume", named}, says: "deployment shop/d is no longer paused", writes: []string{`"paused":false`},
+			args:   []string{"resume", clusterAPIArgument}, says: "deployment shop/d is no longer paused", writes: []string{`"paused":false`},
 		},
 		"undo": {
-			args: []string{"undo", named, "--to-revision", "1"}, says: "the template of that revision returns, and is rolled out with the strategy RollingUpdate",
+			args: []string{"undo", clusterAPIArgument, "--to-revision", "1"}, says: "the template of that revision returns, and is rolled out with the strategy RollingUpdate",
 			writes: []string{`"rollout.machine.sapcloud.io/rollback-to":"1"`},
 		},
 		"cancel": {args: []string{"cancel", "shop/d", "--reason", "bad"}, says: "machines of all templates stay", writes: []string{`"rollout.machine.sapcloud.io/hold":`}},
@@ -233,11 +237,11 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 			if row.change != nil {
 				changes = append(changes, row.change)
 			}
-			w := beside(rolling(changes...))
+			w := newWorldWithClusterAPI(newClusterAPIObjects(changes...))
 			out, err := run(t, w, append(row.args, "--as-user", "ann")...)
 			require.NoError(t, err)
 			assert.Contains(t, out, row.says)
-			patches := patched(w)
+			patches := clusterAPIPatches(w)
 			require.Len(t, patches, 1)
 			for _, part := range append(row.writes, `"resourceVersion":"900","uid":"uid-d"`) {
 				assert.Contains(t, patches[0], part)
@@ -245,28 +249,28 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 			assert.Empty(t, w.Patches(), "nothing of Millwright's group")
 		})
 	}
-	w := beside(rolling())
+	w := newWorldWithClusterAPI(newClusterAPIObjects())
 	_, err := run(t, w, "approve", "shop/d", "--reason", "fine", "--as-user", "ann")
 	require.ErrorContains(t, err, "shop/d")
-	assert.Empty(t, patched(w))
+	assert.Empty(t, clusterAPIPatches(w))
 
-	gone := rolling()
+	gone := newClusterAPIObjects()
 	for _, o := range gone {
 		if s, is := o.(*clusterv1.MachineSet); is && s.Name == "d-old" {
 			s.Spec.Template.Spec.InfrastructureRef.Name = "absent"
 		}
 	}
-	w = beside(gone)
+	w = newWorldWithClusterAPI(gone)
 	_, err = run(t, w, "undo", "shop/d", "--as-user", "ann")
 	require.ErrorContains(t, err, "ExampleMachineTemplate shop/absent", "the former template cannot return")
-	assert.Empty(t, patched(w))
+	assert.Empty(t, clusterAPIPatches(w))
 }
 
-// Which deployment a name means.
+// A name without an API group must match only one deployment.
 func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	ours := webPool().deployment
 	ours.Name = "d"
-	w := beside(rolling(), ours)
+	w := newWorldWithClusterAPI(newClusterAPIObjects(), ours)
 	_, err := run(t, w, "status", "shop/d")
 	require.EqualError(
 		t,
@@ -275,7 +279,7 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	)
 	for arg, says := range map[string]string{
 		"machinedeployment.machine.sapcloud.io/shop/d": "To follow it: millwright rollout watch shop/d\n",
-		named: "To follow it: millwright rollout watch " + named + "\n",
+		clusterAPIArgument: "To follow it: millwright rollout watch " + clusterAPIArgument + "\n",
 	} {
 		out, err := run(t, w, "status", arg)
 		require.NoError(t, err)
@@ -288,25 +292,25 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) {
 		d.Finalizers, d.Labels[clusterv1.WatchLabel] = []string{clusterv1.MachineDeploymentFinalizer}, "upstream"
 	}
-	_, err = run(t, beside(rolling(theirs)), "status", "shop/d")
+	_, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(theirs)), "status", "shop/d")
 	require.ErrorContains(t, err, "there is no deployment shop/d")
-	_, err = run(t, beside(rolling(theirs)), "status", named)
+	_, err = run(t, newWorldWithClusterAPI(newClusterAPIObjects(theirs)), "status", clusterAPIArgument)
 	require.EqualError(
 		t,
 		err,
 		`deployment shop/d has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not roll it out; its label cluster.x-k8s.io/watch-filter is "upstream"`,
 	)
 
-	w = rolled().world().World
+	w = completePool().world().World
 	_, err = run(t, w, "status", "shop/web")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, w.Asked, 1, "Cluster API is not installed")
-	_, err = run(t, w, "status", named)
+	_, err = run(t, w, "status", clusterAPIArgument)
 	require.EqualError(t, err, "the API server does not serve cluster.x-k8s.io/v1beta2: Cluster API is not installed")
 }
 
 func TestWatchOfADeploymentOfClusterAPI(t *testing.T) {
-	w := beside(rolling())
+	w := newWorldWithClusterAPI(newClusterAPIObjects())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	d, err := w.ClusterAPI.Client.Deployments("shop").Get(ctx, "d", metav1.GetOptions{})
@@ -314,6 +318,6 @@ func TestWatchOfADeploymentOfClusterAPI(t *testing.T) {
 	d.Spec.Paused = new(true)
 	_, err = w.ClusterAPI.Client.Deployments("shop").Update(ctx, d, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	_, err = w.Run(ctx, Command(w.Environment()), "watch", named, "--interval", "1ms")
+	_, err = w.Run(ctx, Command(w.Environment()), "watch", clusterAPIArgument, "--interval", "1ms")
 	require.ErrorContains(t, err, "shop/d: it is paused: 2 of 3 machines up to date")
 }

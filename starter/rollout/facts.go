@@ -13,16 +13,16 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// lines are rows of two cells: the name of a fact and its text. Facts without a text are left out.
-func (s snapshot) lines() [][]any {
+// factRows returns rows of two cells: the name of a fact and its text. Facts with an empty text are omitted.
+func (s snapshot) factRows() [][]any {
 	lines := [][]any{
-		{"machines", s.numbers()},
-		{"revision", s.made()},
-		{"strategy", s.strategy()},
-		{"step", s.step()},
-		{"deadline", s.deadline()},
-		{"policy", s.policy()},
-		{"rollback", s.giveUp()},
+		{"machines", s.countsText()},
+		{"revision", s.currentSetText()},
+		{"strategy", s.strategyText()},
+		{"step", s.stepText()},
+		{"deadline", s.deadlineText()},
+		{"policy", s.policyText()},
+		{"rollback", s.automaticRollbackText()},
 	}
 	for _, c := range s.status.Conditions {
 		switch c.Type {
@@ -30,49 +30,53 @@ func (s snapshot) lines() [][]any {
 			lines = append(lines, []any{"failure", c.Reason + ": " + kubecli.OneLine(c.Message)})
 		case string(v1alpha1.MachineDeploymentFrozen):
 			lines = append(lines, []any{"frozen", c.Message})
-		default: // the other conditions are covered above
+		default: // the rows above cover the other conditions
 		}
 	}
-	if s.blind() {
+	if s.lacksNodes() {
 		lines = append(lines, []any{"nodes", "not read (--target-kubeconfig): what is updated in place is not known"})
 	}
 	return slices.DeleteFunc(lines, func(line []any) bool { return line[1] == "" })
 }
 
-// made describes the current set: revision, name, class or template, and time of creation.
-func (s snapshot) made() string {
-	i := s.current()
+// currentSetText describes the current set: revision, name, class or template, and time of creation.
+func (s snapshot) currentSetText() string {
+	i := s.currentIndex()
 	if i < 0 {
 		return "none of this template yet"
 	}
 	set := s.tree.Sets[i]
 	return fmt.Sprintf(
 		"%d, set %s of %s %s, created at %s",
-		s.next.Revision,
+		s.decision.Revision,
 		set.name,
-		s.tree.from,
-		cmp.Or(set.from, "-"),
+		s.tree.templateWord,
+		cmp.Or(set.templateName, "-"),
 		kubecli.Since(set.created, s.now),
 	)
 }
 
-// policy names the RolloutPolicy that applies; empty: none does.
-func (s snapshot) policy() string {
+// policyText names the RolloutPolicy that applies; empty if none applies.
+func (s snapshot) policyText() string {
 	if s.tree.policy == nil {
 		return ""
 	}
 	return "RolloutPolicy " + s.tree.policy.Name
 }
 
-func (s snapshot) strategy() string {
+func (s snapshot) strategyText() string {
 	o := s.facts
 	surge, unavailable := rollout.Bounds(o)
-	both := fmt.Sprintf(", maxSurge %s, maxUnavailable %s", resolved(o.Surge, surge), resolved(o.Unavailable, unavailable))
+	both := fmt.Sprintf(
+		", maxSurge %s, maxUnavailable %s",
+		boundText(o.Surge, surge),
+		boundText(o.Unavailable, unavailable),
+	)
 	switch o.Strategy {
 	case rollout.InPlaceAuto:
 		return "InPlaceUpdate, Auto" + both
 	case rollout.InPlaceManual:
-		return "InPlaceUpdate, Manual, maxUnavailable " + resolved(o.Unavailable, unavailable)
+		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.Unavailable, unavailable)
 	case rollout.RollingUpdate:
 		return string(o.Strategy) + both
 	default:
@@ -80,8 +84,8 @@ func (s snapshot) strategy() string {
 	}
 }
 
-// resolved formats a bound. A percentage is followed by n, the number of machines that it allows.
-func resolved(b rollout.Bound, n int) string {
+// boundText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
+func boundText(b rollout.Bound, n int) string {
 	switch {
 	case b.Percent:
 		return fmt.Sprintf("%d%% (%d)", b.Value, n)
@@ -92,26 +96,26 @@ func resolved(b rollout.Bound, n int) string {
 	}
 }
 
-// step says which rollout step is in force and what ends it; empty if there is none.
-func (s snapshot) step() string {
-	o, d := s.facts, s.next
+// stepText says which rollout step is in force, and what ends the step; empty if no step is in force.
+func (s snapshot) stepText() string {
+	o, d := s.facts, s.decision
 	if o.StepCount() == 0 || !d.Rolling {
 		return ""
 	}
-	p := s.progress()
+	p := s.progressRecord()
 	if p.Step >= len(o.Steps) {
 		return fmt.Sprintf("all %d are passed", len(o.Steps))
 	}
 	step := o.Steps[p.Step]
 	if d.Pause != nil {
-		return pauseSays(d.Pause, s.when)
+		return pauseText(d.Pause, s.formatWhen)
 	}
 	then := fmt.Sprintf("then it lasts %s", phrase.Length(step.Wait))
 	if step.Approve {
 		then = "then a person must approve it"
 	}
 	available := 0
-	if i := s.current(); i >= 0 {
+	if i := s.currentIndex(); i >= 0 {
 		available = list.Count(o.Sets[i].Machines, func(m rollout.Member) bool { return m.Available })
 	}
 	return fmt.Sprintf(
@@ -129,9 +133,9 @@ func (s snapshot) stepSize(step int) int {
 	return min(s.facts.Steps[step].Size.Of(s.facts.Replicas, true), s.facts.Replicas)
 }
 
-// deadline says when the progress deadline passes.
-func (s snapshot) deadline() string {
-	o, d := s.facts, s.next
+// deadlineText says when the progress deadline passes.
+func (s snapshot) deadlineText() string {
+	o, d := s.facts, s.decision
 	if o.Deadline == nil {
 		return "none: progressDeadlineSeconds is not set"
 	}
@@ -146,20 +150,22 @@ func (s snapshot) deadline() string {
 	}
 }
 
-// progress is the record of the revision that is rolled out, including what the next decision adds.
-func (s snapshot) progress() rollout.Progress {
+// progressRecord returns the progress record of the revision that is being rolled out, including the additions of the
+// next decision.
+func (s snapshot) progressRecord() rollout.Progress {
 	p := s.facts.Progress
-	if s.next.Record != nil {
-		p = p.Recorded(*s.next.Record)
+	if s.decision.Record != nil {
+		p = p.Recorded(*s.decision.Record)
 	}
-	if p.Revision != s.next.Revision {
+	if p.Revision != s.decision.Revision {
 		return rollout.Progress{}
 	}
 	return p
 }
 
-// giveUp says when the rollout is rolled back automatically; empty if the policy has no automatic rollback.
-func (s snapshot) giveUp() string {
+// automaticRollbackText says when the rollout is rolled back automatically; empty if the policy has no automatic
+// rollback.
+func (s snapshot) automaticRollbackText() string {
 	o := s.facts
 	var whens []string
 	if o.Automatic.OnDeadline {
@@ -171,14 +177,14 @@ func (s snapshot) giveUp() string {
 			fmt.Sprintf(
 				"when more than %d new machines have failed, and %d have",
 				o.Automatic.MaxFailed,
-				len(s.progress().Failed),
+				len(s.progressRecord().Failed),
 			),
 		)
 	}
 	switch {
 	case len(whens) == 0:
 		return ""
-	case o.RolledBackTo != "" && s.current() >= 0 && o.Sets[s.current()].UID == o.RolledBackTo:
+	case o.RolledBackTo != "" && s.currentIndex() >= 0 && o.Sets[s.currentIndex()].UID == o.RolledBackTo:
 		return "not by itself again: an automatic rollback brought this revision"
 	default:
 		return "by itself " + strings.Join(whens, ", or ")

@@ -13,12 +13,12 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// errNotInFile is the error of a file that lacks the deployment.
+// errNotInFile is the error for a file that lacks the deployment.
 var errNotInFile = errors.New("no MachineDeployment")
 
-// readDeployment reads another version of a deployment from a file, which may have other objects, too. The file must
-// have one MachineDeployment with the name and the API version of the deployment, in its namespace or without a
-// namespace. An unknown field is an error. Sized is true if the file sets spec.replicas.
+// readDeployment reads a changed deployment from a file that may also have other objects. The file must have exactly
+// one MachineDeployment with the deployment's name and API version, in the deployment's namespace or without a
+// namespace. An unknown field in the file is an error. The result sized is true if the file sets spec.replicas.
 func readDeployment[D any, P interface {
 	*D
 	metav1.Object
@@ -29,7 +29,7 @@ func readDeployment[D any, P interface {
 		return nil, false, err
 	}
 	for _, document := range documents {
-		read, withSize, err := deploymentIn[D, P](document, of, api)
+		read, withSize, err := deploymentInDocument[D, P](document, of, api)
 		switch {
 		case err != nil:
 			return nil, false, fmt.Errorf("read %s: %w", file, err)
@@ -46,7 +46,7 @@ func readDeployment[D any, P interface {
 }
 
 // readPolicies returns the RolloutPolicies in a file that are in the namespace or have no namespace. An unknown field
-// is an error.
+// in a policy is an error.
 func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	documents, err := kubecli.ReadDocuments(file)
 	if err != nil {
@@ -71,9 +71,9 @@ func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
 	return policies, nil
 }
 
-// deploymentIn returns the deployment if the document has it, as readDeployment does; nil if the document has another
-// object.
-func deploymentIn[D any, P interface {
+// deploymentInDocument returns the deployment if the YAML document has it, with the checks of readDeployment; nil if
+// the document has another object.
+func deploymentInDocument[D any, P interface {
 	*D
 	metav1.Object
 }](document []byte, of P, api schema.GroupVersion,

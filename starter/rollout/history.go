@@ -16,7 +16,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *rollouts) historyCommand() *cobra.Command {
+func (f *rolloutCommand) historyCommand() *cobra.Command {
 	var revision int64
 	c := &cobra.Command{
 		Use:   "history DEPLOYMENT",
@@ -30,14 +30,14 @@ FORMERLY has its former revisions. CHANGE-CAUSE is the deployment's annotation k
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.status(c, args[0])
+			s, err := f.readSnapshot(c, args[0])
 			switch {
 			case err != nil:
 				return err
 			case c.Flags().Changed("revision"):
-				return s.template(c.OutOrStdout(), revision)
+				return s.writeTemplate(c.OutOrStdout(), revision)
 			default:
-				return s.history(c.OutOrStdout())
+				return s.writeHistory(c.OutOrStdout())
 			}
 		},
 	}
@@ -45,8 +45,8 @@ FORMERLY has its former revisions. CHANGE-CAUSE is the deployment's annotation k
 	return c
 }
 
-// byRevision are the indices of the sets, the newest revision last.
-func (s snapshot) byRevision() []int {
+// indicesByRevision returns the indices of the sets, the newest revision last.
+func (s snapshot) indicesByRevision() []int {
 	list := make([]int, len(s.facts.Sets))
 	for i := range list {
 		list[i] = i
@@ -58,16 +58,25 @@ func (s snapshot) byRevision() []int {
 	return list
 }
 
-// history writes the table of revisions.
-func (s snapshot) history(out io.Writer) error {
+// writeHistory writes the table of revisions.
+func (s snapshot) writeHistory(out io.Writer) error {
 	if len(s.facts.Sets) == 0 {
 		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
 		return err
 	}
 	rows := [][]any{
-		{"REVISION", "FORMERLY", "SET", "CREATED", "REPLICAS", strings.ToUpper(s.tree.from), "CURRENT", "CHANGE-CAUSE"},
+		{
+			"REVISION",
+			"FORMERLY",
+			"SET",
+			"CREATED",
+			"REPLICAS",
+			strings.ToUpper(s.tree.templateWord),
+			"CURRENT",
+			"CHANGE-CAUSE",
+		},
 	}
-	for _, i := range s.byRevision() {
+	for _, i := range s.indicesByRevision() {
 		set, facts := s.tree.Sets[i], s.facts.Sets[i]
 		rows = append(rows, []any{
 			revisionCell(facts.Revision),
@@ -75,16 +84,17 @@ func (s snapshot) history(out io.Writer) error {
 			set.name,
 			phrase.Clock(set.created, s.now),
 			set.replicas,
-			set.from,
-			yesCell(i == s.current()),
-			kubecli.OneLine(set.cause),
+			set.templateName,
+			yesCell(i == s.currentIndex()),
+			kubecli.OneLine(set.changeCause),
 		})
 	}
 	return kubecli.WriteTable(out, rows)
 }
 
-// template writes the template of a revision. If no set has this revision now, a set that had it formerly is taken.
-func (s snapshot) template(out io.Writer, revision int64) error {
+// writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had
+// the revision formerly.
+func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
 	i := slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return revision != 0 && set.Revision == revision })
 	note := ""
 	if i < 0 {
@@ -92,12 +102,12 @@ func (s snapshot) template(out io.Writer, revision int64) error {
 			return slices.Contains(strings.Split(set.History, ","), strconv.FormatInt(revision, 10))
 		})
 		if i < 0 {
-			return s.noRevision(revision)
+			return s.noRevisionError(revision)
 		}
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
 	set := s.tree.Sets[i]
-	text, err := yaml.Marshal(s.source.template(i))
+	text, err := yaml.Marshal(s.source.templateOfSet(i))
 	if err != nil {
 		return fmt.Errorf("write the template of set %s: %w", set.name, err)
 	}
@@ -105,9 +115,9 @@ func (s snapshot) template(out io.Writer, revision int64) error {
 	return err
 }
 
-func (s snapshot) noRevision(revision int64) error {
+func (s snapshot) noRevisionError(revision int64) error {
 	var have []string
-	for _, i := range s.byRevision() {
+	for _, i := range s.indicesByRevision() {
 		if n := s.facts.Sets[i].Revision; n != 0 {
 			have = append(have, strconv.FormatInt(n, 10))
 		}

@@ -26,21 +26,21 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// pool is a deployment with all that it has.
+// pool is a deployment with its sets, machines, nodes and policy.
 type pool struct {
 	deployment *v1alpha1.MachineDeployment
 	sets       []*v1alpha1.MachineSet
 	machines   []*v1alpha1.Machine
 	nodes      []runtime.Object
-	policy     *v1alpha1.RolloutPolicy // nil: none
+	policy     *v1alpha1.RolloutPolicy // nil if there is no policy
 }
 
 var webKey = types.NamespacedName{Namespace: "shop", Name: "web"}
 
 type poolEdit func(*v1alpha1.MachineDeployment)
 
-// webPool is deployment shop/web of three machines with maxSurge 1. Its rollout last made progress a quarter of an hour
-// ago.
+// webPool returns deployment shop/web with three replicas and maxSurge 1. The rollout of shop/web last made progress 15
+// minutes ago.
 func webPool(edits ...poolEdit) *pool {
 	d := &v1alpha1.MachineDeployment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -76,15 +76,15 @@ func webPool(edits ...poolEdit) *pool {
 	return &pool{deployment: d}
 }
 
-// under puts the deployment under a policy, with which the rollout on record began.
-func (p *pool) under(spec v1alpha1.RolloutPolicySpec) *pool {
+// addPolicy adds a policy to the pool. The recorded rollout began with the steps of this policy.
+func (p *pool) addPolicy(spec v1alpha1.RolloutPolicySpec) *pool {
 	p.policy = &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"}, Spec: spec}
 	p.deployment.Status.Rollout.Steps = spec.Steps
 	return p
 }
 
-// set adds a set: one of the deployment's class is the current one. Its status has its size.
-func (p *pool) set(name string, revision int, class string, replicas int32) *pool {
+// addSet adds a set whose status has the size of the set. A set with the deployment's class is the current set.
+func (p *pool) addSet(name string, revision int, class string, replicas int32) *pool {
 	template := *p.deployment.Spec.Template.DeepCopy()
 	template.Spec.Class.Name = class
 	template.Labels[v1alpha1.LabelMachineTemplateHash] = name
@@ -123,8 +123,9 @@ func (p *pool) set(name string, revision int, class string, replicas int32) *poo
 	return p
 }
 
-// machine adds a machine to the last set. Most entered their phases when the rollout last made progress.
-func (p *pool) machine(name string, phase v1alpha1.MachinePhase, edits ...edit) *pool {
+// addMachine adds a machine to the last set. Without an edit, the machine entered its phase when the rollout last made
+// progress.
+func (p *pool) addMachine(name string, phase v1alpha1.MachinePhase, edits ...machineEdit) *pool {
 	s := p.sets[len(p.sets)-1]
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -159,34 +160,34 @@ func (p *pool) machine(name string, phase v1alpha1.MachinePhase, edits ...edit) 
 	return p
 }
 
-// running adds machines that are available.
-func (p *pool) running(names ...string) *pool {
+// addRunning adds available machines to the last set.
+func (p *pool) addRunning(names ...string) *pool {
 	for _, name := range names {
-		p.machine(name, v1alpha1.MachineRunning)
+		p.addMachine(name, v1alpha1.MachineRunning)
 	}
 	return p
 }
 
-func reporting(text string) edit {
+func withOperationText(text string) machineEdit {
 	return func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = text }
 }
 
-// midway is a rollout that waits for one machine to become available and for another to be deleted.
-func midway(edits ...poolEdit) *pool {
+// waitingPool returns a rollout that waits for one machine to become available and for a second machine to be deleted.
+func waitingPool(edits ...poolEdit) *pool {
 	return webPool(edits...).
-		set("web-a", 6, "small", 1).
-		running("a-1").machine("a-2", v1alpha1.MachineTerminating, reporting("Drain: 2 pods left")).
-		set("web-b", 7, "large", 2).
-		running("b-1").machine("b-2", v1alpha1.MachinePending, reporting("Creating the instance:\nno capacity"))
+		addSet("web-a", 6, "small", 1).
+		addRunning("a-1").addMachine("a-2", v1alpha1.MachineTerminating, withOperationText("Drain: 2 pods left")).
+		addSet("web-b", 7, "large", 2).
+		addRunning("b-1").addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
 }
 
-// rolled is a rollout that is complete. web-0 was rolled out before.
-func rolled(edits ...poolEdit) *pool {
+// completePool returns a complete rollout. Its oldest set, web-0, has no replicas.
+func completePool(edits ...poolEdit) *pool {
 	return webPool(
-		edits...).set("web-0", 5, "tiny", 0).
-		set("web-a", 6, "small", 0).
-		set("web-b", 7, "large", 3).
-		running("b-1", "b-2", "b-3")
+		edits...).addSet("web-0", 5, "tiny", 0).
+		addSet("web-a", 6, "small", 0).
+		addSet("web-b", 7, "large", 3).
+		addRunning("b-1", "b-2", "b-3")
 }
 
 func (p *pool) world() *world {
@@ -205,19 +206,21 @@ func (p *pool) world() *world {
 
 // snapshot returns the snapshot of the pool.
 func (p *pool) snapshot() snapshot {
-	return judge(
-		native{Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy}},
+	return newSnapshot(
+		nativeDeployment{
+			Tree: deployment.Tree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy},
+		},
 		now,
 	)
 }
 
-// roll runs a rollout command.
-func (p *pool) roll(t *testing.T, args ...string) (string, error) {
+// runCommand runs a rollout command.
+func (p *pool) runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	return rollIn(t.Context(), p.world(), p.nodes, args...)
+	return runCommandIn(t.Context(), p.world(), p.nodes, args...)
 }
 
-func rollIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
+func runCommandIn(ctx context.Context, w *world, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
 	d.Clients = func(a kubecli.Access) (kubecli.Clients, error) {
@@ -234,9 +237,9 @@ func rollIn(ctx context.Context, w *world, nodes []runtime.Object, args ...strin
 	return out.String(), err
 }
 
-func TestDeploymentIsNamedInTwoWays(t *testing.T) {
+func TestFormsOfADeploymentName(t *testing.T) {
 	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}} {
-		out, err := rolled().roll(t, append([]string{"status"}, args...)...)
+		out, err := completePool().runCommand(t, append([]string{"status"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/web: revision 7 is complete.\n", args)
 	}
@@ -249,13 +252,13 @@ func TestDeploymentIsNamedInTwoWays(t *testing.T) {
 		"watch shop/web --interval 0s": "--interval 0s is not positive",
 		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
 	} {
-		_, err := rolled().roll(t, strings.Fields(args)...)
+		_, err := completePool().runCommand(t, strings.Fields(args)...)
 		assert.ErrorContains(t, err, message, args)
 	}
 }
 
 func TestEveryRolloutCommandIsExplained(t *testing.T) {
-	f := &rollouts{}
+	f := &rolloutCommand{}
 	for _, c := range []*cobra.Command{f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand()} {
 		assert.NotEmpty(t, c.Short, c.Name())
 		assert.NotEmpty(t, c.Long, c.Name())
@@ -263,20 +266,20 @@ func TestEveryRolloutCommandIsExplained(t *testing.T) {
 	}
 }
 
-func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
-	p := rolled()
-	stranger := rolled().sets[2]
+func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
+	p := completePool()
+	stranger := completePool().sets[2]
 	stranger.Name, stranger.UID, stranger.OwnerReferences[0].UID = "web-z", "u-z", "another"
-	alone := rolled().machines[0]
+	alone := completePool().machines[0]
 	alone.Name, alone.UID, alone.OwnerReferences = "z-1", "u-z-1", nil
-	foreign := rolled().machines[0]
+	foreign := completePool().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
 	s, err := reader{
 		key:     webKey,
 		clients: kubecli.Clients{Machines: p.world().Machines},
 		now:     p.world().Environment().Now,
-	}.look(t.Context())
+	}.readSnapshot(t.Context())
 	require.NoError(t, err)
 	require.Len(t, s.tree.Sets, 3)
 	assert.Equal(
@@ -286,21 +289,21 @@ func TestLookReadsWhatTheDeploymentOwns(t *testing.T) {
 		"the oldest first",
 	)
 	assert.Len(t, s.tree.Members, 3)
-	assert.Equal(t, 2, s.current())
-	assert.True(t, s.next.Complete)
+	assert.Equal(t, 2, s.currentIndex())
+	assert.True(t, s.decision.Complete)
 }
 
-func TestLookThatFails(t *testing.T) {
+func TestReadSnapshotErrors(t *testing.T) {
 	for what, message := range map[string]string{
 		"machinedeployments": "get deployment shop/web: forbidden",
 		"machinesets":        "list sets of deployment shop/web: forbidden",
 		"machines":           "list machines: forbidden",
 	} {
-		w := rolled().world()
+		w := completePool().world()
 		w.Machines.PrependReactor("*", what, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("forbidden")
 		})
-		_, err := rollIn(t.Context(), w, nil, "status", "shop/web")
+		_, err := runCommandIn(t.Context(), w, nil, "status", "shop/web")
 		assert.EqualError(t, err, message)
 	}
 	nodes := kubefake.NewClientset()
@@ -309,14 +312,14 @@ func TestLookThatFails(t *testing.T) {
 	})
 	_, err := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: rolled().world().Machines},
+		clients: kubecli.Clients{Machines: completePool().world().Machines},
 		nodes:   nodes.CoreV1(),
 		now:     time.Now,
-	}.look(t.Context())
+	}.readSnapshot(t.Context())
 	assert.EqualError(t, err, "list nodes: forbidden")
 }
 
-// inPlace makes a deployment one whose machines keep their instances.
+// inPlace sets the strategy InPlaceUpdate with this orchestration type.
 func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
@@ -328,12 +331,13 @@ func inPlace(kind v1alpha1.OrchestrationType) poolEdit {
 	}
 }
 
-// updating is an in-place update: of three machines one is handed over, and the node of another is selected.
-func updating(kind v1alpha1.OrchestrationType) *pool {
-	p := webPool(inPlace(kind)).set("web-a", 6, "small", 2).
-		running("a-1", "a-2").
-		set("web-b", 7, "large", 1).
-		running("b-1")
+// inPlacePool returns an in-place update of three machines: one machine has moved to the new set, and the node of a
+// second machine is selected.
+func inPlacePool(kind v1alpha1.OrchestrationType) *pool {
+	p := webPool(inPlace(kind)).addSet("web-a", 6, "small", 2).
+		addRunning("a-1", "a-2").
+		addSet("web-b", 7, "large", 1).
+		addRunning("b-1")
 	p.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	for _, m := range p.machines {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Labels[v1alpha1.LabelNode], Labels: map[string]string{}}}
@@ -348,17 +352,17 @@ func updating(kind v1alpha1.OrchestrationType) *pool {
 	return p
 }
 
-func TestNodesAreReadWhereTheyAreAskedFor(t *testing.T) {
-	p := updating(v1alpha1.OrchestrationTypeAuto)
-	out, err := p.roll(t, "status", "shop/web", "--target-kubeconfig=nodes.yaml")
+func TestNodesAreReadOnlyWithTargetKubeconfig(t *testing.T) {
+	p := inPlacePool(v1alpha1.OrchestrationTypeAuto)
+	out, err := p.runCommand(t, "status", "shop/web", "--target-kubeconfig=nodes.yaml")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/web: revision 7 waits: 1 machine being updated in place.\n")
 	assert.Contains(t, out, "\na-1       Running   15m     -\n", "it is what the rollout waits for")
 	assert.NotContains(t, out, "not read")
-	out, err = p.roll(t, "status", "shop/web")
+	out, err = p.runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Contains(t, out, "\nnodes      not read (--target-kubeconfig): what is updated in place is not known\n")
-	out, err = rolled().roll(t, "status", "shop/web")
+	out, err = completePool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "not read", "nodes are not needed")
 }

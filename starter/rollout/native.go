@@ -20,8 +20,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// native is a deployment of machine.sapcloud.io.
-type native struct {
+// nativeDeployment is a deployment of machine.sapcloud.io.
+type nativeDeployment struct {
 	deployment.Tree
 
 	machines versioned.Interface
@@ -42,7 +42,7 @@ func (l reader) readNative(ctx context.Context) (source, error) {
 		return nil, err
 	}
 	f.Node, err = l.nodesOf(ctx)
-	return native{f, l.clients.Machines}, err
+	return nativeDeployment{f, l.clients.Machines}, err
 }
 
 func (l reader) setsOf(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
@@ -81,9 +81,8 @@ func (l reader) membersOf(
 	return members, list.ResourceVersion, nil
 }
 
-// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine. It returns nil
-// without
-// --target-kubeconfig.
+// nodesOf reads all nodes in one request, and returns a function that finds the node of a machine. Without
+// --target-kubeconfig, nodesOf returns nil.
 func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil
@@ -99,20 +98,20 @@ func (l reader) nodesOf(ctx context.Context) (func(*v1alpha1.Machine) *corev1.No
 	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOf(m)] }, nil
 }
 
-func (f native) shown(_ time.Time) tree {
+func (f nativeDeployment) asTree(_ time.Time) tree {
 	d := f.Deployment
 	shown := tree{
-		object:    d,
-		kind:      "machinedeployment",
-		arg:       kubecli.KeyOf(d),
-		resource:  "machinedeployment",
-		machines:  "machine",
-		from:      "class",
-		leaving:   "millwright drain list -n " + d.Namespace,
-		strategy:  string(d.Spec.Strategy.EffectiveType()),
-		operation: d.Status.CurrentOperation,
-		policy:    f.Policy,
-		noNodes:   f.Node == nil,
+		object:          d,
+		kind:            "machinedeployment",
+		argument:        kubecli.KeyOf(d),
+		resource:        "machinedeployment",
+		machineResource: "machine",
+		templateWord:    "class",
+		listDeletions:   "millwright drain list -n " + d.Namespace,
+		strategy:        string(d.Spec.Strategy.EffectiveType()),
+		operation:       d.Status.CurrentOperation,
+		policy:          f.Policy,
+		nodesUnread:     f.Node == nil,
 	}
 	for _, s := range f.Sets {
 		shown.Sets = append(shown.Sets, set{
@@ -125,20 +124,20 @@ func (f native) shown(_ time.Time) tree {
 	}
 	for _, m := range f.Members {
 		shown.Members = append(shown.Members, member{
-			name:      m.Name,
-			uid:       string(m.UID),
-			node:      cache.NodeNameOf(m),
-			phase:     kubecli.Status(*m),
-			since:     phaseSince(m),
-			operation: m.Status.LastOperation.Description,
-			deleting:  m.DeletionTimestamp != nil,
-			look:      "millwright drain explain " + kubecli.KeyOf(m),
+			name:           m.Name,
+			uid:            string(m.UID),
+			node:           cache.NodeNameOf(m),
+			phase:          kubecli.Status(*m),
+			phaseSince:     phaseSince(m),
+			operation:      m.Status.LastOperation.Description,
+			deleting:       m.DeletionTimestamp != nil,
+			explainCommand: "millwright drain explain " + kubecli.KeyOf(m),
 		})
 	}
 	return shown
 }
 
-// phaseSince is when a machine entered its phase.
+// phaseSince returns the time at which a machine entered its phase.
 func phaseSince(m *v1alpha1.Machine) time.Time {
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -150,38 +149,41 @@ func phaseSince(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func (f native) observed(now time.Time) rollout.Observed { return deployment.Observed(f.Tree, now) }
+func (f nativeDeployment) observed(now time.Time) rollout.Observed {
+	return deployment.Observed(f.Tree, now)
+}
 
-func (f native) request(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
+func (f nativeDeployment) requestFacts(o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	return deployment.Request(f.Deployment, o, next)
 }
 
-// template is the template of a set as in the deployment: without the label that distinguishes sets.
-func (f native) template(set int) any { return asGiven(f.Sets[set]) }
+// templateOfSet returns the template of a set in the form of the deployment's template: without the label that
+// distinguishes sets.
+func (f nativeDeployment) templateOfSet(set int) any { return templateWithoutHash(f.Sets[set]) }
 
-func asGiven(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
+func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
 	t := set.Spec.Template.DeepCopy()
 	delete(t.Labels, v1alpha1.LabelMachineTemplateHash)
 	return t
 }
 
-func (f native) under(policy *v1alpha1.RolloutPolicy) source {
+func (f nativeDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) source {
 	f.Policy = policy
 	return f
 }
 
-// with returns the deployment as it would be after a change.
-func (f native) with(change func(d *v1alpha1.MachineDeployment)) native {
+// withChange returns a copy of the deployment after a change.
+func (f nativeDeployment) withChange(change func(d *v1alpha1.MachineDeployment)) nativeDeployment {
 	f.Deployment = f.Deployment.DeepCopy()
 	change(f.Deployment)
 	return f
 }
 
-func (f native) sized(replicas int32) source {
-	return f.with(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
+func (f nativeDeployment) withReplicas(replicas int32) source {
+	return f.withChange(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
 }
 
-func (f native) applied(file string) (source, error) {
+func (f nativeDeployment) withFile(file string) (source, error) {
 	found, sized, err := readDeployment(file, f.Deployment, v1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
@@ -189,26 +191,26 @@ func (f native) applied(file string) (source, error) {
 	if !sized {
 		found.Spec.Replicas = f.Deployment.Spec.Replicas
 	}
-	return f.with(func(d *v1alpha1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
+	return f.withChange(func(d *v1alpha1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f native) running() source {
-	return f.with(func(d *v1alpha1.MachineDeployment) {
+func (f nativeDeployment) withoutPauseAndHold() source {
+	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Paused = false
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f native) returned(set int, _ time.Time) source {
-	return f.with(func(d *v1alpha1.MachineDeployment) {
+func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) source {
+	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.RollbackTo = nil
 		if set >= 0 {
-			d.Spec.Template = *asGiven(f.Sets[set])
+			d.Spec.Template = *templateWithoutHash(f.Sets[set])
 		}
 	})
 }
 
-func (f native) patch(ctx context.Context, data []byte) error {
+func (f nativeDeployment) patch(ctx context.Context, data []byte) error {
 	d := f.Deployment
 	_, err := f.machines.MachineV1alpha1().
 		MachineDeployments(d.Namespace).
@@ -216,4 +218,6 @@ func (f native) patch(ctx context.Context, data []byte) error {
 	return err
 }
 
-func (native) change() func(request.Command, request.Decision) map[string]any { return nil }
+func (nativeDeployment) patchBuilder() func(request.Command, request.Decision) map[string]any {
+	return nil
+}

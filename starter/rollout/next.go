@@ -9,12 +9,13 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// advice lists what a person can do now about a rollout, one line each, the most likely first; nil when it is complete.
+// advice returns the commands that a person can use for a rollout now, one line each, the most likely first; nil if the
+// rollout is complete.
 func (s snapshot) advice() []string {
-	o, d := s.facts, s.next
+	o, d := s.facts, s.decision
 	switch {
 	case o.Deleting:
-		return []string{"To see why its machines are still there: " + s.tree.leaving}
+		return []string{"To see why its machines are still there: " + s.tree.listDeletions}
 	case o.Invalid != "":
 		return []string{
 			fmt.Sprintf(
@@ -27,45 +28,45 @@ func (s snapshot) advice() []string {
 	case d.Complete:
 		return nil
 	case o.Paused:
-		return []string{"To go on: millwright rollout resume " + s.tree.arg}
+		return []string{"To go on: millwright rollout resume " + s.tree.argument}
 	}
 	var list []string
 	switch {
 	case o.Held != "":
-		list = append(list, "To go on: millwright rollout resume "+s.tree.arg)
+		list = append(list, "To go on: millwright rollout resume "+s.tree.argument)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: millwright rollout approve "+s.tree.arg+" "+kubecli.GiveReason)
+		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.GiveReason)
 	default:
-		list = append(list, s.help()...)
+		list = append(list, s.helpCommands()...)
 		if d.Rolling {
-			list = append(list, "To stop it where it is: millwright rollout pause "+s.tree.arg)
+			list = append(list, "To stop it where it is: millwright rollout pause "+s.tree.argument)
 		}
 	}
 	if len(o.Sets) > 1 && d.Rollback == nil {
-		list = append(list, "To go back: millwright rollout undo "+s.tree.arg+" "+kubecli.GiveReason)
+		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.GiveReason)
 	}
 	return list
 }
 
-// follow returns the command that watches a rollout; nil if the rollout is complete or cannot continue.
-func (s snapshot) follow() []string {
+// followCommand returns the command that watches a rollout; nil if the rollout is complete or cannot continue.
+func (s snapshot) followCommand() []string {
 	o := s.facts
-	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.next.Complete {
+	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.decision.Complete {
 		return nil
 	}
-	return []string{"To follow it: millwright rollout watch " + s.tree.arg}
+	return []string{"To follow it: millwright rollout watch " + s.tree.argument}
 }
 
-// help lists commands for a rollout that waits for machines or for people.
-func (s snapshot) help() []string {
+// helpCommands returns commands for a rollout that waits for machines or for people.
+func (s snapshot) helpCommands() []string {
 	var list []string
-	for _, m := range s.awaited() {
+	for _, m := range s.awaitedMachines() {
 		if m.deleting {
-			list = append(list, fmt.Sprintf("To see why machine %s is still there: %s", m.name, m.look))
+			list = append(list, fmt.Sprintf("To see why machine %s is still there: %s", m.name, m.explainCommand))
 			break
 		}
 	}
-	m := s.oldMachine()
+	m := s.nextOldMachine()
 	switch {
 	case m == nil:
 	case s.facts.Strategy == rollout.OnDelete:
@@ -73,7 +74,7 @@ func (s snapshot) help() []string {
 			list,
 			fmt.Sprintf(
 				"To let an old machine go: kubectl delete %s -n %s %s",
-				s.tree.machines,
+				s.tree.machineResource,
 				s.tree.object.GetNamespace(),
 				m.name,
 			),
@@ -85,11 +86,11 @@ func (s snapshot) help() []string {
 	return list
 }
 
-// oldMachine returns a machine that a person may delete or select next: a machine of an old set that is neither being
-// deleted nor updated; nil if there is none.
-func (s snapshot) oldMachine() *member {
+// nextOldMachine returns a machine that a person may delete or select next: a machine of an old set that is neither
+// being deleted nor updated; nil if no old set has such a machine.
+func (s snapshot) nextOldMachine() *member {
 	for i, set := range s.facts.Sets {
-		if i == s.current() {
+		if i == s.currentIndex() {
 			continue
 		}
 		for _, m := range s.tree.Members {

@@ -17,16 +17,16 @@ import (
 	"millwright/observe/cache"
 )
 
-// proposal is the input of a plan besides the deployment.
+// proposal is the input of a plan in addition to the deployment.
 type proposal struct {
-	file     string // path of a file with another spec; empty: none
-	replicas *int32 // nil: spec.replicas of the deployment
-	create   time.Duration
-	remove   time.Duration
-	timed    bool // create and remove are given
+	file       string // path of a file with another spec; empty if no file is given
+	replicas   *int32 // nil means spec.replicas of the deployment
+	createTime time.Duration
+	deleteTime time.Duration
+	hasTimes   bool // --create and --delete are given
 }
 
-func (f *rollouts) planCommand() *cobra.Command {
+func (f *rolloutCommand) planCommand() *cobra.Command {
 	var w proposal
 	var replicas int32
 	c := &cobra.Command{
@@ -47,18 +47,18 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 			if c.Flags().Changed("replicas") {
 				w.replicas = &replicas
 			}
-			w.timed = c.Flags().Changed("create")
-			if w.timed != c.Flags().Changed("delete") {
+			w.hasTimes = c.Flags().Changed("create")
+			if w.hasTimes != c.Flags().Changed("delete") {
 				return errors.New("--create or --delete alone does not say how long a rollout takes: give both")
 			}
-			if err := w.check(); err != nil {
+			if err := w.validate(); err != nil {
 				return err
 			}
-			s, err := f.status(c, args[0])
+			s, err := f.readSnapshot(c, args[0])
 			if err != nil {
 				return err
 			}
-			text, err := s.plan(w)
+			text, err := s.planText(w)
 			if err != nil {
 				return err
 			}
@@ -69,15 +69,15 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 	flags := c.Flags()
 	flags.StringVarP(&w.file, "file", "f", "", "file with another spec of the deployment, with RolloutPolicies, or both")
 	flags.Int32Var(&replicas, "replicas", 0, "plan with this number of replicas instead of spec.replicas")
-	flags.DurationVar(&w.create, "create", 0, "time from the creation of a machine until it is available")
-	flags.DurationVar(&w.remove, "delete", 0, "time from the deletion of a machine until it is gone")
+	flags.DurationVar(&w.createTime, "create", 0, "time from the creation of a machine until it is available")
+	flags.DurationVar(&w.deleteTime, "delete", 0, "time from the deletion of a machine until it is gone")
 	return c
 }
 
-// check refuses flags that are invalid for every deployment.
-func (w proposal) check() error {
+// validate refuses flags that are invalid for every deployment.
+func (w proposal) validate() error {
 	switch {
-	case w.create < 0 || w.remove < 0:
+	case w.createTime < 0 || w.deleteTime < 0:
 		return errors.New("--create and --delete must not be negative")
 	case w.replicas != nil && *w.replicas < 0:
 		return fmt.Errorf("--replicas %d is negative", *w.replicas)
@@ -86,63 +86,64 @@ func (w proposal) check() error {
 	}
 }
 
-// suppose returns the snapshot as it would be if the proposal were applied.
-func (s snapshot) suppose(w proposal) (snapshot, error) {
+// withProposal returns the snapshot after the proposal is applied.
+func (s snapshot) withProposal(w proposal) (snapshot, error) {
 	from := s.source
 	if w.file != "" {
 		policies, err := readPolicies(w.file, s.tree.object.GetNamespace())
 		if err != nil {
 			return snapshot{}, err
 		}
-		changed, err := from.applied(w.file)
+		changed, err := from.withFile(w.file)
 		switch {
 		case err != nil && (!errors.Is(err, errNotInFile) || len(policies) == 0):
 			return snapshot{}, err
 		case err == nil:
 			from = changed
 		}
-		from = from.under(cache.FirstPolicy(applied(s.policies, policies), s.tree.object))
+		from = from.withPolicy(cache.FirstPolicy(policiesAfterApply(s.policies, policies), s.tree.object))
 	}
 	if w.replicas != nil {
-		from = from.sized(*w.replicas)
+		from = from.withReplicas(*w.replicas)
 	}
-	return judge(from, s.now), nil
+	return newSnapshot(from, s.now), nil
 }
 
-// applied returns the policies of a namespace after those of a file are applied.
-func applied(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.RolloutPolicy {
+// policiesAfterApply returns the policies of a namespace after the policies of a file are applied.
+func policiesAfterApply(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.RolloutPolicy {
 	kept := slices.DeleteFunc(slices.Clone(present), func(p *v1alpha1.RolloutPolicy) bool {
 		return slices.ContainsFunc(file, func(f *v1alpha1.RolloutPolicy) bool { return f.Name == p.Name })
 	})
 	return append(kept, file...)
 }
 
-// running returns the snapshot without pause, hold and automatic rollback.
-func (s snapshot) running() snapshot {
-	from := s.source.running()
+// withoutStops returns the snapshot without pause, hold and automatic rollback.
+func (s snapshot) withoutStops() snapshot {
+	from := s.source.withoutPauseAndHold()
 	if policy := s.tree.policy; policy != nil {
 		policy = policy.DeepCopy()
 		policy.Spec.AutomaticRollback = nil
-		from = from.under(policy)
+		from = from.withPolicy(policy)
 	}
-	return judge(from, s.now)
+	return newSnapshot(from, s.now)
 }
 
-// undone returns the snapshot after the requested undo, if there is one.
-func (s snapshot) undone() snapshot {
-	if s.next.Rollback == nil {
+// afterRollback returns the snapshot after the requested rollback; the snapshot itself if no rollback is requested.
+func (s snapshot) afterRollback() snapshot {
+	if s.decision.Rollback == nil {
 		return s
 	}
 	i := -1
-	if to := s.next.Rollback.Set; to != nil {
+	if to := s.decision.Rollback.Set; to != nil {
 		i = slices.IndexFunc(s.facts.Sets, func(set rollout.Set) bool { return set.UID == to.UID })
 	}
-	return judge(s.source.returned(i, s.now), s.now)
+	return newSnapshot(s.source.withTemplateOfSet(i, s.now), s.now)
 }
 
-// plan is the plan in words. It begins with what keeps the first step from being taken.
-func (s snapshot) plan(w proposal) (string, error) {
-	s, err := s.suppose(w)
+// planText returns the plan as text. The text begins with the reason why the first step cannot be taken now, if there
+// is one.
+func (s snapshot) planText(w proposal) (string, error) {
+	s, err := s.withProposal(w)
 	if err != nil {
 		return "", err
 	}
@@ -155,40 +156,40 @@ func (s snapshot) plan(w proposal) (string, error) {
 	case o.Held != "":
 		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.By(o.Held))
 	}
-	if policy := s.policy(); policy != "" {
+	if policy := s.policyText(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
 	}
-	s = s.running()
-	if s.next.Rollback != nil {
-		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.next.Why)
+	s = s.withoutStops()
+	if s.decision.Rollback != nil {
+		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.decision.Why)
 	}
-	s = s.undone()
+	s = s.afterRollback()
 	if steps := simulate.Plan(s.facts); len(steps) > 0 {
 		s.stepTable(&out, steps)
 	} else {
-		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.numbers())
+		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.countsText())
 	}
-	_, _ = out.WriteString(s.ends(w))
+	_, _ = out.WriteString(s.planEnd(w))
 	return out.String(), nil
 }
 
-// ends says why the plan does not complete the rollout, or how long the rollout takes if --create and --delete are
-// given; otherwise it is empty.
-func (s snapshot) ends(w proposal) string {
-	takes, ends := simulate.Ideal(s.facts, w.create, w.remove)
+// planEnd says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout takes;
+// otherwise the text is empty.
+func (s snapshot) planEnd(w proposal) string {
+	takes, ends := simulate.Ideal(s.facts, w.createTime, w.deleteTime)
 	switch {
-	case ends && w.timed:
+	case ends && w.hasTimes:
 		return fmt.Sprintf(
 			"With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n",
-			phrase.Length(w.create),
-			phrase.Length(w.remove),
+			phrase.Length(w.createTime),
+			phrase.Length(w.deleteTime),
 			phrase.Length(takes),
 		)
 	case ends:
 		return ""
 	case s.facts.Strategy == rollout.OnDelete:
 		return "The plan ends here: old machines stay until somebody deletes them.\n"
-	case s.blind():
+	case s.lacksNodes():
 		return "The plan ends here, because nodes were not read (--target-kubeconfig).\n"
 	case s.facts.Strategy == rollout.InPlaceManual:
 		return "The plan ends here: a person selects the nodes.\n"

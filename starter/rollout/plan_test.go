@@ -14,9 +14,9 @@ import (
 )
 
 func TestPlan(t *testing.T) {
-	out, err := before(
-		bounds(intstr.FromInt32(2), intstr.FromInt32(0)),
-	).roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+	out, err := poolWithoutNewSet(
+		withBounds(intstr.FromInt32(2), intstr.FromInt32(0)),
+	).runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 #   web-a   (new)   STEP
@@ -29,8 +29,8 @@ With 2s until a machine is available and 1s until one is gone, the rollout takes
 `, "\n"), out)
 }
 
-func TestPlanWhereNothingIsToBeDone(t *testing.T) {
-	out, err := rolled().roll(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+func TestPlanOfACompleteRollout(t *testing.T) {
+	out, err := completePool().runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -44,38 +44,38 @@ func TestPlanOfAnotherNumber(t *testing.T) {
 		"5": "1   5       resize set web-b 3→5: room for 3 machines, 5 wanted\n",
 		"0": "1   0       resize set web-b 3→0: 0 wanted in all\n",
 	} {
-		out, err := rolled().roll(t, "plan", "shop/web", "--replicas="+replicas)
+		out, err := completePool().runCommand(t, "plan", "shop/web", "--replicas="+replicas)
 		require.NoError(t, err)
 		assert.Contains(t, out, want)
 	}
 }
 
-func TestPlanLooksPastWhatStopsIt(t *testing.T) {
-	steps, err := midway().roll(t, "plan", "shop/web")
+func TestPlanIgnoresPauseAndHold(t *testing.T) {
+	steps, err := waitingPool().runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	for note, p := range map[string]*pool{
-		"It is paused: these steps follow when it resumes.\n":                         midway(paused),
-		"It is held by ann (the image is bad): these steps follow when it resumes.\n": midway(annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")),
+		"It is paused: these steps follow when it resumes.\n":                         waitingPool(setPaused),
+		"It is held by ann (the image is bad): these steps follow when it resumes.\n": waitingPool(withAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")),
 	} {
-		out, err := p.roll(t, "plan", "shop/web")
+		out, err := p.runCommand(t, "plan", "shop/web")
 		require.NoError(t, err)
 		assert.Equal(t, note+steps, out)
 	}
-	out, err := midway(patient(600)).under(atDeadline).roll(t, "plan", "shop/web")
+	out, err := waitingPool(withProgressDeadline(600)).addPolicy(atDeadline).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, "RolloutPolicy careful applies.\n"+steps, out, "it gives up, and the plan does not")
 	for want, p := range map[string]*pool{
-		"shop/web: it is being deleted; sets left: 2.\n":                                midway(deleted),
-		"shop/web: nothing can be done with it: the template names no machine class.\n": midway(classless),
+		"shop/web: it is being deleted; sets left: 2.\n":                                waitingPool(markDeleted),
+		"shop/web: nothing can be done with it: the template names no machine class.\n": waitingPool(removeClass),
 	} {
-		out, err := p.roll(t, "plan", "shop/web")
+		out, err := p.runCommand(t, "plan", "shop/web")
 		require.NoError(t, err)
 		assert.Equal(t, want, out)
 	}
 }
 
 func TestPlanOfAnUndo(t *testing.T) {
-	out, err := midway(undone(0)).roll(t, "plan", "shop/web")
+	out, err := waitingPool(requestRollback(0)).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 An undo comes first: return to revision 6, set web-a.
@@ -86,7 +86,7 @@ An undo comes first: return to revision 6, set web-a.
 3   3       1       resize set web-a 2→3: room for 1 machine, 3 wanted
 4   3       0       resize set web-b 1→0: 4 available, 3 needed
 `, "\n"), out)
-	out, err = rolled(undone(9), paused).roll(t, "plan", "shop/web")
+	out, err = completePool(requestRollback(9), setPaused).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 It is paused: these steps follow when it resumes.
@@ -97,14 +97,16 @@ shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.
 
 func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
 	for want, p := range map[string]*pool{
-		"The plan ends here: old machines stay until somebody deletes them.\n":     before(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
-		"The plan ends here, because nodes were not read (--target-kubeconfig).\n": updating(v1alpha1.OrchestrationTypeAuto),
+		"The plan ends here: old machines stay until somebody deletes them.\n":     poolWithoutNewSet(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
+		"The plan ends here, because nodes were not read (--target-kubeconfig).\n": inPlacePool(v1alpha1.OrchestrationTypeAuto),
 	} {
-		out, err := p.roll(t, "plan", "shop/web")
+		out, err := p.runCommand(t, "plan", "shop/web")
 		require.NoError(t, err)
 		assert.True(t, strings.HasSuffix(out, want), out)
 	}
-	out, err := updating(v1alpha1.OrchestrationTypeManual).roll(t, "plan", "shop/web", "--target-kubeconfig=nodes.yaml")
+	out, err := inPlacePool(
+		v1alpha1.OrchestrationTypeManual,
+	).runCommand(t, "plan", "shop/web", "--target-kubeconfig=nodes.yaml")
 	require.NoError(t, err)
 	assert.Contains(t, out, "The plan ends here: a person selects the nodes.\n")
 }
@@ -118,13 +120,13 @@ func TestPlanRefuses(t *testing.T) {
 		"--replicas=-1":            "--replicas -1 is negative",
 		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {
-		_, err := rolled().roll(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
+		_, err := completePool().runCommand(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
 		assert.EqualError(t, err, message, args)
 	}
 }
 
-// saved is a file with this text.
-func saved(t *testing.T, text string) string {
+// writeFile writes a file with this text, and returns the path.
+func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pool.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -157,20 +159,20 @@ spec:
 `
 
 func TestPlanOfAFile(t *testing.T) {
-	out, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, poolFile))
+	out, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, poolFile))
 	require.NoError(t, err)
 	assert.Contains(t, out, "-   3       0       as it is now\n", "replicas that are left out stay")
 	assert.Contains(t, out, "create a set of 1 machine for revision 8: the template has none\n")
 	assert.NotContains(t, out, "9")
-	out, err = rolled().roll(t, "plan", "shop/web", "-f", saved(t, strings.Replace(poolFile, "spec:\n", "spec:\n  replicas: 1\n", 1)))
+	out, err = completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolFile, "spec:\n", "spec:\n  replicas: 1\n", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, out, "3→")
-	same, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, strings.Replace(poolFile, "huge", "large", 1)))
+	same, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolFile, "huge", "large", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, same, "nothing to do")
 }
 
-// The policies of the namespace count as they are once the file is applied.
+// plan uses the policies that the namespace has after the file is applied.
 func TestPlanOfAFileWithPolicies(t *testing.T) {
 	policy := func(name, target string) string {
 		return "apiVersion: machine.sapcloud.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: " + name +
@@ -183,12 +185,13 @@ func TestPlanOfAFileWithPolicies(t *testing.T) {
 		"the present one selects no more":     {policy("careful", "other") + policy("late", "web") + poolFile, "RolloutPolicy late applies."},
 		"policies only":                       {policy("able", "web"), "RolloutPolicy able applies."},
 	} {
-		out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).roll(t, "plan", "shop/web", "-f", saved(t, row.file))
+		out, err := completePool().addPolicy(v1alpha1.RolloutPolicySpec{}).
+			runCommand(t, "plan", "shop/web", "-f", writeFile(t, row.file))
 		require.NoError(t, err, name)
 		assert.Contains(t, out, row.want, name)
 	}
-	out, err := rolled().under(v1alpha1.RolloutPolicySpec{}).
-		roll(t, "plan", "shop/web", "-f", saved(t, policy("careful", "other")+poolFile))
+	out, err := completePool().addPolicy(v1alpha1.RolloutPolicySpec{}).
+		runCommand(t, "plan", "shop/web", "-f", writeFile(t, policy("careful", "other")+poolFile))
 	require.NoError(t, err)
 	assert.NotContains(t, out, "RolloutPolicy")
 }
@@ -202,7 +205,7 @@ func TestPlanOfAFileThatDoesNotHoldTheDeployment(t *testing.T) {
 		"a slip":       {strings.Replace(poolFile, "selector:", "selektor:", 1), `unknown field "selektor"`},
 		"no YAML":      {"a: [", "did not find expected node content"},
 	} {
-		_, err := rolled().roll(t, "plan", "shop/web", "-f", saved(t, c.text))
+		_, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, c.text))
 		assert.ErrorContains(t, err, c.message, name)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// rolloutCommands are the commands for rollouts, the most used ones first.
-func rolloutCommands() []kubecli.CommandHelp {
+// requestHelp returns the help of the request commands for rollouts, the most used commands first.
+func requestHelp() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Start,
@@ -62,13 +62,13 @@ revision are passed, whether the rollout has reached them or not.`,
 	}
 }
 
-// rollsOut says what the request causes.
-func rollsOut(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
+// requestEffect says what the request causes.
+func requestEffect(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Pause:
 		return "no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced"
 	case r.Command == request.Resume:
-		return resumed(f)
+		return resumeEffect(f)
 	case r.Command == request.Cancel && !r.Back:
 		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, until somebody resumes it or there is another revision"
 	case r.Command == request.Approve && (f.Paused || f.Held != ""):
@@ -86,8 +86,8 @@ func rollsOut(r kubecli.Request, strategy string, f request.DeploymentFacts) str
 	return text
 }
 
-// resumed says what continues.
-func resumed(f request.DeploymentFacts) string {
+// resumeEffect says what continues after a resume.
+func resumeEffect(f request.DeploymentFacts) string {
 	switch {
 	case f.RollbackTo != nil:
 		return "the deployment returns to the revision that was requested meanwhile"
@@ -98,8 +98,8 @@ func resumed(f request.DeploymentFacts) string {
 	}
 }
 
-// rollsBack is the command that undoes a request; empty if there is none.
-func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
+// undoCommand returns the command that undoes a request; empty if no command does.
+func undoCommand(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Start:
 		return "millwright rollout undo " + f.Name
@@ -114,26 +114,26 @@ func rollsBack(r kubecli.Request, f request.DeploymentFacts) string {
 	}
 }
 
-// subject reads the deployment of a request and the facts that decide about the request.
-func (f *rollouts) subject(
+// readSubject reads the deployment of a request, and the facts on which the decision about the request depends.
+func (f *rolloutCommand) readSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
 	now time.Time,
 	key types.NamespacedName,
 	r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	from, _, err := reader{key: key, group: f.Group, clients: clients}.read(ctx)
+	from, _, err := reader{key: key, group: f.Group, clients: clients}.readSource(ctx)
 	if err != nil {
 		return s, err
 	}
-	shown, observed := from.shown(now), from.observed(now)
-	facts := from.request(observed, rollout.Decide(observed))
+	shown, observed := from.asTree(now), from.observed(now)
+	facts := from.requestFacts(observed, rollout.Decide(observed))
 	s = kubecli.Subject{Object: shown.object, Facts: facts}
 	named := facts
-	named.Name = shown.arg
+	named.Name = shown.argument
 	s.Outlook = func(request.Decision) (next, back, follow string) {
-		return rollsOut(r, shown.strategy, named), rollsBack(r, named), "millwright rollout watch " + named.Name
+		return requestEffect(r, shown.strategy, named), undoCommand(r, named), "millwright rollout watch " + named.Name
 	}
-	s.Patch, s.Change = from.patch, from.change()
+	s.Patch, s.Change = from.patch, from.patchBuilder()
 	return s, nil
 }

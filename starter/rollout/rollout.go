@@ -10,7 +10,7 @@ import (
 
 // Command returns the command rollout.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &rollouts{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
+	f := &rolloutCommand{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
 		Short: "Show the rollout of a deployment's newest template, and stop, continue or undo it",
@@ -28,12 +28,12 @@ API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESP
 	}
 	f.Register(c)
 	c.PersistentFlags().
-		StringVar(&f.target, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates need it; empty: nodes are not read")
+		StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates need it; empty: nodes are not read")
 	c.PersistentFlags().
 		BoolVar(&f.asMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
 	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
-	for _, h := range rolloutCommands() {
-		c.AddCommand(f.RequestCommand(h, f.subject))
+	for _, h := range requestHelp() {
+		c.AddCommand(f.RequestCommand(h, f.readSubject))
 	}
 	return c
 }

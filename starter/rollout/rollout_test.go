@@ -21,8 +21,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// rollout runs a rollout command.
-func (w *world) rollout(ctx context.Context, args ...string) (string, error) {
+// runCommand runs a rollout command.
+func (w *world) runCommand(ctx context.Context, args ...string) (string, error) {
 	var out bytes.Buffer
 	c := Command(w.Environment())
 	c.SilenceUsage, c.SilenceErrors = true, true
@@ -32,10 +32,10 @@ func (w *world) rollout(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-type change func(*v1alpha1.MachineDeployment)
+type deploymentEdit func(*v1alpha1.MachineDeployment)
 
-// web is deployment shop/web of two machines.
-func web(changes ...change) *v1alpha1.MachineDeployment {
+// newWebDeployment returns deployment shop/web with two replicas.
+func newWebDeployment(changes ...deploymentEdit) *v1alpha1.MachineDeployment {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{
 		Namespace:       "shop",
 		Name:            "web",
@@ -52,21 +52,21 @@ func web(changes ...change) *v1alpha1.MachineDeployment {
 	return d
 }
 
-// tier is a set of shop/web with as many machines as it wants.
-func tier(name, revision, class string, size int32) []runtime.Object {
+// newSetWithMachines returns a set of shop/web with all its machines.
+func newSetWithMachines(name, revision, class string, size int32) []runtime.Object {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop",
 		Name:      name,
 		UID:       types.UID(name),
-		Labels:    web().Spec.Template.Labels,
+		Labels:    newWebDeployment().Spec.Template.Labels,
 		Annotations: map[string]string{
 			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
 		},
 		OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(web(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment")),
+			*metav1.NewControllerRef(newWebDeployment(), v1alpha1.SchemeGroupVersion.WithKind("MachineDeployment")),
 		},
 	}}
-	s.Spec.Selector, s.Spec.Template, s.Spec.Replicas = web().Spec.Selector, web().Spec.Template, size
+	s.Spec.Selector, s.Spec.Template, s.Spec.Replicas = newWebDeployment().Spec.Selector, newWebDeployment().Spec.Template, size
 	s.Spec.Template.Spec.Class.Name = class
 	s.Status.Replicas, s.Status.ObservedReplicas = size, size
 	objects := []runtime.Object{s}
@@ -85,46 +85,48 @@ func tier(name, revision, class string, size int32) []runtime.Object {
 	return objects
 }
 
-// halfway is shop/web with one machine of revision 1 and one of 2, and other objects that must not be counted.
-func halfway(changes ...change) []runtime.Object {
-	objects := append([]runtime.Object{web(changes...)}, tier("web-1", "1", "old", 1)...)
-	stranger := tier("web-9", "9", "old", 1)
+// halfUpdatedWeb returns shop/web with one machine of revision 1 and one machine of revision 2, and a set without an
+// owner, which must not count.
+func halfUpdatedWeb(changes ...deploymentEdit) []runtime.Object {
+	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 1)...)
+	stranger := newSetWithMachines("web-9", "9", "old", 1)
 	stranger[0].(*v1alpha1.MachineSet).OwnerReferences = nil
-	return append(append(objects, tier("web-2", "2", "new", 1)...), stranger...)
+	return append(append(objects, newSetWithMachines("web-2", "2", "new", 1)...), stranger...)
 }
 
-// ready is shop/web with both machines of revision 2.
-func ready(changes ...change) []runtime.Object {
-	objects := append([]runtime.Object{web(changes...)}, tier("web-1", "1", "old", 0)...)
-	return append(objects, tier("web-2", "2", "new", 2)...)
+// updatedWeb returns shop/web with both machines of revision 2.
+func updatedWeb(changes ...deploymentEdit) []runtime.Object {
+	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 0)...)
+	return append(objects, newSetWithMachines("web-2", "2", "new", 2)...)
 }
 
-func stopped(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
-func heldBy(words string) change {
+func pauseDeployment(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
+func holdBy(words string) deploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationRolloutHold] = words
 	}
 }
 
-// staged is a policy of two steps that a person approves.
-func staged(objects []runtime.Object) []runtime.Object {
+// withTwoStepPolicy adds a policy with two steps that a person must approve.
+func withTwoStepPolicy(objects []runtime.Object) []runtime.Object {
 	return append(
 		objects,
 		&v1alpha1.RolloutPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful"},
-			Spec:       steps(approved(1), approved(2)),
+			Spec:       policyWithSteps(approvalStep(1), approvalStep(2)),
 		},
 	)
 }
 
-// requestedBy is the one patch that a request writes on shop/web: the summary, other metadata, and the spec.
-func requestedBy(summary, annotations, spec string) []string {
+// requestPatch returns the only patch that a request writes on shop/web, with this summary, these annotations and this
+// spec.
+func requestPatch(summary, annotations, spec string) []string {
 	return []string{`application/merge-patch+json {"metadata":{"annotations":{` + annotations +
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
-// pausing is the patch of a pause or of its end; by is the JSON of who paused it.
-func pausing(summary, by, paused string) []string {
+// pausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation paused-by.
+func pausePatch(summary, by, paused string) []string {
 	return []string{
 		`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
 			`","rollout.machine.sapcloud.io/paused-by":` + by + `},"resourceVersion":"7","uid":"d-1"},"spec":{"paused":` + paused + `}}`,
@@ -142,33 +144,33 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		out     string
 	}{
 		{
-			"start", ready(),
+			"start", updatedWeb(),
 			[]string{"start", "shop/web", "--reason", "new\n base"},
-			requestedBy("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
+			requestPatch("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"start in steps, by somebody else", staged(ready()),
+			"start in steps, by somebody else", withTwoStepPolicy(updatedWeb()),
 			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
-			requestedBy("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
+			requestPatch("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
 			"wrote 2026-11-21T14:06:07Z into the template of deployment shop/web: all its machines are replaced\n" +
 				"Next: another revision of the template is rolled out with the strategy RollingUpdate, in steps: 2.\n" +
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"pause", halfway(),
+			"pause", halfUpdatedWeb(),
 			[]string{"pause", "shop/web"},
-			pausing("ann requested pause", `"ann"`, "true"),
+			pausePatch("ann requested pause", `"ann"`, "true"),
 			"deployment shop/web is paused\n" +
 				"Next: no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced.\n" +
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"pause again", halfway(stopped),
+			"pause again", halfUpdatedWeb(pauseDeployment),
 			[]string{"pause", "shop/web"},
 			nil,
 			"deployment shop/web is paused already\n" +
@@ -176,71 +178,71 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"resume a pause", halfway(stopped),
+			"resume a pause", halfUpdatedWeb(pauseDeployment),
 			[]string{"resume", "shop/web"},
-			pausing("ann requested resume", "null", "false"),
+			pausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a pause of nothing", ready(stopped),
+			"resume a pause of nothing", updatedWeb(pauseDeployment),
 			[]string{"resume", "shop/web"},
-			pausing("ann requested resume", "null", "false"),
+			pausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume what was to return", halfway(stopped, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			"resume what was to return", halfUpdatedWeb(pauseDeployment, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
-			pausing("ann requested resume", "null", "false"),
+			pausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
 				"To take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a hold", halfway(heldBy("2 bob: wait")),
+			"resume a hold", halfUpdatedWeb(holdBy("2 bob: wait")),
 			[]string{"resume", "shop/web"},
-			requestedBy("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
+			requestPatch("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
 			"the rollout of revision 2 of deployment shop/web is no longer held (former hold: bob: wait)\nNext: the rollout continues where it stopped." + follow,
 		},
 		{
-			"cancel", halfway(),
+			"cancel", halfUpdatedWeb(),
 			[]string{"cancel", "shop/web", "--reason", "it burns"},
-			requestedBy("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
+			requestPatch("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
 			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
 				"Next: machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, " +
 				"until somebody resumes it or there is another revision.\nTo take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"cancel and return", halfway(heldBy("2 bob: wait")),
+			"cancel and return", halfUpdatedWeb(holdBy("2 bob: wait")),
 			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
-			requestedBy("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			requestPatch("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo", ready(),
+			"undo", updatedWeb(),
 			[]string{"undo", "shop/web"},
-			requestedBy("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			requestPatch("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"approve", staged(halfway()),
+			"approve", withTwoStepPolicy(halfUpdatedWeb()),
 			[]string{"approve", "shop/web", "--reason", "well"},
-			requestedBy("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
+			requestPatch("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 1 of 2\nNext: the rollout continues." + follow,
 		},
 		{
-			"approve in advance, though paused", staged(halfway(stopped)),
+			"approve in advance, though paused", withTwoStepPolicy(halfUpdatedWeb(pauseDeployment)),
 			[]string{"approve", "shop/web", "--steps", "2"},
-			requestedBy("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
+			requestPatch("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +
 				"Next: nothing, until somebody resumes it (millwright rollout resume shop/web)." + follow,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(c.objects...)
-			out, err := w.rollout(t.Context(), c.args...)
+			out, err := w.runCommand(t.Context(), c.args...)
 			require.NoError(t, err)
 			assert.Equal(t, c.want, w.Patches())
 			assert.Equal(t, c.out, out)
@@ -266,8 +268,8 @@ func TestRolloutRequestsRefuse(t *testing.T) {
 		"pause shop/web --steps 1":         "unknown flag: --steps",
 		"cancel shop/web --back --reason=": "cancel needs a reason",
 	} {
-		w := newWorld(halfway()...)
-		_, err := w.rollout(t.Context(), strings.Fields(args)...)
+		w := newWorld(halfUpdatedWeb()...)
+		_, err := w.runCommand(t.Context(), strings.Fields(args)...)
 		require.ErrorContains(t, err, want, args)
 		assert.Empty(t, w.Patches(), args)
 	}
@@ -276,24 +278,24 @@ func TestRolloutRequestsRefuse(t *testing.T) {
 func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 	for name, c := range map[string]struct {
 		conflicts int
-		meanwhile change
+		meanwhile deploymentEdit
 		err       string
 		patches   int
 	}{
 		"as often as is patient":   {kubecli.WriteRetries, nil, "", 1 + kubecli.WriteRetries},
 		"and not more often":       {100, nil, "undo deployment shop/web: others wrote it 4 times meanwhile, and nothing was written: try again", 4},
-		"as it is by then":         {1, stopped, "deployment shop/web is paused, and neither a new template nor a former one is rolled out: resume it first", 1},
+		"as it is by then":         {1, pauseDeployment, "deployment shop/web is paused, and neither a new template nor a former one is rolled out: resume it first", 1},
 		"but not on another one":   {1, func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }, "deployment shop/web was replaced by another one of that name meanwhile: nothing was written", 1},
 		"nor on one that is going": {1, func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, "deployment shop/web is being deleted: undo would change nothing", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(ready()...)
+			w := newWorld(updatedWeb()...)
 			deployments, left := v1alpha1.SchemeGroupVersion.WithResource("machinedeployments"), c.conflicts
 			w.Machines.PrependReactor("patch", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if left--; left < 0 {
 					return false, nil, nil
 				}
-				changed := web(func(d *v1alpha1.MachineDeployment) { d.ResourceVersion = "8" })
+				changed := newWebDeployment(func(d *v1alpha1.MachineDeployment) { d.ResourceVersion = "8" })
 				if c.meanwhile != nil {
 					c.meanwhile(changed)
 				}
@@ -304,7 +306,7 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 					errors.New("changed"),
 				)
 			})
-			out, err := w.rollout(t.Context(), "undo", "shop/web")
+			out, err := w.runCommand(t.Context(), "undo", "shop/web")
 			sent := w.Patches()
 			assert.Len(t, sent, c.patches)
 			if c.err != "" {
@@ -320,27 +322,27 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-func TestRolloutRequestThatTheAPIServerDoesNotAnswer(t *testing.T) {
+func TestRolloutRequestErrors(t *testing.T) {
 	for _, c := range []struct{ verb, resource, want string }{
 		{"get", "machinedeployments", "get deployment shop/web: away"},
 		{"list", "machinesets", "list sets of deployment shop/web: away"},
 		{"list", "machines", "list machines: away"},
 		{"patch", "machinedeployments", "pause deployment shop/web: away"},
 	} {
-		w := newWorld(ready()...)
+		w := newWorld(updatedWeb()...)
 		w.Machines.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
-		_, err := w.rollout(t.Context(), "pause", "shop/web")
+		_, err := w.runCommand(t.Context(), "pause", "shop/web")
 		require.EqualError(t, err, c.want)
 	}
 }
 
-func TestRolloutIsACommandOfTheStarter(t *testing.T) {
+func TestRolloutSubcommands(t *testing.T) {
 	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"undo"})
 	require.NoError(t, err)
 	assert.Equal(t, "undo", c.Name())
-	for _, s := range rolloutCommands() {
+	for _, s := range requestHelp() {
 		sub, _, err := c.Parent().Find([]string{string(s.Name)})
 		require.NoError(t, err)
 		assert.Contains(t, sub.Example, "millwright rollout "+string(s.Name))
@@ -355,10 +357,10 @@ func TestRolloutIsACommandOfTheStarter(t *testing.T) {
 
 var now, begun = clitest.Now, clitest.Begun
 
-// edit changes one machine.
-type edit func(*v1alpha1.Machine)
+// machineEdit changes one machine.
+type machineEdit func(*v1alpha1.Machine)
 
-// world is what the commands of a test connect to.
+// world has the fakes that the commands of a test connect to.
 type world struct{ *clitest.World }
 
 func newWorld(machines ...runtime.Object) *world { return &world{clitest.NewWorld(machines...)} }

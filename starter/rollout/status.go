@@ -12,7 +12,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *rollouts) statusCommand() *cobra.Command {
+func (f *rolloutCommand) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
@@ -27,33 +27,33 @@ state of the rollout.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.status(c, args[0])
+			s, err := f.readSnapshot(c, args[0])
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.text(append(s.advice(), s.follow()...)))
+			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommand()...)))
 			return err
 		},
 	}
 }
 
-// status reads the named deployment once.
-func (f *rollouts) status(c *cobra.Command, name string) (snapshot, error) {
-	l, err := f.open(c, name)
+// readSnapshot reads the named deployment once.
+func (f *rolloutCommand) readSnapshot(c *cobra.Command, name string) (snapshot, error) {
+	l, err := f.newReader(c, name)
 	if err != nil {
 		return snapshot{}, err
 	}
-	return l.look(c.Context())
+	return l.readSnapshot(c.Context())
 }
 
-// text is the complete output of status, with the advice at its end.
-func (s snapshot) text(advice []string) string {
+// statusText returns the complete output of the command status, with the advice at the end.
+func (s snapshot) statusText(advice []string) string {
 	var out bytes.Buffer
 	if waits := explain.Sentence(s.tree.kind, s.tree.object, s.tree.operation); waits != "" {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
-	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.bar())
-	_ = kubecli.WriteTable(&out, s.lines()) // a buffer never fails
+	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.progressBar())
+	_ = kubecli.WriteTable(&out, s.factRows()) // a write to a buffer never fails
 	s.setTable(&out)
 	s.machineTable(&out)
 	if len(advice) > 0 {
@@ -62,18 +62,19 @@ func (s snapshot) text(advice []string) string {
 	return out.String()
 }
 
-// barWidth is the number of characters of a complete rollout. Source: tenths are exact enough to read at a glance.
+// barWidth is the number of characters in the progress bar. Source: ten characters are exact enough to read at a
+// glance.
 const barWidth = 10
 
-// bar shows the share of machines that are up to date.
-func (s snapshot) bar() string {
+// progressBar returns a bar that shows the share of up-to-date machines.
+func (s snapshot) progressBar() string {
 	done, of, c := barWidth, s.facts.Replicas, s.status.Counts
 	if of > 0 {
-		done = min(s.updated(), of) * barWidth / of
+		done = min(s.countUpdated(), of) * barWidth / of
 	}
 	picture := strings.Repeat("=", done)
 	if done < barWidth {
 		picture += ">" + strings.Repeat(" ", barWidth-done-1)
 	}
-	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.updated(), of, c.Available)
+	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.countUpdated(), of, c.Available)
 }

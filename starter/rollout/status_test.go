@@ -15,46 +15,47 @@ import (
 	"millwright/decide/rollout"
 )
 
-// steps is a policy with these steps.
-func steps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
+// policyWithSteps returns a policy with these steps.
+func policyWithSteps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
 	return v1alpha1.RolloutPolicySpec{Steps: list}
 }
 
 // atDeadline is a policy that rolls back when the progress deadline passes.
 var atDeadline = v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
 
-func lasting(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
+func timedStep(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
 	return v1alpha1.RolloutStep{Replicas: size, Wait: &metav1.Duration{Duration: wait}}
 }
 
-func approved(size int32) v1alpha1.RolloutStep {
+func approvalStep(size int32) v1alpha1.RolloutStep {
 	return v1alpha1.RolloutStep{Replicas: intstr.FromInt32(size), Approve: true}
 }
 
-func paused(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
+func setPaused(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
 
-func annotated(key, value string) poolEdit {
+func withAnnotation(key, value string) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
 }
 
-// patient gives a rollout a progress deadline. The status is up to date, so that there is no progress since.
-func patient(seconds int32) poolEdit {
+// withProgressDeadline gives a rollout a progress deadline. The status already has the present counts, so the rollout
+// has made no progress since the last status.
+func withProgressDeadline(seconds int32) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-func bounds(surge, unavailable intstr.IntOrString) poolEdit {
+func withBounds(surge, unavailable intstr.IntOrString) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
 		d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = &surge, &unavailable
 	}
 }
 
-func strategy(kind v1alpha1.MachineDeploymentStrategyType) poolEdit {
+func withStrategy(kind v1alpha1.MachineDeploymentStrategyType) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
 }
 
 func TestStatusOfARolloutThatWaits(t *testing.T) {
-	out, err := midway(patient(1200)).roll(t, "status", "shop/web")
+	out, err := waitingPool(withProgressDeadline(1200)).runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 shop/web: revision 7 waits: 1 new machine is not available yet: 2 are available, 3 are needed.
@@ -80,11 +81,11 @@ To follow it: millwright rollout watch shop/web
 `, "\n"), out)
 }
 
-// The first line is that of millwright explain.
+// The first line of status is the sentence of `millwright explain`.
 func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
-	out, err := midway(func(d *v1alpha1.MachineDeployment) {
+	out, err := waitingPool(func(d *v1alpha1.MachineDeployment) {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 3 machines waits to leave"}
-	}).roll(t, "status", "shop/web")
+	}).runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.True(
 		t,
@@ -94,7 +95,7 @@ func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 }
 
 func TestStatusOfARolloutThatIsComplete(t *testing.T) {
-	out, err := rolled().roll(t, "status", "shop/web")
+	out, err := completePool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 shop/web: revision 7 is complete.
@@ -112,7 +113,7 @@ and 2 without machines: millwright rollout history shop/web
 }
 
 func TestStatusOfATemplateWithoutASet(t *testing.T) {
-	out, err := webPool().roll(t, "status", "shop/web")
+	out, err := webPool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 shop/web: next: create a set of 3 machines for revision 1: the template has none.
@@ -128,11 +129,11 @@ To follow it: millwright rollout watch shop/web
 }
 
 func TestStatusShowsNoMoreThanTenMachines(t *testing.T) {
-	p := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 13 }).set("web-b", 7, "large", 13)
+	p := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 13 }).addSet("web-b", 7, "large", 13)
 	for i := range 13 {
-		p.machine(fmt.Sprintf("b-%02d", i), "")
+		p.addMachine(fmt.Sprintf("b-%02d", i), "")
 	}
-	text := p.snapshot().text(nil)
+	text := p.snapshot().statusText(nil)
 	assert.Contains(t, text, "\nb-09      new     15m     -\nand 3 more\n")
 	assert.NotContains(t, text, "b-10")
 }
@@ -145,26 +146,30 @@ func TestStatusCountsFailedMachinesThatAreKept(t *testing.T) {
 		}
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	}
-	text := webPool().set("web-b", 7, "large", 3).running("b-1", "b-2").machine("b-3", "", kept).snapshot().text(nil)
+	text := webPool().addSet("web-b", 7, "large", 3).
+		addRunning("b-1", "b-2").
+		addMachine("b-3", "", kept).
+		snapshot().
+		statusText(nil)
 	assert.Contains(t, text, "revision 7 is complete.\n")
 	assert.Contains(t, text, "machines   3 wanted, 3 up to date, 2 ready, 2 available, 1 failed and preserved\n")
 	assert.Contains(t, text, "\nb-3       Failed   15m     -\n", "since its creation: no later time is known")
 }
 
-func TestBar(t *testing.T) {
+func TestProgressBar(t *testing.T) {
 	for want, c := range map[string]struct{ updated, replicas int }{
 		"[>         ] 0/100 up to date, 0 available":   {0, 100},
 		"[=====>    ] 54/100 up to date, 0 available":  {54, 100},
 		"[=========>] 99/100 up to date, 0 available":  {99, 100},
 		"[==========] 100/100 up to date, 0 available": {100, 100},
-		"[==========] 12/10 up to date, 0 available":   {12, 10}, // two are being deleted
+		"[==========] 12/10 up to date, 0 available":   {12, 10}, // two machines are being deleted
 		"[==========] 0/0 up to date, 0 available":     {0, 0},
 	} {
 		s := snapshot{
 			facts:  rollout.Observed{Settings: rollout.Settings{Replicas: c.replicas}},
 			status: rollout.Status{Counts: rollout.Counts{Updated: c.updated}},
 		}
-		assert.Equal(t, want, s.bar())
+		assert.Equal(t, want, s.progressBar())
 	}
 }
 
@@ -194,33 +199,33 @@ func TestStatusLines(t *testing.T) {
 		pool *pool
 		want string
 	}{
-		{"bounds in percent", midway(bounds(intstr.FromString("25%"), half)), "strategy   RollingUpdate, maxSurge 25% (1), maxUnavailable 50% (1)\n"},
-		{"bounds of zero", midway(bounds(intstr.FromInt32(0), intstr.FromInt32(0))), "strategy   RollingUpdate, maxSurge 0, maxUnavailable 0 (1)\n"},
-		{"recreate", midway(strategy(v1alpha1.RecreateMachineDeploymentStrategyType)), "strategy   Recreate\n"},
-		{"on delete", midway(strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
-		{"in place", updating(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
-		{"in place, by hand", updating(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
-		{"a stage that is not reached", midway().under(steps(lasting(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h\n"},
-		{"one that a person passes", midway().under(steps(approved(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
-		{"a stage by the clock", midway(reached(7, 0)).under(steps(lasting(intstr.FromInt32(1), time.Hour))), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
-		{"a record of another revision", midway(reached(6, 1)).under(steps(approved(1), approved(2))), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
-		{"the second stage", midway(reached(7, 1)).under(steps(approved(1), approved(5))), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
-		{"a stage that was approved", midway(annotated(v1alpha1.AnnotationRolloutApprove, "7/1 ann")).under(steps(approved(1), approved(5))), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
-		{"all stages", midway(reached(7, 1)).under(steps(approved(1))), "step       all 1 are passed\n"},
-		{"a deadline that has passed", midway(patient(600)), "deadline   10m without progress: it has passed\n"},
-		{"a deadline that stands still", midway(patient(600), paused), "deadline   10m without progress; it does not count at the moment\n"},
-		{"automatic rollback", midway(reached(7, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
-		{"failures of another revision", midway(reached(6, 0)).under(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
-		{"brought by a rollback", midway(reached(7, 0), brought).under(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},
-		{"frozen", midway(frozen), "frozen     No machine is created while the label freeze is True\n"},
+		{"bounds in percent", waitingPool(withBounds(intstr.FromString("25%"), half)), "strategy   RollingUpdate, maxSurge 25% (1), maxUnavailable 50% (1)\n"},
+		{"bounds of zero", waitingPool(withBounds(intstr.FromInt32(0), intstr.FromInt32(0))), "strategy   RollingUpdate, maxSurge 0, maxUnavailable 0 (1)\n"},
+		{"recreate", waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)), "strategy   Recreate\n"},
+		{"on delete", waitingPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
+		{"in place", inPlacePool(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
+		{"in place, by hand", inPlacePool(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
+		{"a stage that is not reached", waitingPool().addPolicy(policyWithSteps(timedStep(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h\n"},
+		{"one that a person passes", waitingPool().addPolicy(policyWithSteps(approvalStep(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
+		{"a stage by the clock", waitingPool(reached(7, 0)).addPolicy(policyWithSteps(timedStep(intstr.FromInt32(1), time.Hour))), "step       1 of 1 has its 1 machine, and lasts until 14:51:07 UTC (in 45m)\n"},
+		{"a record of another revision", waitingPool(reached(6, 1)).addPolicy(policyWithSteps(approvalStep(1), approvalStep(2))), "step       1 of 2 has its 1 machine, and lasts until a person passes it\n"},
+		{"the second stage", waitingPool(reached(7, 1)).addPolicy(policyWithSteps(approvalStep(1), approvalStep(5))), "step       2 of 2 has its 3 machines, and lasts until a person passes it\n"},
+		{"a stage that was approved", waitingPool(withAnnotation(v1alpha1.AnnotationRolloutApprove, "7/1 ann")).addPolicy(policyWithSteps(approvalStep(1), approvalStep(5))), "step       2 of 2 is to have 3 machines, and 1 available; then a person must approve it\n"},
+		{"all stages", waitingPool(reached(7, 1)).addPolicy(policyWithSteps(approvalStep(1))), "step       all 1 are passed\n"},
+		{"a deadline that has passed", waitingPool(withProgressDeadline(600)), "deadline   10m without progress: it has passed\n"},
+		{"a deadline that stands still", waitingPool(withProgressDeadline(600), setPaused), "deadline   10m without progress; it does not count at the moment\n"},
+		{"automatic rollback", waitingPool(reached(7, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
+		{"failures of another revision", waitingPool(reached(6, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
+		{"brought by a rollback", waitingPool(reached(7, 0), brought).addPolicy(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},
+		{"frozen", waitingPool(frozen), "frozen     No machine is created while the label freeze is True\n"},
 	} {
-		assert.Contains(t, c.pool.snapshot().text(nil), "\n"+c.want, c.name)
+		assert.Contains(t, c.pool.snapshot().statusText(nil), "\n"+c.want, c.name)
 	}
-	for _, p := range []*pool{rolled().under(steps(approved(1))), midway(strategy(v1alpha1.RecreateMachineDeploymentStrategyType)).under(steps(approved(1))), midway()} {
-		assert.NotContains(t, p.snapshot().text(nil), "\nstep", "no step is in force")
+	for _, p := range []*pool{completePool().addPolicy(policyWithSteps(approvalStep(1))), waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)).addPolicy(policyWithSteps(approvalStep(1))), waitingPool()} {
+		assert.NotContains(t, p.snapshot().statusText(nil), "\nstep", "no step is in force")
 	}
-	assert.NotContains(t, midway().snapshot().text(nil), "\nrollback")
-	failing := midway()
+	assert.NotContains(t, waitingPool().snapshot().statusText(nil), "\nrollback")
+	failing := waitingPool()
 	failing.sets[1].Status.Conditions = []v1alpha1.MachineSetCondition{
 		{
 			Type:    v1alpha1.MachineSetReplicaFailure,
@@ -229,5 +234,5 @@ func TestStatusLines(t *testing.T) {
 			Message: "no\ncapacity",
 		},
 	}
-	assert.Contains(t, failing.snapshot().text(nil), "\nfailure    ResourceExhausted: no capacity\n")
+	assert.Contains(t, failing.snapshot().statusText(nil), "\nfailure    ResourceExhausted: no capacity\n")
 }

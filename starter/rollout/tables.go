@@ -13,11 +13,12 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// setTable shows the current set and all sets that have or want machines, the newest revision first.
+// setTable writes a row for the current set, and for each other set with machines or with replicas above 0, the newest
+// revision first.
 func (s snapshot) setTable(out io.Writer) {
 	var shown []int
-	for _, i := range slices.Backward(s.byRevision()) {
-		if set := s.facts.Sets[i]; i == s.current() || set.Replicas > 0 || len(set.Machines) > 0 {
+	for _, i := range slices.Backward(s.indicesByRevision()) {
+		if set := s.facts.Sets[i]; i == s.currentIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
 			shown = append(shown, i)
 		}
 	}
@@ -33,7 +34,7 @@ func (s snapshot) setTable(out io.Writer) {
 			"READY",
 			"AVAILABLE",
 			"TERMINATING",
-			strings.ToUpper(s.tree.from),
+			strings.ToUpper(s.tree.templateWord),
 			"CURRENT",
 		},
 	}
@@ -44,44 +45,44 @@ func (s snapshot) setTable(out io.Writer) {
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Available }),
 			list.Count(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.tree.Sets[i].from, yesCell(i == s.current()),
+			s.tree.Sets[i].templateName, yesCell(i == s.currentIndex()),
 		})
 	}
 	_, _ = fmt.Fprintln(out)
-	_ = kubecli.WriteTable(out, rows) // a buffer never fails
+	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
-		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.arg)
+		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.argument)
 	}
 }
 
-// mostMachines is the maximum number of awaited machines in the table. Source: so many fit on a screen below the rest
-// of the output.
-const mostMachines = 10
+// maxMachineRows is the maximum number of awaited machines in the table. Source: ten rows fit on a screen below the
+// rest of the output.
+const maxMachineRows = 10
 
-// machineTable shows the machines that the rollout waits for.
+// machineTable writes a row for each machine that the rollout waits for.
 func (s snapshot) machineTable(out io.Writer) {
-	awaited := s.awaited()
+	awaited := s.awaitedMachines()
 	if len(awaited) == 0 {
 		return
 	}
 	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
-	for _, m := range awaited[:min(len(awaited), mostMachines)] {
-		rows = append(rows, []any{m.name, m.phase, kubecli.Age(m.since, s.now), kubecli.OneLine(m.operation)})
+	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
+		rows = append(rows, []any{m.name, m.phase, kubecli.Age(m.phaseSince, s.now), kubecli.OneLine(m.operation)})
 	}
 	_, _ = fmt.Fprintln(out)
-	_ = kubecli.WriteTable(out, rows) // a buffer never fails
-	if rest := len(awaited) - mostMachines; rest > 0 {
+	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+	if rest := len(awaited) - maxMachineRows; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
 }
 
-// awaited returns the machines that the rollout waits for: those of the current set that are not available, then those
-// of other sets that are being deleted or updated in place.
-func (s snapshot) awaited() []member {
+// awaitedMachines returns the machines that the rollout waits for: first the machines of the current set that are not
+// available, then the machines of other sets that are being deleted or updated in place.
+func (s snapshot) awaitedMachines() []member {
 	first, then := map[string]bool{}, map[string]bool{}
 	for i, set := range s.facts.Sets {
 		for _, m := range set.Machines {
-			if i == s.current() {
+			if i == s.currentIndex() {
 				first[m.Name] = !m.Available
 			} else {
 				then[m.Name] = m.Deleting || m.Updating
@@ -94,7 +95,7 @@ func (s snapshot) awaited() []member {
 	)
 }
 
-// revisionCell is a revision in a table; empty if the set has none yet.
+// revisionCell formats a revision for a table; empty if the set has no revision yet.
 func revisionCell(n int64) string {
 	if n == 0 {
 		return ""
@@ -116,7 +117,7 @@ func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
 		now.Sizes = append(now.Sizes, simulate.Size{Set: set.Name, Replicas: set.Replicas})
 	}
 	steps = slices.Insert(steps, 0, now)
-	names := columns(steps)
+	names := setColumns(steps)
 	rows := [][]any{{"#"}}
 	for _, name := range names {
 		rows[0] = append(rows[0], name)
@@ -128,15 +129,15 @@ func (s snapshot) stepTable(out io.Writer, steps []simulate.Foreseen) {
 			row[0] = "-"
 		}
 		for _, name := range names {
-			row = append(row, sizeIn(step.Sizes, name))
+			row = append(row, sizeOfSet(step.Sizes, name))
 		}
 		rows = append(rows, append(row, step.Step))
 	}
-	_ = kubecli.WriteTable(out, rows) // a buffer never fails
+	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 }
 
-// columns are the sets that have machines after any step, from the oldest to the newest.
-func columns(steps []simulate.Foreseen) []string {
+// setColumns returns the names of the sets with replicas after at least one step, from the oldest to the newest.
+func setColumns(steps []simulate.Foreseen) []string {
 	var names []string
 	for _, step := range steps {
 		for _, size := range step.Sizes {
@@ -146,12 +147,12 @@ func columns(steps []simulate.Foreseen) []string {
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(steps, func(step simulate.Foreseen) bool { return sizeIn(step.Sizes, name) > 0 })
+		return !slices.ContainsFunc(steps, func(step simulate.Foreseen) bool { return sizeOfSet(step.Sizes, name) > 0 })
 	})
 }
 
-// sizeIn is the size of a set in a list that leaves out sets without machines.
-func sizeIn(row []simulate.Size, set string) int {
+// sizeOfSet returns the size of a set; 0 if the list lacks the set.
+func sizeOfSet(row []simulate.Size, set string) int {
 	for _, size := range row {
 		if size.Set == set {
 			return size.Replicas

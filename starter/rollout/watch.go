@@ -12,7 +12,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func (f *rollouts) watchCommand() *cobra.Command {
+func (f *rolloutCommand) watchCommand() *cobra.Command {
 	var interval time.Duration
 	var keep bool
 	c := &cobra.Command{
@@ -30,11 +30,11 @@ step waits for a person.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			l, err := f.open(c, args[0])
+			l, err := f.newReader(c, args[0])
 			if err != nil {
 				return err
 			}
-			return l.watch(c.Context(), c.OutOrStdout(), &watchState{keep: keep}, interval)
+			return l.watch(c.Context(), c.OutOrStdout(), &watchState{keepWatching: keep}, interval)
 		},
 	}
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")
@@ -42,13 +42,13 @@ step waits for a person.`,
 	return c
 }
 
-// watch reads the rollout until the rollout or ctx has ended. An error of the first read ends the watch; later errors
-// are shown, and the watch continues.
+// watch reads the rollout until the rollout has ended or ctx ends. An error of the first read ends the watch; later
+// errors are printed, and the watch continues.
 func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
 	w := &kubecli.Watch{Out: out, Live: kubecli.IsTerminal(out)}
-	return kubecli.Follow(ctx, interval, l.look, func(s snapshot, err error) (over bool, _ error) {
+	return kubecli.Follow(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
-		case j.lost(s, err):
+		case j.isDeploymentGone(s, err):
 			return true, fmt.Errorf("deployment %s is gone, and its rollout was not complete", l.key)
 		case err != nil && j.uid == "":
 			return true, err
@@ -61,23 +61,25 @@ func (l reader) watch(ctx context.Context, out io.Writer, j *watchState, interva
 	})
 }
 
-// lost reports whether the watched deployment does not exist any more.
-func (j *watchState) lost(s snapshot, err error) bool {
+// isDeploymentGone reports whether the watched deployment does not exist any more.
+func (j *watchState) isDeploymentGone(s snapshot, err error) bool {
 	return j.uid != "" && (apierrors.IsNotFound(err) || err == nil && s.tree.object.GetUID() != j.uid)
 }
 
-// show prints one snapshot, and reports whether it was the last one.
+// show prints one snapshot, and reports whether the watch is over.
 func (j *watchState) show(w *kubecli.Watch, s snapshot) (over bool, err error) {
-	if change := j.note(&s); change != "" {
+	if change := j.record(&s); change != "" {
 		w.Line(s.now, change)
 	}
-	w.Frame(s.now, s.text(s.advice()), s.summary())
-	last, err := j.end(s)
+	w.Frame(s.now, s.statusText(s.advice()), s.summaryLine())
+	last, err := j.finalLine(s)
 	if last != "" {
 		w.Line(s.now, last)
 	}
 	return err != nil || last != "", err
 }
 
-// summary is one line that changes only with the facts, not with the time.
-func (s snapshot) summary() string { return s.key() + "  " + s.bar() + "  " + s.says(s.clock) }
+// summaryLine returns one line that changes only if a fact changes, not with time.
+func (s snapshot) summaryLine() string {
+	return s.key() + "  " + s.progressBar() + "  " + s.sentenceWithTimes(s.formatClock)
+}

@@ -23,8 +23,9 @@ import (
 
 var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
 
-// sees makes each read find the next of these, a pool or an error; the last one repeatedly.
-func sees(found ...any) *world {
+// newWorldWithReads returns a world in which each read finds the next pool or error of the list, and the last entry
+// repeatedly.
+func newWorldWithReads(found ...any) *world {
 	w := newWorld()
 	at := &pool{}
 	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -55,12 +56,12 @@ func sees(found ...any) *world {
 	return w
 }
 
-// follow watches these pools and errors.
-func follow(t *testing.T, args []string, found ...any) (lines []string, err error) {
+// runWatch runs the command watch in a world with these pools and errors.
+func runWatch(t *testing.T, args []string, found ...any) (lines []string, err error) {
 	t.Helper()
-	out, err := rollIn(
+	out, err := runCommandIn(
 		t.Context(),
-		sees(found...),
+		newWorldWithReads(found...),
 		nil,
 		append([]string{"watch", "shop/web", "--interval=1ns"}, args...)...)
 	for line := range strings.Lines(out) {
@@ -69,15 +70,26 @@ func follow(t *testing.T, args []string, found ...any) (lines []string, err erro
 	return lines, err
 }
 
-// returned has the template of web-a again, after a rollback by a person or Millwright.
-func returned(edits ...poolEdit) *pool {
+// rolledBackPool returns a deployment that has the template of set web-a again, after a rollback by a person or by
+// Millwright.
+func rolledBackPool(edits ...poolEdit) *pool {
 	small := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }
 	return webPool(append([]poolEdit{small}, edits...)...).
-		set("web-a", 8, "small", 2).running("a-1", "a-2").set("web-b", 7, "large", 1).running("b-1")
+		addSet("web-a", 8, "small", 2).addRunning("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunning("b-1")
 }
 
 func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
-	lines, err := follow(t, nil, before(), before(), errors.New("away"), errors.New("away"), midway(), midway(), rolled())
+	lines, err := runWatch(
+		t,
+		nil,
+		poolWithoutNewSet(),
+		poolWithoutNewSet(),
+		errors.New("away"),
+		errors.New("away"),
+		waitingPool(),
+		waitingPool(),
+		completePool(),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"shop/web  [>         ] 0/3 up to date, 3 available  the new template is being rolled out; next: create a set of 1 machine for revision 7: the template has none",
@@ -88,48 +100,53 @@ func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
 	}, lines)
 }
 
-func TestWatchEndsWhenTheRolloutDoesNotComeAbout(t *testing.T) {
-	held := annotated(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")
+func TestWatchFailsIfTheRolloutStops(t *testing.T) {
+	held := withAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")
 	for _, c := range []struct {
 		name string
 		then any
 		want string
 	}{
-		{"paused", midway(paused), "shop/web: it is paused: 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
-		{"held", midway(held), "shop/web: revision 7 is held by ann (the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
-		{"late", midway(patient(600)), "shop/web: revision 7 made no progress for 10m, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
-		{"rolled back", returned(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
-		{"invalid", midway(classless), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
-		{"deleted", midway(deleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
+		{"paused", waitingPool(setPaused), "shop/web: it is paused: 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
+		{"held", waitingPool(held), "shop/web: revision 7 is held by ann (the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
+		{"late", waitingPool(withProgressDeadline(600)), "shop/web: revision 7 made no progress for 10m, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
+		{"rolled back", rolledBackPool(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
+		{"invalid", waitingPool(removeClass), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
+		{"deleted", waitingPool(markDeleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
 		{"gone", errNoDeployment, "deployment shop/web is gone, and its rollout was not complete"},
-		{"another one", midway(func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }), "deployment shop/web is gone, and its rollout was not complete"},
+		{"another one", waitingPool(func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }), "deployment shop/web is gone, and its rollout was not complete"},
 	} {
-		lines, err := follow(t, nil, midway(), c.then)
+		lines, err := runWatch(t, nil, waitingPool(), c.then)
 		require.EqualError(t, err, c.want, c.name)
 		assert.NotContains(t, strings.Join(lines, "\n"), "is complete", c.name)
 		if p, there := c.then.(*pool); there && p.deployment.UID == "d-1" && c.name != "invalid" && c.name != "deleted" {
-			lines, err = follow(t, []string{"--keep-watching"}, midway(), p, rolled())
+			lines, err = runWatch(t, []string{"--keep-watching"}, waitingPool(), p, completePool())
 			require.NoError(t, err, c.name)
 			assert.Equal(t, "shop/web: revision 7 is complete; watched for 0s: 2 machines replaced", lines[len(lines)-1], c.name)
 			continue
 		}
-		_, err = follow(t, []string{"--keep-watching"}, midway(), c.then)
+		_, err = runWatch(t, []string{"--keep-watching"}, waitingPool(), c.then)
 		require.EqualError(t, err, c.want, c.name)
 	}
 }
 
-func TestWatchGoesOnPastAStage(t *testing.T) {
-	lines, err := follow(t, nil, midway().under(steps(approved(1))), rolled())
+func TestWatchContinuesAfterAStep(t *testing.T) {
+	lines, err := runWatch(t, nil, waitingPool().addPolicy(policyWithSteps(approvalStep(1))), completePool())
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "revision 7 waits: step 1 of 1 has its 1 machine, and lasts until a person passes it")
 }
 
 func TestWatchFollowsANewerTemplate(t *testing.T) {
 	newer := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "huge" }
-	between := webPool(newer).set("web-b", 7, "large", 3).running("b-1", "b-2", "b-3")
-	begun := webPool(newer).set("web-b", 7, "large", 2).running("b-1", "b-2").set("web-c", 8, "huge", 1).running("c-1")
-	done := webPool(newer).set("web-b", 7, "large", 0).set("web-c", 8, "huge", 3).running("c-1", "c-2", "c-3")
-	lines, err := follow(t, nil, midway(), between, begun, done)
+	between := webPool(newer).addSet("web-b", 7, "large", 3).addRunning("b-1", "b-2", "b-3")
+	begun := webPool(
+		newer,
+	).addSet("web-b", 7, "large", 2).
+		addRunning("b-1", "b-2").
+		addSet("web-c", 8, "huge", 1).
+		addRunning("c-1")
+	done := webPool(newer).addSet("web-b", 7, "large", 0).addSet("web-c", 8, "huge", 3).addRunning("c-1", "c-2", "c-3")
+	lines, err := runWatch(t, nil, waitingPool(), between, begun, done)
 	require.NoError(t, err)
 	assert.Contains(t, lines, "shop/web: revision 8 takes the place of revision 7")
 	assert.Equal(
@@ -142,8 +159,8 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 
 func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 	whole := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }).
-		set("web-b", 7, "large", 0).set("web-a", 8, "small", 3).running("a-1", "a-2", "a-3")
-	lines, err := follow(t, nil, midway(undone(0)), returned(), whole)
+		addSet("web-b", 7, "large", 0).addSet("web-a", 8, "small", 3).addRunning("a-1", "a-2", "a-3")
+	lines, err := runWatch(t, nil, waitingPool(requestRollback(0)), rolledBackPool(), whole)
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "an undo is asked for; next: return to revision 6, set web-a")
 	assert.Equal(
@@ -155,10 +172,10 @@ func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
 }
 
 func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
-	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).set("web-a", 6, "small", 0).
-		set("web-b", 7, "large", 3).
-		running("a-1", "a-2", "b-1")
-	lines, err := follow(t, nil, updating(v1alpha1.OrchestrationTypeAuto), done)
+	done := webPool(inPlace(v1alpha1.OrchestrationTypeAuto)).addSet("web-a", 6, "small", 0).
+		addSet("web-b", 7, "large", 3).
+		addRunning("a-1", "a-2", "b-1")
+	lines, err := runWatch(t, nil, inPlacePool(v1alpha1.OrchestrationTypeAuto), done)
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -167,71 +184,81 @@ func TestWatchCountsMachinesThatWereUpdatedInPlace(t *testing.T) {
 	)
 }
 
-func TestWatchTellsHowLongItTookAndWhenNobodyWorks(t *testing.T) {
+func TestWatchReportsDurationAndOverdueSteps(t *testing.T) {
 	j := &watchState{}
 	look := func(p *pool, after time.Duration) snapshot {
 		s := p.snapshot()
 		s.now = now.Add(after)
-		j.note(&s)
+		j.record(&s)
 		return s
 	}
-	assert.NotContains(t, look(before(), 0).summary(), "nobody")
-	assert.NotContains(t, look(before(), time.Minute).summary(), "nobody", "that may be a worker that begins")
-	late := look(before(), 61*time.Second).summary()
+	assert.NotContains(t, look(poolWithoutNewSet(), 0).summaryLine(), "nobody")
+	assert.NotContains(
+		t,
+		look(poolWithoutNewSet(), time.Minute).summaryLine(),
+		"nobody",
+		"that may be a worker that begins",
+	)
+	late := look(poolWithoutNewSet(), 61*time.Second).summaryLine()
 	assert.Contains(
 		t,
 		late,
 		"the template has none; that has been due since 14:06:07 UTC: check that bridge and workers run",
 	)
-	assert.Equal(t, late, look(before(), 70*time.Second).summary(), "it changes only with what is seen")
-	assert.NotContains(t, look(midway(), 80*time.Second).summary(), "nobody", "it waits for machines, and not for workers")
-	assert.NotContains(t, look(midway(), 10*time.Minute).summary(), "nobody")
-	last, err := j.end(look(rolled(), 272*time.Second))
+	assert.Equal(t, late, look(poolWithoutNewSet(), 70*time.Second).summaryLine(), "it changes only with what is seen")
+	assert.NotContains(
+		t,
+		look(waitingPool(), 80*time.Second).summaryLine(),
+		"nobody",
+		"it waits for machines, and not for workers",
+	)
+	assert.NotContains(t, look(waitingPool(), 10*time.Minute).summaryLine(), "nobody")
+	last, err := j.finalLine(look(completePool(), 272*time.Second))
 	require.NoError(t, err)
 	assert.Equal(t, "shop/web: revision 7 is complete; watched for 4m32s: 3 machines replaced", last)
 }
 
-func TestWatchOfARolloutFailsAtTheFirstLookOnly(t *testing.T) {
-	_, err := follow(t, nil, errNoDeployment)
+func TestWatchOfARolloutFailsOnlyAtTheFirstRead(t *testing.T) {
+	_, err := runWatch(t, nil, errNoDeployment)
 	require.ErrorContains(t, err, "there is no deployment shop/web")
-	_, err = follow(t, nil, errors.New("forbidden"))
+	_, err = runWatch(t, nil, errors.New("forbidden"))
 	require.EqualError(t, err, "get deployment shop/web: forbidden")
 }
 
-func TestWatchOfARolloutEndsWellWithCtrlC(t *testing.T) {
+func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := sees(midway())
+	w := newWorldWithReads(waitingPool())
 	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-		cancel() // during a read
+		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
 	})
-	_, err := rollIn(ctx, w, nil, "watch", "shop/web")
+	_, err := runCommandIn(ctx, w, nil, "watch", "shop/web")
 	require.NoError(t, err)
 
 	ctx, cancel = context.WithCancel(t.Context())
-	out := &clitest.Pressed{Cancel: cancel} // between two reads
-	l := reader{key: webKey, clients: kubecli.Clients{Machines: midway().world().Machines}, now: w.Environment().Now}
+	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
+	l := reader{key: webKey, clients: kubecli.Clients{Machines: waitingPool().world().Machines}, now: w.Environment().Now}
 	require.NoError(t, l.watch(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }
 
-func TestWatchOfARolloutDrawsAnewOnATerminal(t *testing.T) {
+func TestWatchOfARolloutRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	w, j := &kubecli.Watch{Out: &out, Live: true}, &watchState{}
-	s := midway().snapshot()
+	s := waitingPool().snapshot()
 	for range 2 {
 		over, err := j.show(w, s)
 		require.NoError(t, err)
 		assert.False(t, over)
 	}
-	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.text(s.advice()), 2), out.String())
+	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.statusText(s.advice()), 2), out.String())
 	assert.NotContains(t, out.String(), "millwright rollout watch", "it is being watched")
 }
 
-func TestJourneyKnowsADeploymentThatIsLost(t *testing.T) {
-	other := midway(func(d *v1alpha1.MachineDeployment) { d.UID = types.UID("d-2") }).snapshot()
-	assert.False(t, (&watchState{}).lost(other, nil), "it was not seen before")
-	assert.True(t, (&watchState{uid: "d-1"}).lost(other, nil))
-	assert.False(t, (&watchState{uid: "d-1"}).lost(snapshot{}, errors.New("away")))
-	assert.True(t, (&watchState{uid: "d-1"}).lost(snapshot{}, errNoDeployment))
+func TestWatchDetectsAReplacedDeployment(t *testing.T) {
+	other := waitingPool(func(d *v1alpha1.MachineDeployment) { d.UID = types.UID("d-2") }).snapshot()
+	assert.False(t, (&watchState{}).isDeploymentGone(other, nil), "it was not seen before")
+	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(other, nil))
+	assert.False(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errors.New("away")))
+	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errNoDeployment))
 }

@@ -11,96 +11,99 @@ import (
 	"millwright/decide/phrase"
 )
 
-// watchState is what a watch remembers between two reads.
+// watchState is the state that a watch keeps between two reads.
 type watchState struct {
-	keep bool // the watch continues when the rollout stops before it is complete
+	keepWatching bool // the watch continues if the rollout stops before it is complete
 
-	began    time.Time
-	uid      types.UID         // UID of the deployment; empty before the first read
-	revision int64             // the revision that is watched; zero: not known yet
-	former   map[string]bool   // UIDs of sets that were old sets at some read
-	home     map[string]string // UID of a machine: UID of the set in which it was first seen
-	due      string            // the sentence of the decision that moves the rollout on; empty: none does
-	dueSince time.Time         // the first read at which that decision was due
+	startedAt     time.Time
+	uid           types.UID         // UID of the deployment; empty before the first read
+	revision      int64             // the watched revision; 0 if not known yet
+	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
+	firstSetUID   map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
+	dueSentence   string            // the sentence of the decision that advances the rollout; empty if no decision does
+	dueSince      time.Time         // time of the first read at which this decision was due
 }
 
-// note adds a snapshot to the state. It returns a line if another revision than before is rolled out; otherwise empty.
-// If a decision has been due for too long, it also sets idle of the snapshot.
-func (j *watchState) note(s *snapshot) (change string) {
+// record adds a snapshot to the state. If another revision is being rolled out than at the last read, record returns a
+// line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue, record sets
+// overdueSince of the snapshot.
+func (j *watchState) record(s *snapshot) (change string) {
 	if j.uid == "" {
-		j.began, j.uid = s.now, s.tree.object.GetUID()
-		j.former, j.home = map[string]bool{}, map[string]string{}
+		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
+		j.formerSetUIDs, j.firstSetUID = map[string]bool{}, map[string]string{}
 	}
-	j.noteDue(s)
-	if now := s.next.Revision; now != 0 && !s.undoing() && now != j.revision && !j.back(*s) {
+	j.recordDueDecision(s)
+	if now := s.decision.Revision; now != 0 && !s.isUndoPending() && now != j.revision && !j.isRolledBack(*s) {
 		if j.revision != 0 {
 			change = fmt.Sprintf("%s: revision %d takes the place of revision %d", s.key(), now, j.revision)
 		}
 		j.revision = now
 	}
 	for i, set := range s.facts.Sets {
-		if i != s.current() {
-			j.former[set.UID] = true
+		if i != s.currentIndex() {
+			j.formerSetUIDs[set.UID] = true
 		}
 		for _, m := range set.Machines {
-			if j.home[m.UID] == "" {
-				j.home[m.UID] = set.UID
+			if j.firstSetUID[m.UID] == "" {
+				j.firstSetUID[m.UID] = set.UID
 			}
 		}
 	}
 	return change
 }
 
-// undoing reports whether an undo was requested and is not carried out yet.
-func (s snapshot) undoing() bool { return s.next.Rollback != nil && !s.next.Rollback.Automatic }
+// isUndoPending reports whether a requested undo has not been carried out yet.
+func (s snapshot) isUndoPending() bool {
+	return s.decision.Rollback != nil && !s.decision.Rollback.Automatic
+}
 
-// noteDue records since when the same decision has been due.
-func (j *watchState) noteDue(s *snapshot) {
+// recordDueDecision records the time since which the present decision has been due.
+func (j *watchState) recordDueDecision(s *snapshot) {
 	due := ""
-	if moves(s.next) {
-		due = s.next.Why
+	if advancesRollout(s.decision) {
+		due = s.decision.Why
 	}
-	if due != j.due {
-		j.due, j.dueSince = due, s.now
+	if due != j.dueSentence {
+		j.dueSentence, j.dueSince = due, s.now
 	}
 	if due != "" && s.now.Sub(j.dueSince) > drain.Overdue {
-		s.idle = j.dueSince
+		s.overdueSince = j.dueSince
 	}
 }
 
-// back reports whether the watched revision was replaced by the template of a former set.
-func (j *watchState) back(s snapshot) bool {
-	i := s.current()
-	return i >= 0 && j.revision != 0 && s.next.Revision > j.revision && j.former[s.facts.Sets[i].UID]
+// isRolledBack reports whether the watched revision was replaced by the template of a former set.
+func (j *watchState) isRolledBack(s snapshot) bool {
+	i := s.currentIndex()
+	return i >= 0 && j.revision != 0 && s.decision.Revision > j.revision && j.formerSetUIDs[s.facts.Sets[i].UID]
 }
 
-// end returns the last line of the watch if the rollout is complete, or an error with the reason why the rollout
-// stopped. It returns neither while the watch continues.
-func (j *watchState) end(s snapshot) (string, error) {
+// finalLine returns the last line of the watch if the rollout is complete, or an error with the reason if the rollout
+// has stopped. While the watch continues, finalLine returns an empty text and nil.
+func (j *watchState) finalLine(s snapshot) (string, error) {
 	fails := func(format string, args ...any) (string, error) {
-		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.passed(s))
+		return "", errors.New(s.key() + ": " + fmt.Sprintf(format, args...) + "; " + j.watchedText(s))
 	}
-	o, d := s.facts, s.next
+	o, d := s.facts, s.decision
 	switch {
 	case o.Deleting:
 		return fails("it is being deleted, and its rollout was not complete")
 	case o.Invalid != "":
 		return fails("nothing can be done with it: %s", o.Invalid)
-	case j.back(s) && !j.keep:
+	case j.isRolledBack(s) && !j.keepWatching:
 		return fails(
 			"revision %d was rolled back: revision %d has the template of set %s again",
 			j.revision,
 			d.Revision,
-			o.Sets[s.current()].Name,
+			o.Sets[s.currentIndex()].Name,
 		)
 	case d.Complete:
-		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revision(), j.passed(s)), nil
-	case j.keep:
+		return fmt.Sprintf("%s: %s is complete; %s", s.key(), s.revisionText(), j.watchedText(s)), nil
+	case j.keepWatching:
 		return "", nil
 	case o.Paused:
-		return fails("it is paused%s: %s", phrase.By(o.PausedBy), s.reached())
+		return fails("it is paused%s: %s", phrase.By(o.PausedBy), s.reachedText())
 	case o.Held != "":
-		return fails("revision %d is held%s: %s", d.Revision, phrase.By(o.Held), s.reached())
+		return fails("revision %d is held%s: %s", d.Revision, phrase.By(o.Held), s.reachedText())
 	case d.Late:
 		return fails(
 			"revision %d made no progress for %s, and its progress deadline has passed",
@@ -112,25 +115,26 @@ func (j *watchState) end(s snapshot) (string, error) {
 	}
 }
 
-// passed sums up the watch: its time, and the machines replaced.
-func (j *watchState) passed(s snapshot) string {
+// watchedText says how long the watch took, and how many machines were replaced meanwhile.
+func (j *watchState) watchedText(s snapshot) string {
 	word := "replaced"
-	if s.inPlace() {
+	if s.isInPlace() {
 		word = "updated or replaced"
 	}
 	return fmt.Sprintf(
 		"watched for %s: %s %s",
-		phrase.Span(s.now.Sub(j.began)),
-		phrase.Count(j.replaced(s), "machine"),
+		phrase.Span(s.now.Sub(j.startedAt)),
+		phrase.Count(j.countReplaced(s), "machine"),
 		word,
 	)
 }
 
-// replaced counts the machines that were first seen in an old set, and are now gone or in the current set.
-func (j *watchState) replaced(s snapshot) int {
+// countReplaced returns the number of machines that were first seen in an old set, and that are now gone or in the
+// current set.
+func (j *watchState) countReplaced(s snapshot) int {
 	now, left := "", map[string]bool{}
 	for i, set := range s.facts.Sets {
-		if i == s.current() {
+		if i == s.currentIndex() {
 			now = set.UID
 			continue
 		}
@@ -139,7 +143,7 @@ func (j *watchState) replaced(s snapshot) int {
 		}
 	}
 	n := 0
-	for uid, set := range j.home {
+	for uid, set := range j.firstSetUID {
 		if set != now && !left[uid] {
 			n++
 		}

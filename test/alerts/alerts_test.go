@@ -1,6 +1,6 @@
-// Package alerts_test answers whether the alerts and dashboards fit what the processes measure: every query names
-// metrics that exist, and every alert is tested and explained. Whether rules fire and queries are valid, Prometheus'
-// own promtool says: devstack/lab/test/alerts.
+// Package alerts_test checks the alerts and dashboards against the metrics of the processes: every metric of a query
+// exists, and every alert is tested and explained. devstack/lab/test/alerts runs Prometheus' promtool, which checks
+// whether rules fire and queries are valid.
 package alerts_test
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-func alerts(t *testing.T) []queries.Alert {
+func readAlerts(t *testing.T) []queries.Alert {
 	t.Helper()
 	all, err := queries.Alerts(root)
 	require.NoError(t, err)
@@ -27,28 +27,28 @@ func alerts(t *testing.T) []queries.Alert {
 	return all
 }
 
-func dashboards(t *testing.T) []queries.Dashboard {
+func readDashboards(t *testing.T) []queries.Dashboard {
 	t.Helper()
 	all, err := queries.Dashboards(root)
 	require.NoError(t, err)
 	return all
 }
 
-// read reads a file of YAML or JSON.
-func read(t *testing.T, path string, into any) {
+// readYAML reads a file of YAML or JSON.
+func readYAML(t *testing.T, path string, into any) {
 	t.Helper()
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, path)), into), path)
+	require.NoError(t, yaml.Unmarshal([]byte(readText(t, path)), into), path)
 }
 
-func text(t *testing.T, path string) string {
+func readText(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, path))
 	require.NoError(t, err)
 	return string(content)
 }
 
-// Each alert has a test in which it fires and one in which it does not, and a section of the page that its annotation
-// names.
+// Each alert has a test in which the alert fires and a test in which the alert does not fire. The annotation of each
+// alert names a section of a page.
 func TestEachAlertIsTestedAndExplained(t *testing.T) {
 	var file struct {
 		Tests []struct {
@@ -58,7 +58,7 @@ func TestEachAlertIsTestedAndExplained(t *testing.T) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	read(t, "deploy/alerts/rules_test.yaml", &file)
+	readYAML(t, "deploy/alerts/rules_test.yaml", &file)
 	fires, quiet := map[string]bool{}, map[string]bool{}
 	for _, test := range file.Tests {
 		for _, a := range test.Alerts {
@@ -66,8 +66,8 @@ func TestEachAlertIsTestedAndExplained(t *testing.T) {
 			quiet[a.Name] = quiet[a.Name] || len(a.Expect) == 0
 		}
 	}
-	page := text(t, "docs/alerts.md")
-	all := alerts(t)
+	page := readText(t, "docs/alerts.md")
+	all := readAlerts(t)
 	for _, a := range all {
 		assert.True(t, fires[a.Name] && quiet[a.Name], "%s: no test in which it fires, or none in which it does not", a.Name)
 		assert.Contains(t, page, "\n## "+a.Name+"\n")
@@ -79,7 +79,7 @@ func TestEachAlertIsTestedAndExplained(t *testing.T) {
 
 func TestTheDashboards(t *testing.T) {
 	var names []string
-	for _, d := range dashboards(t) {
+	for _, d := range readDashboards(t) {
 		names = append(names, d.Name)
 		assert.Equal(t, "millwright-"+d.Name, d.UID)
 		assert.NotEmpty(t, d.Panels, d.Name)
@@ -91,10 +91,10 @@ func TestTheDashboards(t *testing.T) {
 	assert.Equal(t, []string{"drains", "fleet", "provider", "rollouts", "workers"}, names)
 }
 
-// A query that names a metric that no process has returns nothing, and an alert on it never fires.
+// A query with a metric that no process has returns nothing, and an alert on this query never fires.
 func TestEveryMetricOfAQueryExists(t *testing.T) {
 	known := map[string]bool{}
-	for _, found := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(text(t, "docs/reference/metrics.md"), -1) {
+	for _, found := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(readText(t, "docs/reference/metrics.md"), -1) {
 		known[found[1]] = true
 	}
 	require.Greater(t, len(known), 50)

@@ -1,5 +1,5 @@
-// Package bench holds the figures of a benchmark: it writes and reads them as JSON, prints them as a table, and
-// compares two of them as ratios. The loads themselves are in test/integration/bench.
+// Package bench holds the results of a benchmark. The package writes and reads results as JSON, prints results as a
+// table, and prints the ratios of two results. The loads are in test/integration/bench.
 package bench
 
 import (
@@ -15,50 +15,51 @@ import (
 	"time"
 )
 
-// Report is one run of the benchmarks.
+// Report has the results of one run of the benchmarks.
 type Report struct {
-	Commit string    `json:"commit,omitempty"` // commit of the code; empty: not known
+	Commit string    `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
 	Time   time.Time `json:"time"`             // time at which the report was made
-	CPUs   int       `json:"cpus"`             // processors of the computer on which everything ran
-	Loads  []Load    `json:"loads"`            // in the order in which they ran
+	CPUs   int       `json:"cpus"`             // number of processors of the computer
+	Loads  []Load    `json:"loads"`            // in the order of the run
 }
 
 // Load has the figures of one load.
 type Load struct {
-	Name     string  `json:"name"`
-	Machines int     `json:"machines"` // divisor of the figures a machine; never zero
-	Seconds  float64 `json:"seconds"`  // time from the first request of the load until its end
-	Bars     []Bar   `json:"bars,omitempty"`
-	Ideal    float64 `json:"ideal,omitempty"` // seconds of the critical path; zero: not known
+	Name     string   `json:"name"`
+	Machines int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
+	Seconds  float64  `json:"seconds"`  // time from the first request of the load until its end
+	Bars     []Target `json:"bars,omitempty"`
+	Ideal    float64  `json:"ideal,omitempty"` // seconds of the critical path; zero: the critical path is not known
 	// number of requests of worker and bridge to the API server, by "user verb resource"
 	Requests map[string]int     `json:"requests"`
 	CPU      map[string]float64 `json:"cpu"`              // seconds of processor time, by process of the stack
-	Events   float64            `json:"events,omitempty"` // Temporal's events a machine; zero: not counted
+	Events   float64            `json:"events,omitempty"` // number of Temporal's events per machine; zero: not counted
 	// number of events in the histories of the machines' runs, by type of event
 	Kept map[string]int `json:"kept,omitempty"`
-	Hops []Hop          `json:"hops,omitempty"`
+	Hops []Interval     `json:"hops,omitempty"`
 	// resident memory at the end of the load, in MiB, by process of the stack
 	Memory map[string]float64 `json:"memory,omitempty"`
-	// size of the largest payload in bytes, by event and type; empty: not measured
+	// size of the largest payload in bytes, by event and type; empty: payloads were not measured
 	Payloads map[string]int `json:"payloads,omitempty"`
 }
 
-// Bar is an aim for one figure of a load.
-type Bar struct {
+// Target is a target value for one figure of a load.
+type Target struct {
 	Of  string  `json:"of"` // name of the figure: Seconds, Requests, Minute or Ratio
 	Aim float64 `json:"aim"`
 }
 
-// Hop is the time in seconds between two events, which a watch of the API server or Temporal's histories show.
-type Hop struct {
+// Interval is the time in seconds between two events. The times of the events are from a watch of the API server or
+// from Temporal's histories.
+type Interval struct {
 	Name   string  `json:"name"`
 	Median float64 `json:"median"`
-	Ninety float64 `json:"ninety"` // nine of ten hops take no longer
-	Most   float64 `json:"most"`   // 99 of 100 hops take no longer
+	Ninety float64 `json:"ninety"` // 90th percentile
+	Most   float64 `json:"most"`   // 99th percentile
 	Times  int     `json:"times"`
 }
 
-// The figures for which a bar can be an aim.
+// The names of figures that can have a Target.
 const (
 	Seconds  = "seconds"
 	Requests = "requests a machine"
@@ -66,7 +67,7 @@ const (
 	Minute   = "requests a minute"
 )
 
-// All returns the number of requests.
+// All returns the number of requests of a load.
 func (l Load) All() int {
 	n := 0
 	for _, of := range l.Requests {
@@ -75,10 +76,10 @@ func (l Load) All() int {
 	return n
 }
 
-// PerMachine returns the number of requests a machine.
+// PerMachine returns the number of requests per machine.
 func (l Load) PerMachine() float64 { return float64(l.All()) / float64(l.Machines) }
 
-// PerMinute returns the number of requests a minute; 0 for a load that took no time.
+// PerMinute returns the number of requests per minute; 0 for a load that took no time.
 func (l Load) PerMinute() float64 {
 	if l.Seconds == 0 {
 		return 0
@@ -86,7 +87,7 @@ func (l Load) PerMinute() float64 {
 	return float64(l.All()) / l.Seconds * 60
 }
 
-// Ratio returns the time as a multiple of the critical path; 0 if that is not known.
+// Ratio returns the load's time as a multiple of the critical path; 0 if the critical path is not known.
 func (l Load) Ratio() float64 {
 	if l.Ideal == 0 {
 		return 0
@@ -94,16 +95,16 @@ func (l Load) Ratio() float64 {
 	return l.Seconds / l.Ideal
 }
 
-// Processors returns the seconds of processor time of all processes.
+// Processors returns the seconds of processor time of all processes together.
 func (l Load) Processors() float64 {
 	sum := 0.0
-	for _, name := range slices.Sorted(maps.Keys(l.CPU)) { // in order, so that the sum is always the same
+	for _, name := range slices.Sorted(maps.Keys(l.CPU)) { // sorted, so that rounding gives the same sum each time
 		sum += l.CPU[name]
 	}
 	return sum
 }
 
-// figure returns the value of a figure for which a bar can be an aim.
+// figure returns the value of the figure that a Target names.
 func (l Load) figure(of string) float64 {
 	switch of {
 	case Requests:
@@ -117,7 +118,8 @@ func (l Load) figure(of string) float64 {
 	}
 }
 
-// Table returns the report as text: a line for each load, then where its requests and processor time went.
+// Table returns the report as text: a line for each load, and then the requests and the processor time of each load in
+// detail.
 func (r Report) Table() string {
 	var text strings.Builder
 	rows := [][]string{
@@ -143,8 +145,8 @@ func (r Report) Table() string {
 			fmt.Sprintf("%.1f", l.PerMachine()),
 			fmt.Sprintf("%.0f", l.PerMinute()),
 			fmt.Sprintf("%.1f", l.Processors()),
-			orDash(l.Events, "%.1f"),
-			orDash(l.Ratio(), "%.2f"),
+			formatOrDash(l.Events, "%.1f"),
+			formatOrDash(l.Ratio(), "%.2f"),
 			cmp.Or(strings.Join(bars, "; "), "-"),
 		})
 	}
@@ -198,8 +200,8 @@ func (r Report) Table() string {
 	return text.String()
 }
 
-// Compare returns the figures of r as multiples of those of before, a line for each load that both have: less than 1 is
-// faster or fewer.
+// Compare returns the figures of r as multiples of the figures of before: a line for each load that both reports have.
+// A ratio below 1 means faster or fewer.
 func (r Report) Compare(before Report) string {
 	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
 	for _, now := range r.Loads {
@@ -259,20 +261,20 @@ func Read(file string) (Report, error) {
 	return r, nil
 }
 
-// New returns a report of this moment and machine without loads.
+// New returns a report without loads that has the current time and this computer's number of processors.
 func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// HopOf returns the figures of a hop from its measured durations, at least one. It subtracts less, the time of the
-// cloud itself, from each duration.
-func HopOf(name string, durations []time.Duration, less time.Duration) Hop {
+// HopOf returns the Interval of a hop from at least one measured duration. HopOf subtracts less, the time of the cloud,
+// from each duration.
+func HopOf(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
-	return Hop{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}
+	return Interval{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}
 }
 
-// keysByValue returns the keys, the largest value first.
+// keysByValue returns the keys of a map, sorted by value, the largest value first.
 func keysByValue[V cmp.Ordered](m map[string]V) []string {
 	return slices.SortedFunc(
 		maps.Keys(m),
@@ -287,7 +289,7 @@ func formatRatio(now, was float64) string {
 	return fmt.Sprintf("%.2f", now/was)
 }
 
-func orDash(n float64, format string) string {
+func formatOrDash(n float64, format string) string {
 	if n == 0 {
 		return "-"
 	}
@@ -303,8 +305,8 @@ func alignColumns(rows [][]string) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the errors
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the errors of Fprintln
 	}
-	_ = w.Flush() // a strings.Builder has no errors
+	_ = w.Flush() // a strings.Builder returns no errors
 	return text.String()
 }

@@ -21,7 +21,7 @@ func TestReport(t *testing.T) {
 			Seconds:  10,
 			Requests: map[string]int{"worker get secrets": 300, "worker create events": 1200},
 			CPU:      map[string]float64{"worker": 4, "etcd": 1},
-			Bars: []bench.Bar{
+			Bars: []bench.Target{
 				{Of: bench.Seconds, Aim: 5},
 				{Of: bench.Requests, Aim: 10},
 				{Of: bench.Minute, Aim: 4500},
@@ -33,7 +33,7 @@ func TestReport(t *testing.T) {
 			Machines: 100,
 			Seconds:  33,
 			Ideal:    30,
-			Bars:     []bench.Bar{{Of: bench.Ratio, Aim: 1.08}},
+			Bars:     []bench.Target{{Of: bench.Ratio, Aim: 1.08}},
 			Requests: map[string]int{"worker get secrets": 2000},
 			Kept:     map[string]int{"timers": 200, "events": 3000},
 			Memory: map[string]float64{
@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 				"bridge": 120.4,
 			},
 			Payloads: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
-			Hops: []bench.Hop{
+			Hops: []bench.Interval{
 				bench.HopOf("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second),
 			},
 		},
@@ -70,20 +70,20 @@ func TestReport(t *testing.T) {
 		"worker get secrets 300 3.00 a machine",
 		"CPU of worker 4.0 s",
 		"CPU of etcd 1.0 s",
-	}, []string{words(lines[5]), words(lines[6]), words(lines[7]), words(lines[8])}, "the largest first")
+	}, []string{collapseSpaces(lines[5]), collapseSpaces(lines[6]), collapseSpaces(lines[7]), collapseSpaces(lines[8])}, "the largest first")
 	assert.Contains(
 		t,
-		words(before.Table()),
+		collapseSpaces(before.Table()),
 		"in Temporal: events 3000 30.00 a machine in Temporal: timers 200 2.00 a machine",
 	)
 	assert.Contains(
 		t,
-		words(before.Table()),
+		collapseSpaces(before.Table()),
 		"made -> Running median 2.00 s nine of ten 3.00 s, 99 of 100 3.00 s, 3 times",
 	)
 	assert.Contains(
 		t,
-		words(before.Table()),
+		collapseSpaces(before.Table()),
 		"memory of bridge 120 MiB memory of worker 90 MiB largest payload of ActivityTaskCompleted DecideSet 9000 bytes",
 	)
 
@@ -95,12 +95,12 @@ func TestReport(t *testing.T) {
 	}
 	lines = strings.Split(now.Compare(before), "\n")
 	assert.Equal(t, "As multiples of the report of 2026-11-26T03:00:00Z at commit abc:", lines[0])
-	assert.Equal(t, "0 -> 100 0.50 0.50 - -", words(lines[2]))
+	assert.Equal(t, "0 -> 100 0.50 0.50 - -", collapseSpaces(lines[2]))
 	assert.Len(t, lines, 4, "a load that the other report lacks is left out")
 	assert.Equal(t, "The two reports have no load in common.\n", now.Compare(bench.Report{}))
 }
 
-func words(s string) string { return strings.Join(strings.Fields(s), " ") }
+func collapseSpaces(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func TestReadErrors(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Command chaosreport prints a Markdown table of the seeds in a folder CHAOS_LOGS: a row for each fault, a column for
-// each load, and in each cell the number of seeds and the number of seeds with violations.
+// Command chaosreport prints a Markdown table of the seeds in a folder CHAOS_LOGS. The table has a row for each fault
+// and a column for each load. Each cell has the number of seeds and the number of seeds with violations.
 package main
 
 import (

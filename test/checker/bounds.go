@@ -15,15 +15,15 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// sizePromise is what the spec of a deployment promises at each moment.
+// sizePromise is the number of machines and nodes that the spec of a deployment promises at each moment.
 type sizePromise struct{ replicas, surge, unavailable int }
 
 func (p sizePromise) mostMachines() int { return p.replicas + p.surge }
 func (p sizePromise) leastNodes() int   { return p.replicas - p.unavailable }
 
-// promiseOf returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down; if
-// both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
-func promiseOf(d *v1alpha1.MachineDeployment) sizePromise {
+// sizePromiseOf returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down;
+// if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
+func sizePromiseOf(d *v1alpha1.MachineDeployment) sizePromise {
 	p := sizePromise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
 	switch s := d.Spec.Strategy; {
@@ -51,67 +51,69 @@ func promiseOf(d *v1alpha1.MachineDeployment) sizePromise {
 }
 
 // Bounds judges the number of machines of one deployment over time. When the deployment's spec changes, a looser bound
-// is in force at once. A stricter bound is in force from the moment at which it is first met, because Millwright does
-// not promise how soon it meets a bound.
+// is in force at once. A stricter bound is in force from the moment at which the deployment first meets the bound:
+// Millwright does not promise a time for this.
 type Bounds struct {
-	above, below *sizePromise // promises whose upper and lower bounds are in force; nil: none yet
+	upper, lower *sizePromise // promises whose upper and lower bound are in force; nil: no bound is in force yet
 	// If Leaving is true, Judge also counts machines that are being deleted, and instances. Leaving must be false if a
-	// person deletes machines or machines fail, because such a machine may still exist when its substitute is created.
+	// person deletes machines or machines fail: a machine that is being deleted or has failed may still exist when its
+	// replacement is created.
 	Leaving bool
-	// If Nodes is true, Judge also judges the number of serving nodes. It must be false while something hurts nodes.
+	// If Nodes is true, Judge also judges the number of serving nodes. Nodes must be false while a fault hits nodes.
 	Nodes bool
-	// Forced says that disruption budgets are not judged, because drains reach their deadlines and then delete pods.
+	// If Forced is true, Judge does not judge disruption budgets: drains reach their deadlines and then delete pods.
 	Forced bool
-	// If Alone is true, Judge also judges whether each machine that stays keeps its node and its instance. It must be
-	// false if somebody else deletes nodes or instances.
+	// If Alone is true, Judge also judges whether each machine that stays keeps its node and its instance. Alone must be
+	// false if anybody but Millwright deletes nodes or instances.
 	Alone bool
 }
 
-// InForce reports whether both bounds in force are those of the deployment's spec.
+// InForce reports whether the upper and the lower bound in force follow from the deployment's spec.
 func (b *Bounds) InForce(d *v1alpha1.MachineDeployment) bool {
-	wanted := promiseOf(d)
-	return b.above != nil && b.below != nil && *b.above == wanted && *b.below == wanted
+	wanted := sizePromiseOf(d)
+	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
 
-// Forget puts the bounds out of force until they are met again. Call it after a time without snapshots.
-func (b *Bounds) Forget() { b.above, b.below = nil, nil }
+// Forget puts both bounds out of force until the deployment meets the bounds again. Call Forget after a time without
+// snapshots.
+func (b *Bounds) Forget() { b.upper, b.lower = nil, nil }
 
 // Judge returns the findings about a snapshot, and updates the bounds in force.
 func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
 	for _, began := range s.Began {
 		if began.UID == d.UID {
-			b.loosen(promiseOf(&began))
+			b.loosenBounds(sizePromiseOf(&began))
 		}
 	}
-	wanted := promiseOf(d)
-	b.loosen(wanted)
+	wanted := sizePromiseOf(d)
+	b.loosenBounds(wanted)
 	if !s.Settled || d.DeletionTimestamp != nil {
 		return nil
 	}
-	v := viewOf(s, d)
-	existing, places := v.live, v.places
+	v := viewDeployment(s, d)
+	existing, places := v.liveMachines, v.expectedMachines
 	if b.Leaving {
-		existing, places = v.live+v.going, v.places+v.going
+		existing, places = v.liveMachines+v.deletingMachines, v.expectedMachines+v.deletingMachines
 	}
-	if b.above != nil && existing > b.above.mostMachines() {
+	if b.upper != nil && existing > b.upper.mostMachines() {
 		found = append(
 			found,
 			Finding{
 				CheckTooMany,
 				d.Name,
 				fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
-					v.live, v.going, b.above.replicas, b.above.surge, b.above.mostMachines(), wanted.replicas),
+					v.liveMachines, v.deletingMachines, b.upper.replicas, b.upper.surge, b.upper.mostMachines(), wanted.replicas),
 			},
 		)
 	}
-	if n := len(s.InstancesFor(d)); b.Leaving && b.above != nil && n > b.above.mostMachines() {
+	if n := len(s.InstancesFor(d)); b.Leaving && b.upper != nil && n > b.upper.mostMachines() {
 		found = append(
 			found,
 			Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-				n, b.above.replicas, b.above.surge, b.above.mostMachines(), wanted.replicas)},
+				n, b.upper.replicas, b.upper.surge, b.upper.mostMachines(), wanted.replicas)},
 		)
 	}
-	if b.Nodes && b.below != nil && v.serving < b.below.leastNodes() {
+	if b.Nodes && b.lower != nil && v.servingNodes < b.lower.leastNodes() {
 		found = append(
 			found,
 			Finding{
@@ -119,86 +121,87 @@ func (b *Bounds) Judge(s Snapshot, d *v1alpha1.MachineDeployment) (found []Findi
 				d.Name,
 				fmt.Sprintf(
 					"%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
-					v.serving,
-					b.below.replicas,
-					b.below.unavailable,
-					b.below.leastNodes(),
+					v.servingNodes,
+					b.lower.replicas,
+					b.lower.unavailable,
+					b.lower.leastNodes(),
 					wanted.replicas,
-					strings.Join(v.idle, ", "),
+					strings.Join(v.idleMachines, ", "),
 				),
 			},
 		)
 	}
-	b.tighten(wanted, v, places)
+	b.tightenBounds(wanted, v, places)
 	return found
 }
 
-// loosen puts bounds that allow more in force at once.
-func (b *Bounds) loosen(wanted sizePromise) {
-	if b.above != nil && wanted.mostMachines() >= b.above.mostMachines() {
-		b.above = &wanted
+// loosenBounds puts the wanted bounds in force at once if they are looser than the bounds in force.
+func (b *Bounds) loosenBounds(wanted sizePromise) {
+	if b.upper != nil && wanted.mostMachines() >= b.upper.mostMachines() {
+		b.upper = &wanted
 	}
-	if b.below != nil && wanted.leastNodes() <= b.below.leastNodes() {
-		b.below = &wanted
-	}
-}
-
-// tighten puts bounds that allow less in force as soon as they are met.
-func (b *Bounds) tighten(wanted sizePromise, v deploymentView, places int) {
-	if v.sized && places <= wanted.mostMachines() {
-		b.above = &wanted
-	}
-	if v.sized && v.settled && v.serving >= wanted.leastNodes() {
-		b.below = &wanted
+	if b.lower != nil && wanted.leastNodes() <= b.lower.leastNodes() {
+		b.lower = &wanted
 	}
 }
 
-// deploymentView is what one snapshot shows of a deployment.
+// tightenBounds puts the wanted bounds in force as soon as the deployment meets the bounds.
+func (b *Bounds) tightenBounds(wanted sizePromise, v deploymentView, places int) {
+	if v.setsAreSized && places <= wanted.mostMachines() {
+		b.upper = &wanted
+	}
+	if v.setsAreSized && v.hasNoSurplus && v.servingNodes >= wanted.leastNodes() {
+		b.lower = &wanted
+	}
+}
+
+// deploymentView has the numbers of a deployment's machines and nodes in one snapshot.
 type deploymentView struct {
-	live, going int      // numbers of machines: not being deleted, being deleted
-	places      int      // live machines, and machines that are still to be created
-	serving     int      // nodes of live machines that take pods
-	idle        []string // machines whose node takes no pods, each with the reason
-	sized       bool     // all sets have the size that follows from what is wanted now
-	settled     bool     // no set has machines that it must still delete
+	liveMachines, deletingMachines int      // numbers of machines that are not being deleted, and that are being deleted
+	expectedMachines               int      // number of live machines plus number of machines that are still to be created
+	servingNodes                   int      // number of live machines' nodes that accept pods
+	idleMachines                   []string // machines whose node accepts no pods, each with the reason
+	setsAreSized                   bool     // all sets have the size that follows from the deployment's current spec
+	hasNoSurplus                   bool     // no set has machines that it still has to delete
 }
 
-// viewOf uses the status of sets only to learn when a new bound is in force, never to learn what exists.
-func viewOf(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
-	v := deploymentView{sized: true, settled: true}
+// viewDeployment reads the status of sets only to learn when a new bound is in force, never to learn which machines
+// exist.
+func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
+	v := deploymentView{setsAreSized: true, hasNoSurplus: true}
 	of := s.InstancesOf()
 	live := map[types.UID]int{}
 	for _, m := range s.MachinesOf(d) {
 		if m.DeletionTimestamp != nil {
-			v.going++
-			v.idle = append(v.idle, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
+			v.deletingMachines++
+			v.idleMachines = append(v.idleMachines, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
 			continue
 		}
-		v.live++
+		v.liveMachines++
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		if why := whyIdle(s, m, of[string(m.UID)]); why == "" {
-			v.serving++
+		if why := reasonIdle(s, m, of[string(m.UID)]); why == "" {
+			v.servingNodes++
 		} else {
-			v.idle = append(v.idle, m.Name+" "+why)
+			v.idleMachines = append(v.idleMachines, m.Name+" "+why)
 		}
 	}
-	v.places = v.live
+	v.expectedMachines = v.liveMachines
 	for _, set := range s.SetsOf(d) {
 		size, seen, here := int(set.Spec.Replicas), int(set.Status.ObservedReplicas), live[set.UID]
-		v.places += max(size, seen, here) - here
-		v.settled = v.settled && here <= size && seen == size
-		v.sized = v.sized &&
+		v.expectedMachines += max(size, seen, here) - here
+		v.hasNoSurplus = v.hasNoSurplus && here <= size && seen == size
+		v.setsAreSized = v.setsAreSized &&
 			(size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
 	}
 	return v
 }
 
-// whyIdle says why the node of a machine takes no pods; empty: it takes pods. The instance may be missing in the
-// cloud's list, which is read first: then the Machine's provider ID names the node. The node of a machine that is
-// updated in place is cordoned.
-func whyIdle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// reasonIdle returns why the node of a machine accepts no pods; empty: the node accepts pods. The cloud's list, which
+// is read before the Machines, may lack the instance: then the Machine's provider ID names the node. The node of a
+// machine that is updated in place is cordoned.
+func reasonIdle(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {
 		if node == nil && id != "" {

@@ -21,15 +21,15 @@ type Run struct {
 	Status enumspb.WorkflowExecutionStatus
 }
 
-// Durable is what Temporal has for one namespace of Machines.
-type Durable struct {
+// WorkflowState has the runs and schedules in Temporal for one namespace of Machines.
+type WorkflowState struct {
 	Runs      []Run
-	Schedules []string // IDs
+	Schedules []string // IDs of the schedules
 }
 
-// BadEnds finds runs that failed, timed out or were terminated. It leaves out sweeps for orphans, because they may
-// fail: they do so when the cloud or the API server does not answer.
-func BadEnds(d Durable) (found []Finding) {
+// BadEnds finds runs that failed, timed out or were terminated. BadEnds leaves out sweeps for orphans: a sweep fails
+// when the cloud or the API server does not answer.
+func BadEnds(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
 		enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
@@ -43,15 +43,15 @@ func BadEnds(d Durable) (found []Finding) {
 	return found
 }
 
-// Restless finds everything that moves, waits or is incomplete. Some time after the last change and the last fault,
-// there must be nothing.
-func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
+// Restless finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
+// the last fault, Restless must find nothing.
+func Restless(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
 	}
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
-		if why := whyRestless(s, m, of[string(m.UID)]); why != "" {
+		if why := reasonRestless(s, m, of[string(m.UID)]); why != "" {
 			say("machine "+m.Name, "%s", why)
 		}
 	}
@@ -61,7 +61,7 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 		}
 	}
 	for _, md := range s.Deployments {
-		restlessDeployment(s, md, say)
+		findDeploymentUnrest(s, md, say)
 	}
 	for _, n := range s.Nodes {
 		if n.DeletionTimestamp != nil {
@@ -73,12 +73,12 @@ func Restless(s Snapshot, d Durable, excused map[string]bool) (found []Finding) 
 			say("set "+set.Name, "is being deleted, finalizers %v", set.Finalizers)
 		}
 	}
-	restlessTemporal(s, d, say)
+	findTemporalUnrest(s, d, say)
 	return found
 }
 
-// restlessTemporal says which runs are open and which classes have no schedule.
-func restlessTemporal(s Snapshot, d Durable, say func(object, format string, values ...any)) {
+// findTemporalUnrest adds a finding for each open run, and for each class without a schedule.
+func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
 		if isOpen(r) &&
 			!slices.Contains(
@@ -95,8 +95,8 @@ func restlessTemporal(s Snapshot, d Durable, say func(object, format string, val
 	}
 }
 
-// whyRestless returns why a machine is not at rest; empty if it is.
-func whyRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// reasonRestless returns why a machine still changes, waits or is incomplete; empty if the machine is calm.
+func reasonRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -125,9 +125,9 @@ func whyRestless(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) str
 	}
 }
 
-// restlessDeployment says whether a deployment has too few or too many machines, which of its machines lack a label of
-// the template, and which sets it has not adopted.
-func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
+// findDeploymentUnrest adds findings for a deployment with too few or too many machines, for machines that lack a label
+// of the template, and for sets that the deployment has not adopted.
+func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOf(&md)
 	if len(machines) != int(md.Spec.Replicas) {
 		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)
@@ -147,8 +147,9 @@ func restlessDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(obje
 	}
 }
 
-// Remains finds all that is left of a namespace whose objects were deleted.
-func Remains(s Snapshot, d Durable, excused map[string]bool) (found []Finding) {
+// Remains finds all objects, instances, runs and schedules that still exist after the objects of a namespace were
+// deleted.
+func Remains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
 	}

@@ -9,7 +9,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// The checks of snapshots.
+// Names of the checks of snapshots.
 const (
 	CheckTwice      = "two instances of one machine"
 	CheckOrphan     = "instance without a Machine"
@@ -26,21 +26,21 @@ const (
 	CheckLost       = "machine that stays has lost its instance"
 )
 
-// Limits returns how long a finding may last before it is a violation, by check. A finding of any other check is a
-// violation at once.
+// Limits returns how long a finding may last before it is a violation, by check. A finding of a check without a limit
+// is a violation at once.
 func Limits() map[string]time.Duration {
 	return map[string]time.Duration{
-		// Orphans that a person made by removing a finalizer are excused. Other orphans may only appear because a
-		// snapshot does not read everything at the same time.
+		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for a
+		// short time: a snapshot does not read all objects at the same time.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
 		CheckLost:       3 * time.Second, // a snapshot reads the instances before the machines
-		CheckBudget:     3 * time.Second, // the budget's controller counts a pod some time after it became ready
+		CheckBudget:     3 * time.Second, // the budget's controller counts a pod some time after the pod became ready
 	}
 }
 
-// Twice finds machine UIDs with more than one instance.
-func Twice(s Snapshot) (found []Finding) {
+// DuplicateInstances finds machine UIDs with more than one instance.
+func DuplicateInstances(s Snapshot) (found []Finding) {
 	for uid, instances := range s.InstancesOf() {
 		if len(instances) < 2 || uid == "" {
 			continue
@@ -54,8 +54,8 @@ func Twice(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Orphans finds instances whose machine does not exist. It leaves out instances of the machine UIDs in excused, whose
-// finalizer a person has removed.
+// Orphans finds instances whose machine does not exist. Orphans leaves out instances of the machine UIDs in excused: a
+// person has removed the finalizers of these machines.
 func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
@@ -74,16 +74,17 @@ func Orphans(s Snapshot, excused map[string]bool) (found []Finding) {
 }
 
 const (
-	// defaultCreationTimeout is the creation timeout of a machine whose spec sets none. Source: MCM.
+	// defaultCreationTimeout is the creation timeout of a machine whose spec sets no timeout. Source: MCM's default.
 	defaultCreationTimeout = 20 * time.Minute
-	// noInstanceSlack is how long after its creation timeout a machine may have no instance and not be Failed. It
-	// covers a fault that has not ended, and the time without a worker at work, which the timeout leaves out.
+	// noInstanceSlack is how long after its creation timeout a machine may have no instance without being Failed. The
+	// slack covers a fault that has not ended, and the time without a running worker, which the creation timeout does not
+	// count.
 	noInstanceSlack = 2 * time.Minute
 )
 
-// Unmade finds machines that have no instance although their creation timeout is over. It leaves out machines whose
-// phase is Failed, and machines whose status says that the provider refuses them.
-func Unmade(s Snapshot) (found []Finding) {
+// MissingInstances finds machines that have no instance although their creation timeout is over. MissingInstances
+// leaves out machines whose phase is Failed, and machines whose status says that the provider refuses to create them.
+func MissingInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
 		timeout := defaultCreationTimeout
@@ -113,12 +114,12 @@ func Unmade(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Taken finds nodes that are cordoned or deleted although the machine of their instance stays. The machine of a node is
-// that whose UID is on the instance with the node's provider ID.
-func Taken(s Snapshot) (found []Finding) {
+// WronglyDrainedNodes finds nodes that are cordoned or deleted although the machine of their instance stays. The node
+// belongs to the machine whose UID is on the instance with the node's provider ID.
+func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
 		m, n := s.Machine(i.Tags.MachineUID), s.NodeOf(i)
-		if n == nil || !mustStay(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
+		if n == nil || !machineMustStay(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
 			continue
 		}
 		found = append(found, Finding{CheckNode, n.Name, fmt.Sprintf(
@@ -127,19 +128,19 @@ func Taken(s Snapshot) (found []Finding) {
 	return found
 }
 
-// Lost finds machines that stay and whose recorded instance does not exist any more.
-func Lost(s Snapshot) (found []Finding) {
+// VanishedInstances finds machines that stay although their recorded instance does not exist any more.
+func VanishedInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesOf()
 	for _, m := range s.Machines {
-		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && mustStay(s, &m) {
+		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && machineMustStay(s, &m) {
 			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
 		}
 	}
 	return found
 }
 
-// mustStay reports whether a machine must keep its node and its instance.
-func mustStay(s Snapshot, m *v1alpha1.Machine) bool {
+// machineMustStay reports whether a machine must keep its node and its instance.
+func machineMustStay(s Snapshot, m *v1alpha1.Machine) bool {
 	return m != nil && m.DeletionTimestamp == nil && !s.Left[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

@@ -22,7 +22,7 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func machine(name string, changes ...func(*v1alpha1.Machine)) v1alpha1.Machine {
+func newMachine(name string, changes ...func(*v1alpha1.Machine)) v1alpha1.Machine {
 	m := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Name:              name,
 		UID:               types.UID("uid-" + name),
@@ -37,9 +37,9 @@ func machine(name string, changes ...func(*v1alpha1.Machine)) v1alpha1.Machine {
 	return m
 }
 
-func leaving(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }
+func markDeleted(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }
 
-func instance(id, machine string) admin.Instance {
+func newInstance(id, machine string) admin.Instance {
 	return admin.Instance{Instance: virtual.Instance{
 		ID:         id,
 		ProviderID: "virtual:///eu/" + id,
@@ -48,14 +48,14 @@ func instance(id, machine string) admin.Instance {
 	}}
 }
 
-func node(id string, status corev1.ConditionStatus) corev1.Node {
+func newNode(id string, status corev1.ConditionStatus) corev1.Node {
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1.NodeSpec{ProviderID: "virtual:///eu/" + id}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
 	return n
 }
 
-// fleet returns a snapshot in which these machines of deployment p run.
-func fleet(replicas int32, names ...string) Snapshot {
+// runningFleet returns a snapshot in which deployment p has these machines, all running.
+func runningFleet(replicas int32, names ...string) Snapshot {
 	d := v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "p"}}
@@ -66,14 +66,14 @@ func fleet(replicas int32, names ...string) Snapshot {
 	}
 	s := Snapshot{At: noon, Settled: true, Deployments: []v1alpha1.MachineDeployment{d}}
 	for _, name := range names {
-		s.Machines = append(s.Machines, machine(name))
-		s.Instances = append(s.Instances, instance("i-"+name, name))
-		s.Nodes = append(s.Nodes, node("i-"+name, corev1.ConditionTrue))
+		s.Machines = append(s.Machines, newMachine(name))
+		s.Instances = append(s.Instances, newInstance("i-"+name, name))
+		s.Nodes = append(s.Nodes, newNode("i-"+name, corev1.ConditionTrue))
 	}
 	return s
 }
 
-func objects(found []Finding) (names []string) {
+func objectNames(found []Finding) (names []string) {
 	for _, f := range found {
 		names = append(names, f.Object)
 	}
@@ -81,60 +81,60 @@ func objects(found []Finding) (names []string) {
 }
 
 func TestTwoInstancesOfOneMachine(t *testing.T) {
-	s := fleet(2, "a", "b")
-	assert.Empty(t, Twice(s))
-	s.Instances = append(s.Instances, instance("i-9", "a"))
-	assert.Equal(t, []string{"a/uid-a"}, objects(Twice(s)))
+	s := runningFleet(2, "a", "b")
+	assert.Empty(t, DuplicateInstances(s))
+	s.Instances = append(s.Instances, newInstance("i-9", "a"))
+	assert.Equal(t, []string{"a/uid-a"}, objectNames(DuplicateInstances(s)))
 }
 
 func TestInstanceWithoutMachine(t *testing.T) {
-	s := fleet(2, "a", "b")
+	s := runningFleet(2, "a", "b")
 	assert.Empty(t, Orphans(s, nil))
 	s.Machines = s.Machines[:1]
-	assert.Equal(t, []string{"i-b"}, objects(Orphans(s, nil)))
+	assert.Equal(t, []string{"i-b"}, objectNames(Orphans(s, nil)))
 	assert.Empty(t, Orphans(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
 }
 
 func TestMachineWithoutInstance(t *testing.T) {
-	s := fleet(2, "a", "b")
+	s := runningFleet(2, "a", "b")
 	s.Instances = s.Instances[:1]
 	s.Machines[1].Status.CurrentStatus.Phase = ""
-	assert.Equal(t, []string{"b"}, objects(Unmade(s)))
+	assert.Equal(t, []string{"b"}, objectNames(MissingInstances(s)))
 	s.Machines[1].Status.CurrentStatus.Phase = v1alpha1.MachineFailed
-	assert.Empty(t, Unmade(s), "it shows that it failed")
+	assert.Empty(t, MissingInstances(s), "it shows that it failed")
 	s.Machines[1].Status.CurrentStatus.Phase = ""
 	s.Machines[1].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 		MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Hour},
 	}
-	assert.Empty(t, Unmade(s), "it has time left")
+	assert.Empty(t, MissingInstances(s), "it has time left")
 }
 
 func TestMoreMachinesThanAllowed(t *testing.T) {
 	b := &Bounds{Leaving: true}
-	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
-	assert.Empty(t, judge(fleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
-	assert.Empty(t, judge(fleet(2, "a", "b", "c")))
-	assert.Equal(t, []string{"p"}, judge(fleet(2, "a", "b", "c", "d")))
-	assert.Empty(t, judge(fleet(3, "a", "b", "c", "d")), "a looser bound counts at once")
-	assert.Empty(t, judge(fleet(1, "a", "b", "c", "d")), "a stricter bound counts from the moment it is met")
-	assert.Empty(t, judge(fleet(1, "a", "b")))
-	assert.Equal(t, []string{"p"}, judge(fleet(1, "a", "b", "c")))
+	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	assert.Empty(t, judge(runningFleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
+	assert.Empty(t, judge(runningFleet(2, "a", "b", "c")))
+	assert.Equal(t, []string{"p"}, judge(runningFleet(2, "a", "b", "c", "d")))
+	assert.Empty(t, judge(runningFleet(3, "a", "b", "c", "d")), "a looser bound counts at once")
+	assert.Empty(t, judge(runningFleet(1, "a", "b", "c", "d")), "a stricter bound counts from the moment it is met")
+	assert.Empty(t, judge(runningFleet(1, "a", "b")))
+	assert.Equal(t, []string{"p"}, judge(runningFleet(1, "a", "b", "c")))
 
-	s := fleet(1, "a", "b", "c")
-	leaving(&s.Machines[2])
+	s := runningFleet(1, "a", "b", "c")
+	markDeleted(&s.Machines[2])
 	assert.Equal(t, []string{"p"}, judge(s), "machines that are being deleted count")
 	b.Leaving = false
 	assert.Empty(t, judge(s), "or they do not")
 	b.Forget()
-	assert.Empty(t, judge(fleet(1, "a", "b", "c")), "nothing was seen for a while")
-	s = fleet(1, "a", "b", "c")
+	assert.Empty(t, judge(runningFleet(1, "a", "b", "c")), "nothing was seen for a while")
+	s = runningFleet(1, "a", "b", "c")
 	s.Settled = false
 	assert.Empty(t, judge(s))
 
 	*b = Bounds{}
-	assert.Empty(t, judge(fleet(1, "a", "b")))
-	s = fleet(1, "a", "b", "c")
-	s.Settled, s.Began = false, fleet(2).Deployments
+	assert.Empty(t, judge(runningFleet(1, "a", "b")))
+	s = runningFleet(1, "a", "b", "c")
+	s.Settled, s.Began = false, runningFleet(2).Deployments
 	assert.Empty(t, judge(s))
 	s.Settled, s.Began = true, nil
 	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
@@ -149,68 +149,68 @@ func TestMoreInstancesThanAllowed(t *testing.T) {
 		return checks
 	}
 	with := func(s Snapshot, machine string) Snapshot {
-		s.Instances = append(s.Instances, instance("i-9", machine))
+		s.Instances = append(s.Instances, newInstance("i-9", machine))
 		return s
 	}
-	full := fleet(2, "p-a", "p-b", "p-c")
+	full := runningFleet(2, "p-a", "p-b", "p-c")
 	assert.Empty(t, judge(with(full, "p-x")), "no bound is in force before it is first met")
 	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-a")), "a second instance")
 	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-x")), "an instance whose machine is gone")
 	assert.Empty(t, judge(with(full, "q-x")), "another deployment's")
-	assert.Empty(t, judge(with(fleet(2, "p-a", "p-b"), "p-x")))
+	assert.Empty(t, judge(with(runningFleet(2, "p-a", "p-b"), "p-x")))
 	b.Leaving = false
 	assert.Empty(t, judge(with(full, "p-x")))
 }
 
 func TestFewerReadyNodesThanPromised(t *testing.T) {
 	b := &Bounds{Nodes: true}
-	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
-	sick := fleet(2, "a", "b")
-	sick.Nodes[1] = node("i-b", corev1.ConditionUnknown)
+	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	sick := runningFleet(2, "a", "b")
+	sick.Nodes[1] = newNode("i-b", corev1.ConditionUnknown)
 	assert.Empty(t, judge(sick), "no bound is in force before it is first met")
-	assert.Empty(t, judge(fleet(2, "a", "b")))
+	assert.Empty(t, judge(runningFleet(2, "a", "b")))
 	assert.Equal(t, []string{"p"}, judge(sick))
-	s := fleet(2, "a", "b")
-	leaving(&s.Machines[0])
+	s := runningFleet(2, "a", "b")
+	markDeleted(&s.Machines[0])
 	assert.Equal(t, []string{"p"}, judge(s), "a machine that is being deleted gives no node")
 	b.Nodes = false
 	assert.Empty(t, judge(sick))
 }
 
-func TestNodesThatServe(t *testing.T) {
+func TestServingNodes(t *testing.T) {
 	b := &Bounds{Nodes: true}
-	judge := func(s Snapshot) []string { return objects(b.Judge(s, &s.Deployments[0])) }
-	assert.Empty(t, judge(fleet(2, "a", "b")))
-	cordoned := fleet(2, "a", "b")
+	judge := func(s Snapshot) []string { return objectNames(b.Judge(s, &s.Deployments[0])) }
+	assert.Empty(t, judge(runningFleet(2, "a", "b")))
+	cordoned := runningFleet(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
 	cordoned.Left = deletedBetween(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
-	young := fleet(2, "a", "b")
+	young := runningFleet(2, "a", "b")
 	young.Instances = young.Instances[:1]
 	assert.Empty(t, judge(young), "the list of the cloud was read before it had the instance")
 	b.Forget()
 	assert.False(t, b.InForce(&cordoned.Deployments[0]))
-	judge(fleet(2, "a", "b"))
+	judge(runningFleet(2, "a", "b"))
 	assert.True(t, b.InForce(&cordoned.Deployments[0]))
-	assert.False(t, b.InForce(&fleet(3).Deployments[0]), "of another size")
+	assert.False(t, b.InForce(&runningFleet(3).Deployments[0]), "of another size")
 }
 
-func TestMachinesThatLeftMeanwhile(t *testing.T) {
-	first := []v1alpha1.Machine{machine("stays"), machine("gone"), machine("leaves"), machine("going", leaving)}
+func TestMachinesDeletedDuringASnapshot(t *testing.T) {
+	first := []v1alpha1.Machine{newMachine("stays"), newMachine("gone"), newMachine("leaves"), newMachine("going", markDeleted)}
 	later := []v1alpha1.Machine{
-		machine("stays"),
-		machine("leaves", leaving),
-		machine("going", leaving),
-		machine("new"),
-		machine("brief", leaving),
+		newMachine("stays"),
+		newMachine("leaves", markDeleted),
+		newMachine("going", markDeleted),
+		newMachine("new"),
+		newMachine("brief", markDeleted),
 	}
 	assert.Equal(t, map[types.UID]bool{
 		"uid-stays": false, "uid-gone": true, "uid-leaves": true, "uid-going": false, "uid-new": false, "uid-brief": false,
 	}, deletedBetween(first, later))
 }
 
-func TestWhatIsPromised(t *testing.T) {
+func TestSizePromiseOfADeployment(t *testing.T) {
 	bounds := func(surge, unavailable int32) v1alpha1.UpdateConfiguration {
 		return v1alpha1.UpdateConfiguration{
 			MaxSurge:       new(intstr.FromInt32(surge)),
@@ -234,7 +234,7 @@ func TestWhatIsPromised(t *testing.T) {
 	} {
 		d := v1alpha1.MachineDeployment{}
 		d.Spec.Replicas, d.Spec.Strategy = 10, row.strategy
-		assert.Equal(t, row.want, promiseOf(&d), name)
+		assert.Equal(t, row.want, sizePromiseOf(&d), name)
 	}
 }
 
@@ -252,13 +252,13 @@ func TestBudgetIsBroken(t *testing.T) {
 	}
 	assert.Empty(t, Budgets(s))
 	s.Pods[0] = pod(corev1.ConditionFalse)
-	assert.Equal(t, []string{"x"}, objects(Budgets(s)))
+	assert.Equal(t, []string{"x"}, objectNames(Budgets(s)))
 	s.Pods[0] = pod(corev1.ConditionTrue)
 	s.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
-	assert.Equal(t, []string{"x"}, objects(Budgets(s)), "a pod that goes does not count")
+	assert.Equal(t, []string{"x"}, objectNames(Budgets(s)), "a pod that goes does not count")
 }
 
-func TestHowManyPodsABudgetKeeps(t *testing.T) {
+func TestBudgetMinimum(t *testing.T) {
 	number := func(n int32) *intstr.IntOrString { return new(intstr.FromInt32(n)) }
 	percent := func(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
 	for name, c := range map[string]struct {
@@ -298,10 +298,10 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 		}
 		return all
 	}
-	before, after := fleet(1, "a"), fleet(1, "a")
+	before, after := runningFleet(1, "a"), runningFleet(1, "a")
 	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
 	assert.Empty(t, Departures(before, after), "the machine is to stay: a controller may delete pods")
-	leaving(&after.Machines[0])
+	markDeleted(&after.Machines[0])
 	after.Machines[0].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 		MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 	}
@@ -309,7 +309,7 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
 	left := Departures(before, after)
 	assert.Equal(t, []Departure{{noon, "y", "i-a", deadline}, {noon, "z", "i-a", deadline}}, left)
-	assert.Len(t, Departures(before, fleet(0)), 3, "machine and pods are gone")
+	assert.Len(t, Departures(before, runningFleet(0)), 3, "machine and pods are gone")
 
 	line := func(pod string, code int) string {
 		return fmt.Sprintf(
@@ -319,20 +319,20 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 		)
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
-	assert.Equal(t, []string{"z"}, objects(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
+	assert.Equal(t, []string{"z"}, objectNames(Unevicted(left, Evicted(strings.NewReader(log), "n"))))
 	left[1].Deadline = noon
 	assert.Empty(t, Unevicted(left, Evicted(strings.NewReader(log), "n")), "the drain's time is over")
 }
 
 func TestRunsThatEndedBadly(t *testing.T) {
-	d := Durable{Runs: []Run{
+	d := WorkflowState{Runs: []Run{
 		{"a", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
 		{"b", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
 		{"c", "Drain", enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED},
 		{"d", "MachineSet", enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT},
 		{"e", "OrphanCollection", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
 	}}
-	assert.Equal(t, []string{"b", "c", "d"}, objects(BadEnds(d)), "a sweep for orphans may fail")
+	assert.Equal(t, []string{"b", "c", "d"}, objectNames(BadEnds(d)), "a sweep for orphans may fail")
 
 	w := Watch(Sources{}, "n", Bounds{})
 	w.AddRuns(d)
@@ -341,11 +341,11 @@ func TestRunsThatEndedBadly(t *testing.T) {
 	assert.Len(t, violations, 3, "each is told once")
 }
 
-func TestCalm(t *testing.T) {
-	calm := func() (Snapshot, Durable) {
-		s := fleet(2, "a", "b")
+func TestRestless(t *testing.T) {
+	calm := func() (Snapshot, WorkflowState) {
+		s := runningFleet(2, "a", "b")
 		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
-		return s, Durable{Schedules: []string{"x/orphans/n/small/class"}, Runs: []Run{
+		return s, WorkflowState{Schedules: []string{"x/orphans/n/small/class"}, Runs: []Run{
 			{
 				"d",
 				"MachineDeployment",
@@ -356,27 +356,29 @@ func TestCalm(t *testing.T) {
 	}
 	s, d := calm()
 	require.Empty(t, Restless(s, d, nil))
-	for name, disturb := range map[string]func(*Snapshot, *Durable){
-		"a machine is missing":          func(s *Snapshot, _ *Durable) { s.Machines, s.Instances = s.Machines[:1], s.Instances[:1] },
-		"a machine is Pending":          func(s *Snapshot, _ *Durable) { s.Machines[0].Status.CurrentStatus.Phase = v1alpha1.MachinePending },
-		"a machine is being deleted":    func(s *Snapshot, _ *Durable) { leaving(&s.Machines[0]) },
-		"an instance is missing":        func(s *Snapshot, _ *Durable) { s.Instances = s.Instances[:1] },
-		"an instance is too many":       func(s *Snapshot, _ *Durable) { s.Instances = append(s.Instances, instance("i-9", "a")) },
-		"an orphan":                     func(s *Snapshot, _ *Durable) { s.Instances = append(s.Instances, instance("i-9", "z")) },
-		"another instance is on record": func(s *Snapshot, _ *Durable) { s.Machines[0].Spec.ProviderID = "virtual:///eu/i-9" },
-		"a node is not ready":           func(s *Snapshot, _ *Durable) { s.Nodes[0] = node("i-a", corev1.ConditionFalse) },
-		"a node is being deleted":       func(s *Snapshot, _ *Durable) { s.Nodes[0].DeletionTimestamp = new(metav1.NewTime(noon)) },
-		"a machine has a former template": func(s *Snapshot, _ *Durable) {
+	for name, disturb := range map[string]func(*Snapshot, *WorkflowState){
+		"a machine is missing": func(s *Snapshot, _ *WorkflowState) { s.Machines, s.Instances = s.Machines[:1], s.Instances[:1] },
+		"a machine is Pending": func(s *Snapshot, _ *WorkflowState) {
+			s.Machines[0].Status.CurrentStatus.Phase = v1alpha1.MachinePending
+		},
+		"a machine is being deleted":    func(s *Snapshot, _ *WorkflowState) { markDeleted(&s.Machines[0]) },
+		"an instance is missing":        func(s *Snapshot, _ *WorkflowState) { s.Instances = s.Instances[:1] },
+		"an instance is too many":       func(s *Snapshot, _ *WorkflowState) { s.Instances = append(s.Instances, newInstance("i-9", "a")) },
+		"an orphan":                     func(s *Snapshot, _ *WorkflowState) { s.Instances = append(s.Instances, newInstance("i-9", "z")) },
+		"another instance is on record": func(s *Snapshot, _ *WorkflowState) { s.Machines[0].Spec.ProviderID = "virtual:///eu/i-9" },
+		"a node is not ready":           func(s *Snapshot, _ *WorkflowState) { s.Nodes[0] = newNode("i-a", corev1.ConditionFalse) },
+		"a node is being deleted":       func(s *Snapshot, _ *WorkflowState) { s.Nodes[0].DeletionTimestamp = new(metav1.NewTime(noon)) },
+		"a machine has a former template": func(s *Snapshot, _ *WorkflowState) {
 			s.Deployments[0].Spec.Template.Labels = map[string]string{"edition": "2"}
 		},
-		"a set is not adopted": func(s *Snapshot, _ *Durable) {
+		"a set is not adopted": func(s *Snapshot, _ *WorkflowState) {
 			s.Sets = []v1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "p"}}}}
 		},
-		"a set is being deleted": func(s *Snapshot, _ *Durable) {
+		"a set is being deleted": func(s *Snapshot, _ *WorkflowState) {
 			s.Sets = []v1alpha1.MachineSet{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(noon))}}}
 		},
-		"the run of a machine is open": func(_ *Snapshot, d *Durable) { d.Runs[1].Status = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING },
-		"the class has no schedule":    func(_ *Snapshot, d *Durable) { d.Schedules = nil },
+		"the run of a machine is open": func(_ *Snapshot, d *WorkflowState) { d.Runs[1].Status = enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING },
+		"the class has no schedule":    func(_ *Snapshot, d *WorkflowState) { d.Schedules = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, d := calm()
@@ -389,19 +391,19 @@ func TestCalm(t *testing.T) {
 func TestRemains(t *testing.T) {
 	assert.Empty(
 		t,
-		Remains(Snapshot{}, Durable{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil),
+		Remains(Snapshot{}, WorkflowState{Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil),
 	)
-	s := fleet(1, "a")
-	d := Durable{Schedules: []string{"s"}, Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
+	s := runningFleet(1, "a")
+	d := WorkflowState{Schedules: []string{"s"}, Runs: []Run{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
 	assert.Equal(
 		t,
 		[]string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"},
-		objects(Remains(s, d, nil)),
+		objectNames(Remains(s, d, nil)),
 	)
 }
 
 func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
-	l, limits := NewLasting(), map[string]time.Duration{"slow": 2 * time.Second}
+	l, limits := NewPersistentFindings(), map[string]time.Duration{"slow": 2 * time.Second}
 	f := []Finding{{"slow", "x", "bad"}}
 	at := func(seconds int, found []Finding) int {
 		return len(l.Add(noon.Add(time.Duration(seconds)*time.Second), limits, found))
@@ -415,10 +417,11 @@ func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
 	assert.Equal(t, 1, at(6, []Finding{{"quick", "y", "bad"}}), "a check without a limit allows nothing")
 }
 
-// Whose a node is follows from the instance that it names: a machine that stays keeps its node and its instance.
-func TestTakenAndLost(t *testing.T) {
+// The instance with the node's provider ID names the machine of the node. A machine that stays keeps its node and its
+// instance.
+func TestNodeTakenAndInstanceLost(t *testing.T) {
 	of := func(changes ...func(*Snapshot)) Snapshot {
-		s := fleet(2, "a", "b")
+		s := runningFleet(2, "a", "b")
 		for _, change := range changes {
 			change(&s)
 		}
@@ -438,14 +441,14 @@ func TestTakenAndLost(t *testing.T) {
 		"well":                              {of(), 0, 0},
 		"cordoned":                          {of(cordoned), 1, 0},
 		"deleted":                           {of(deleted), 1, 0},
-		"the machine is being deleted":      {of(cordoned, of2(leaving)), 0, 0},
+		"the machine is being deleted":      {of(cordoned, of2(markDeleted)), 0, 0},
 		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.Left = map[types.UID]bool{"uid-b": true} }), 0, 0},
 		"the machine failed":                {of(deleted, of2(failed)), 0, 0},
 		"the instance is gone":              {of(gone), 0, 1},
-		"so is the machine":                 {of(gone, of2(leaving)), 0, 0},
+		"so is the machine":                 {of(gone, of2(markDeleted)), 0, 0},
 		"the machine names no instance yet": {of(gone, of2(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })), 0, 0},
 	} {
-		assert.Len(t, Taken(row.s), row.taken, name)
-		assert.Len(t, Lost(row.s), row.lost, name)
+		assert.Len(t, WronglyDrainedNodes(row.s), row.taken, name)
+		assert.Len(t, VanishedInstances(row.s), row.lost, name)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Budgets finds disruption budgets with fewer ready pods than they must keep. It counts ready pods by the pods' own
-// conditions. It takes the number of expected pods from the budget's status, which Kubernetes writes.
+// Budgets finds disruption budgets with fewer ready pods than they must keep. Budgets counts ready pods by the pods'
+// own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
 func Budgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -38,8 +38,9 @@ func Budgets(s Snapshot) (found []Finding) {
 	return found
 }
 
-// budgetMinimum returns how many ready pods a budget keeps. As in Kubernetes, both of its fields are rounded up. Known
-// is false while Kubernetes has not counted the pods of a budget that depends on their number.
+// budgetMinimum returns the minimum number of ready pods of a budget. As in Kubernetes, both fields of the budget are
+// rounded up. The result known is false if the minimum depends on the number of pods and Kubernetes has not counted the
+// pods yet.
 func budgetMinimum(b *policyv1.PodDisruptionBudget) (least int, known bool) {
 	expected := int(b.Status.ExpectedPods)
 	switch {
@@ -67,7 +68,7 @@ func isServing(p *corev1.Pod) bool {
 	return false
 }
 
-// Departure is a pod that was told to end, or vanished, while the Machine of its node was being deleted.
+// Departure is a pod whose deletion began, or that vanished, while the Machine of its node was being deleted.
 type Departure struct {
 	At        time.Time
 	Pod, Node string
@@ -88,7 +89,8 @@ func Departures(before, after Snapshot) (left []Departure) {
 			}
 			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
 			switch m := cmp.Or(now, last); {
-			case m != nil && m.DeletionTimestamp != nil: // the drain begins later: its deadline counts from then on
+			// The time is a lower bound: the drain begins after the deletion timestamp, and its deadline counts from its begin.
+			case m != nil && m.DeletionTimestamp != nil:
 				leaving[n.Name] = m.DeletionTimestamp.Add(m.Spec.EffectiveDrainTimeout())
 			case now == nil:
 				leaving[n.Name] = time.Time{}
@@ -103,8 +105,8 @@ func Departures(before, after Snapshot) (left []Departure) {
 	return left
 }
 
-// Unevicted finds the departures of pods that left before the drain's deadline although the API server has accepted no
-// eviction of them. After the deadline, drains delete pods.
+// Unevicted finds the departures of pods that left before the drain's deadline without an eviction that the API server
+// accepted. After the deadline, drains delete pods.
 func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.At.Before(d.Deadline); !evicted[d.Pod] && !forced {
@@ -121,9 +123,9 @@ func Unevicted(left []Departure, evicted map[string]bool) (found []Finding) {
 	return found
 }
 
-// Evicted returns the names of the pods in a namespace whose eviction the API server has accepted, from its audit log.
-// No name of a pod may be used twice. The API server writes the log in batches, up to 30 s late, and loses a batch when
-// it is killed.
+// Evicted returns the names of the pods in a namespace whose eviction the API server has accepted. The source is the
+// API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods. The API
+// server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
 func Evicted(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {

@@ -1,8 +1,9 @@
 // Package checker watches a running Millwright from outside and reports violations, such as two instances of one
-// machine, an instance without a Machine, or more machines than allowed. It reads the API server, the cloud and
-// Temporal with its own clients. It uses a status that Millwright writes only for facts that it can read nowhere else.
+// machine, an instance without a Machine, or more machines than allowed. The package reads the API server, the cloud
+// and Temporal with its own clients. The package uses a status that Millwright writes only for facts that no other
+// source has.
 //
-// Each check is a pure function over a snapshot. A Watcher takes the snapshots.
+// Each check is a pure function of a snapshot. A Watcher takes the snapshots.
 package checker
 
 import (
@@ -22,7 +23,7 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// Snapshot is what exists for one namespace of Machines at one time.
+// Snapshot has the objects of one namespace of Machines, and the instances of its classes, at one time.
 type Snapshot struct {
 	At          time.Time
 	Deployments []v1alpha1.MachineDeployment
@@ -34,17 +35,18 @@ type Snapshot struct {
 	Budgets     []policyv1.PodDisruptionBudget
 	Instances   []admin.Instance // instances of the namespace's classes; read before the Machines
 
-	// Settled says that no deployment changed while the snapshot was taken. If one did, bounds cannot be judged.
+	// Settled is true if no deployment changed while the snapshot was taken. If a deployment changed, bounds cannot be
+	// judged.
 	Settled bool
-	// Began are the deployments at the begin of the snapshot: their former specs may have looser bounds.
+	// Began are the deployments at the begin of the snapshot: the specs of these deployments may have had looser bounds.
 	Began []v1alpha1.MachineDeployment
 
-	// Left are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after machines.
-	// So it may show such a machine without its deletion, and its node as cordoned.
+	// Left are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after machines. So a
+	// snapshot may show a machine of Left without a deletion timestamp, and the machine's node as cordoned.
 	Left map[types.UID]bool
 }
 
-// Machine returns the machine with a UID; nil if there is none.
+// Machine returns the machine with a UID; nil if no machine has the UID.
 func (s Snapshot) Machine(uid string) *v1alpha1.Machine {
 	i := slices.IndexFunc(s.Machines, func(m v1alpha1.Machine) bool { return string(m.UID) == uid })
 	if i < 0 {
@@ -62,10 +64,10 @@ func (s Snapshot) InstancesOf() map[string][]admin.Instance {
 	return of
 }
 
-// NodeOf returns the node of an instance; nil if there is none.
+// NodeOf returns the node of an instance; nil if the instance has no node.
 func (s Snapshot) NodeOf(i admin.Instance) *corev1.Node { return s.NodeBy(i.ProviderID) }
 
-// NodeBy returns the node with a provider ID; nil if there is none.
+// NodeBy returns the node with a provider ID; nil if no node has the provider ID.
 func (s Snapshot) NodeBy(providerID string) *corev1.Node {
 	at := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Spec.ProviderID == providerID })
 	if at < 0 {
@@ -86,9 +88,9 @@ func (s Snapshot) MachinesOf(d *v1alpha1.MachineDeployment) []v1alpha1.Machine {
 	)
 }
 
-// InstancesFor returns the instances of a deployment's machines, also of machines that do not exist any more. It finds
-// them by the name of the machine, which begins with the deployment's name. So no other deployment may have a name that
-// begins with the name of this deployment.
+// InstancesFor returns the instances of a deployment's machines, also of machines that do not exist any more.
+// InstancesFor finds the instances by the name of the machine, which begins with the deployment's name. The names of
+// other deployments must not begin with the name of this deployment.
 func (s Snapshot) InstancesFor(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
@@ -111,7 +113,7 @@ func Ready(n *corev1.Node) bool {
 	})
 }
 
-// Finding is one thing in one snapshot that must not be there for long.
+// Finding is one fact in one snapshot that must not last.
 type Finding struct {
 	Check  string // name of the check
 	Object string // name of the object
@@ -122,7 +124,7 @@ type Finding struct {
 type Violation struct {
 	Finding
 	Since time.Time // time of the first snapshot with the finding
-	At    time.Time // time of the snapshot in which it had lasted too long
+	At    time.Time // time of the first snapshot in which the finding had lasted too long
 }
 
 func (v Violation) String() string {
@@ -139,37 +141,41 @@ func (v Violation) String() string {
 // findingKey identifies a finding in several snapshots.
 type findingKey struct{ check, object string }
 
-// Lasting turns findings that last too long into violations. The zero value cannot be used: call NewLasting.
-type Lasting struct {
-	since map[findingKey]time.Time
-	told  map[findingKey]bool
+// PersistentFindings turns findings that last too long into violations. Call NewPersistentFindings: the zero value
+// cannot be used.
+type PersistentFindings struct {
+	firstSeen map[findingKey]time.Time
+	reported  map[findingKey]bool
 }
 
-// NewLasting returns a Lasting without findings.
-func NewLasting() *Lasting {
-	return &Lasting{since: map[findingKey]time.Time{}, told: map[findingKey]bool{}}
+// NewPersistentFindings returns PersistentFindings without findings.
+func NewPersistentFindings() *PersistentFindings {
+	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reported: map[findingKey]bool{}}
 }
 
 // Add takes all findings of one snapshot, and returns the new violations: findings that were in all snapshots for
-// longer than the limit of their check. It returns a violation once while the finding lasts.
-func (l *Lasting) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
+// longer than the limit of their check. Add returns a violation only once while the finding lasts.
+func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
 	present := map[findingKey]bool{}
 	for _, f := range findings {
 		k := findingKey{f.Check, f.Object}
 		present[k] = true
-		if _, known := l.since[k]; !known {
-			l.since[k] = at
+		if _, known := l.firstSeen[k]; !known {
+			l.firstSeen[k] = at
 		}
-		if at.Sub(l.since[k]) >= limits[f.Check] && !l.told[k] {
-			l.told[k] = true
-			out = append(out, Violation{Finding: f, Since: l.since[k], At: at})
+		if at.Sub(l.firstSeen[k]) >= limits[f.Check] && !l.reported[k] {
+			l.reported[k] = true
+			out = append(out, Violation{Finding: f, Since: l.firstSeen[k], At: at})
 		}
 	}
-	maps.DeleteFunc(l.since, func(k findingKey, _ time.Time) bool { return !present[k] })
-	maps.DeleteFunc(l.told, func(k findingKey, _ bool) bool { return !present[k] })
+	maps.DeleteFunc(l.firstSeen, func(k findingKey, _ time.Time) bool { return !present[k] })
+	maps.DeleteFunc(l.reported, func(k findingKey, _ bool) bool { return !present[k] })
 	return out
 }
 
-// Forget drops all findings. Call it after a time without snapshots.
-func (l *Lasting) Forget() { l.since = map[findingKey]time.Time{}; l.told = map[findingKey]bool{} }
+// Forget drops all findings. Call Forget after a time without snapshots.
+func (l *PersistentFindings) Forget() {
+	l.firstSeen = map[findingKey]time.Time{}
+	l.reported = map[findingKey]bool{}
+}

@@ -23,13 +23,14 @@ import (
 const (
 	// snapshotInterval is the time between two snapshots.
 	snapshotInterval = 200 * time.Millisecond
-	// runsInterval is the time between two reads of the runs in Temporal. It is longer, because Temporal's lists are
-	// late anyhow. The runs are read all the time, because Temporal may lose its data.
-	runsInterval = 5 * time.Second
-	// blindAfter is the time without a successful snapshot after which all findings and bounds are forgotten, because
-	// nobody knows what happened meanwhile.
-	blindAfter = time.Second
-	// snapshotTimeout is the maximum time of one snapshot: a stopped process of the stack would otherwise block it.
+	// runsReadInterval is the time between two reads of the runs in Temporal. The interval is longer than snapshotInterval
+	// because Temporal's lists are late. The runs are read throughout a test because Temporal may lose its data.
+	runsReadInterval = 5 * time.Second
+	// blindTimeout is the time without a successful snapshot after which all findings and bounds are forgotten: changes in
+	// this time are unknown.
+	blindTimeout = time.Second
+	// snapshotTimeout is the maximum time of one snapshot. Without a timeout, a stopped process of the stack would block
+	// the snapshot.
 	snapshotTimeout = 5 * time.Second
 )
 
@@ -41,40 +42,40 @@ type Sources struct {
 	Temporal client.Client
 }
 
-// Watcher watches one namespace of Machines. It recognises the namespace's nodes by their names: they begin with the
-// name of the namespace, because the names of its deployments must do so, or the cloud has reported them for its
-// instances.
+// Watcher watches one namespace of Machines. A node belongs to the namespace if the cloud has reported the node for an
+// instance of the namespace, or if the node's name begins with the name of the namespace. The names of the namespace's
+// deployments must begin with the name of the namespace.
 type Watcher struct {
-	sources   Sources
-	namespace string
-	strict    Bounds // bounds with which each deployment is judged
+	sources        Sources
+	namespace      string
+	boundsTemplate Bounds // template of the bounds of each deployment: says which properties Judge judges
 
-	mu           sync.Mutex
-	nodeNames    map[string]bool // names of nodes that the cloud has reported for the namespace's instances
-	lasting      *Lasting
-	bounds       map[string]*Bounds // bounds in force, by name of the deployment
-	excused      map[string]bool    // UIDs of machines whose instance a person has orphaned
-	last         Snapshot           // last successful snapshot; compared with the next one
-	blind        bool               // no snapshot has succeeded for some time
-	allDeleted   bool               // AllIsDeleted was called
-	snapshots    int
-	mostMachines int // largest number of machines in one snapshot, including those that are being deleted
-	departures   []Departure
-	ended        map[string]bool // runs whose bad end was reported
-	violations   []Violation
+	mu                 sync.Mutex
+	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
+	persistentFindings *PersistentFindings
+	bounds             map[string]*Bounds // bounds in force, by name of the deployment
+	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
+	lastSnapshot       Snapshot           // lastSnapshot successful snapshot; compared with the next one
+	isBlind            bool               // no snapshot has succeeded for blindTimeout
+	allDeleted         bool               // AllIsDeleted was called
+	snapshots          int
+	mostMachines       int // largest number of machines in one snapshot, including machines that are being deleted
+	departures         []Departure
+	reportedRuns       map[string]bool // runs whose bad end was reported
+	violations         []Violation
 }
 
-// Watch returns a watcher. The bounds say how strictly deployments are judged.
+// Watch returns a watcher. The argument strict says which properties of each deployment are judged.
 func Watch(sources Sources, namespace string, strict Bounds) *Watcher {
 	return &Watcher{
-		sources:   sources,
-		namespace: namespace,
-		strict:    strict,
-		lasting:   NewLasting(),
-		nodeNames: map[string]bool{},
-		bounds:    map[string]*Bounds{},
-		excused:   map[string]bool{},
-		ended:     map[string]bool{},
+		sources:            sources,
+		namespace:          namespace,
+		boundsTemplate:     strict,
+		persistentFindings: NewPersistentFindings(),
+		nodeNames:          map[string]bool{},
+		bounds:             map[string]*Bounds{},
+		excusedMachines:    map[string]bool{},
+		reportedRuns:       map[string]bool{},
 	}
 }
 
@@ -93,11 +94,11 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		if err != nil {
-			if !w.blind && w.snapshots > 0 && time.Since(w.last.At) > blindAfter {
+			if !w.isBlind && w.snapshots > 0 && time.Since(w.lastSnapshot.At) > blindTimeout {
 				w.forget()
 			}
 		} else {
-			if w.snapshots > 0 && s.At.Sub(w.last.At) > blindAfter {
+			if w.snapshots > 0 && s.At.Sub(w.lastSnapshot.At) > blindTimeout {
 				w.forgetBounds()
 			}
 			w.judge(s)
@@ -112,21 +113,21 @@ func (w *Watcher) followRuns(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(runsInterval):
+		case <-time.After(runsReadInterval):
 		}
-		if d, err := w.Durable(ctx); err == nil {
+		if d, err := w.WorkflowState(ctx); err == nil {
 			w.AddRuns(d)
 		}
 	}
 }
 
 // AddRuns adds a violation for each run that ended badly and was not reported before.
-func (w *Watcher) AddRuns(d Durable) {
+func (w *Watcher) AddRuns(d WorkflowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range BadEnds(d) {
-		if !w.ended[f.Object] {
-			w.ended[f.Object] = true
+		if !w.reportedRuns[f.Object] {
+			w.reportedRuns[f.Object] = true
 			w.violations = append(w.violations, Violation{Finding: f, Since: time.Now(), At: time.Now()})
 		}
 	}
@@ -134,45 +135,45 @@ func (w *Watcher) AddRuns(d Durable) {
 
 // forget drops findings and bounds after a time without snapshots.
 func (w *Watcher) forget() {
-	w.lasting.Forget()
+	w.persistentFindings.Forget()
 	w.forgetBounds()
-	w.blind = true
+	w.isBlind = true
 }
 
-// forgetBounds puts all bounds out of force until they are met again: a deployment may have promised less in the
-// meantime.
+// forgetBounds puts all bounds out of force until the deployments meet the bounds again. A deployment may have promised
+// less since the last snapshot.
 func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
 		b.Forget()
 	}
 }
 
-// judge applies the checks of snapshots.
+// judge applies all checks to a snapshot.
 func (w *Watcher) judge(s Snapshot) {
 	if w.snapshots++; !w.allDeleted && w.snapshots > 1 {
-		w.departures = append(w.departures, Departures(w.last, s)...)
+		w.departures = append(w.departures, Departures(w.lastSnapshot, s)...)
 	}
-	w.last, w.blind, w.mostMachines = s, false, max(w.mostMachines, len(s.Machines))
-	found := append(Twice(s), Orphans(s, w.excused)...)
-	found = append(found, Unmade(s)...)
-	if !w.allDeleted && !w.strict.Forced {
+	w.lastSnapshot, w.isBlind, w.mostMachines = s, false, max(w.mostMachines, len(s.Machines))
+	found := append(DuplicateInstances(s), Orphans(s, w.excusedMachines)...)
+	found = append(found, MissingInstances(s)...)
+	if !w.allDeleted && !w.boundsTemplate.Forced {
 		found = append(found, Budgets(s)...)
 	}
-	if w.strict.Alone {
-		found = append(found, append(Taken(s), Lost(s)...)...)
+	if w.boundsTemplate.Alone {
+		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
 	}
 	if !w.allDeleted {
 		found = append(found, w.judgeBounds(s)...)
 	}
-	w.violations = append(w.violations, w.lasting.Add(s.At, Limits(), found)...)
+	w.violations = append(w.violations, w.persistentFindings.Add(s.At, Limits(), found)...)
 }
 
-// judgeBounds judges how many machines and nodes each deployment has.
+// judgeBounds judges the numbers of machines and nodes of each deployment.
 func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
-			b = &Bounds{Leaving: w.strict.Leaving, Nodes: w.strict.Nodes}
+			b = &Bounds{Leaving: w.boundsTemplate.Leaving, Nodes: w.boundsTemplate.Nodes}
 			w.bounds[d.Name] = b
 		}
 		found = append(found, b.Judge(s, &d)...)
@@ -184,17 +185,17 @@ func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 func (w *Watcher) Excuse(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.excused[uid] = true
+	w.excusedMachines[uid] = true
 }
 
 // Excused returns the UIDs of the machines whose instance a person has orphaned.
 func (w *Watcher) Excused() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.excused)
+	return maps.Clone(w.excusedMachines)
 }
 
-// AllIsDeleted records that everything is being deleted: numbers, budgets and pods are not judged any more.
+// AllIsDeleted records that all objects are being deleted: from then on, numbers, budgets and pods are not judged.
 func (w *Watcher) AllIsDeleted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,31 +209,31 @@ func (w *Watcher) Departures() []Departure {
 	return slices.Clone(w.departures)
 }
 
-// Violations returns what was found so far, and how many snapshots were taken.
+// Violations returns all violations until now, and the number of snapshots.
 func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.violations), w.snapshots
 }
 
-// Peak returns the largest number of machines that existed at a time, including machines that are being deleted.
+// Peak returns the largest number of machines in one snapshot, including machines that are being deleted.
 func (w *Watcher) Peak() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mostMachines
 }
 
-// InForce reports whether the bounds in force of all deployments are those of their specs.
+// InForce reports whether the bounds in force of all deployments follow from the deployments' specs.
 func (w *Watcher) InForce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.snapshots > 0 && !slices.ContainsFunc(w.last.Deployments, func(d v1alpha1.MachineDeployment) bool {
+	return w.snapshots > 0 && !slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
 		return w.bounds[d.Name] == nil || !w.bounds[d.Name].InForce(&d)
 	})
 }
 
-// Snapshot reads what exists now. It reads the instances before the Machines, because the Machine of an instance is
-// older than the instance.
+// Snapshot reads the current objects and instances. Snapshot reads the instances before the Machines because the
+// Machine of an instance is older than the instance.
 func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -289,14 +290,14 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Deployments, s.Settled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
 	s.Left = deletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
-		if strings.HasPrefix(n.Name, w.namespace+"-") || w.hasNamed(n.Name) {
+		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isNamedByCloud(n.Name) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
 	return s, nil
 }
 
-// ownInstances returns the instances of the namespace's classes, and notes the names of their nodes.
+// ownInstances returns the instances of the namespace's classes, and stores the names of their nodes.
 func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -309,13 +310,13 @@ func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
 	return ours
 }
 
-func (w *Watcher) hasNamed(node string) bool {
+func (w *Watcher) isNamedByCloud(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nodeNames[node]
 }
 
-// deletedBetween returns the machines that were live in the first list, and gone or being deleted in the later one.
+// deletedBetween returns the machines that are live in the first list, and missing or being deleted in the later list.
 func deletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, m := range first {
@@ -327,8 +328,8 @@ func deletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
 	return all
 }
 
-// Durable reads what Temporal has for the namespace.
-func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
+// WorkflowState reads the runs and schedules of the namespace from Temporal.
+func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	var page []byte
@@ -362,19 +363,19 @@ func (w *Watcher) Durable(ctx context.Context) (d Durable, err error) {
 	return d, nil
 }
 
-// Await reads and checks each second until the check finds nothing twice in a row. If the check still finds
-// something after the time within, Await returns that as violations.
+// Await takes a snapshot and calls the check each second until the check finds nothing twice in a row. If the check
+// still finds something after the time within, Await returns these findings as violations.
 func (w *Watcher) Await(
 	ctx context.Context,
 	within time.Duration,
-	check func(Snapshot, Durable) []Finding,
+	check func(Snapshot, WorkflowState) []Finding,
 ) ([]Violation, error) {
 	begun := time.Now()
 	for quiet := 0; ; {
 		s, err := w.Snapshot(ctx)
-		var d Durable
+		var d WorkflowState
 		if err == nil {
-			d, err = w.Durable(ctx)
+			d, err = w.WorkflowState(ctx)
 		}
 		var found []Finding
 		if err == nil {
@@ -405,7 +406,7 @@ func (w *Watcher) Await(
 	}
 }
 
-// describeSpecs says which specs the deployments have.
+// describeSpecs returns a text with the specs of the deployments.
 func describeSpecs(items []v1alpha1.MachineDeployment) string {
 	var text strings.Builder
 	for _, d := range items {

@@ -1,5 +1,6 @@
-// Command modulepath changes the path of Millwright's Go modules everywhere in a clone: in go.mod files, imports, rules
-// of the linter, scripts and documents. `make module-path` calls it. Recorded histories stay as they are.
+// Command modulepath changes the path of Millwright's Go modules everywhere in a clone: in go.mod files, imports,
+// linter rules, scripts and documents. `make module-path` calls this command. The command does not change recorded
+// histories.
 package main
 
 import (
@@ -36,12 +37,12 @@ func main() {
 	commandline.Main(c)
 }
 
-// validPath matches a path that other modules can require: its first part is the name of a host.
-var validPath = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
+// validPathPattern matches a path that other modules can require: its first part is the name of a host.
+var validPathPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
 
-// changePath changes the path, and returns how many files it has changed.
+// changePath changes the module path, and returns how many files it has changed.
 func changePath(ctx context.Context, repo, to string) (changed int, err error) {
-	if !validPath.MatchString(to) {
+	if !validPathPattern.MatchString(to) {
 		return 0, fmt.Errorf("%q is no path of a module: it begins with a host, such as example.com/org/millwright", to)
 	}
 	text, err := os.ReadFile(filepath.Join(repo, "go.mod"))
@@ -89,16 +90,16 @@ func runGit(ctx context.Context, repo string, arguments ...string) (string, erro
 	return string(out), nil
 }
 
-// pathRule finds the module path in the files whose name matches. In their text, the path is between the two groups of
-// a regular expression.
+// pathRule finds the module path in the files whose names match. In a file's text, the path is between the two groups
+// of a regular expression.
 type pathRule struct {
-	files *regexp.Regexp
-	where *regexp.Regexp
+	filePattern *regexp.Regexp
+	pathPattern *regexp.Regexp
 }
 
 // rulesFor returns the rules that find the module path. The path of a package is the module path, a slash, and a
-// top-level folder that has Go code. The module path alone is changed only in the places that are listed here:
-// elsewhere the word is a namespace, a label or an image.
+// top-level folder with Go code. Where the module path stands alone, only the listed places are changed: in all other
+// places the word is a namespace, a label or an image.
 func rulesFor(from string, names []string) []pathRule {
 	rooms := map[string]bool{"tools": true} // the module of tools.mod
 	for _, name := range names {
@@ -131,14 +132,14 @@ func rulesFor(from string, names []string) []pathRule {
 	return rules
 }
 
-// rewriteFile changes the path in one file. It reports whether the file had the path.
+// rewriteFile changes the path in one file, and reports whether the file had the path.
 func rewriteFile(path, name, to string, rules []pathRule) (bool, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
 	if !info.Mode().IsRegular() || strings.HasPrefix(name, "workflows/testdata/replay/") {
-		return false, nil // the file is a link, or a recorded history, which is never changed
+		return false, nil // the file is a link, or a recorded history, which never changes
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -146,8 +147,8 @@ func rewriteFile(path, name, to string, rules []pathRule) (bool, error) {
 	}
 	after := text
 	for _, r := range rules {
-		if r.files.MatchString(name) {
-			after = r.where.ReplaceAll(after, []byte("${1}"+to+"${2}"))
+		if r.filePattern.MatchString(name) {
+			after = r.pathPattern.ReplaceAll(after, []byte("${1}"+to+"${2}"))
 		}
 	}
 	if bytes.Equal(text, after) {

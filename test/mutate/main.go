@@ -1,10 +1,10 @@
-// Mutate breaks the product on purpose, in one known way at a time, and runs the tests that must notice. If no test
-// notices, the tests do not cover the broken code.
+// Mutate breaks the product on purpose, in one known way at a time, and runs the tests that must fail. If no test
+// fails, the tests do not cover the broken code.
 //
 //	go run ./test/mutate               all mutations
-//	go run ./test/mutate --run '^A|D8' those whose ID matches
+//	go run ./test/mutate --run '^A|D8' mutations whose ID matches
 //
-// No file of the tree is written: the go command reads the broken file by its -overlay flag.
+// Mutate writes no file of the repository: the go command reads the broken file through its flag -overlay.
 package main
 
 import (
@@ -29,16 +29,16 @@ import (
 type mutation struct {
 	id    string
 	file  string // path of the file, relative to the root of the repository
-	old   string // text that the mutation replaces; the file has it exactly once
+	old   string // text that the mutation replaces; the file contains the text exactly once
 	new   string
 	tests string // flags of go test, and packages of which at least one must fail, separated by spaces
-	why   string // what is broken
+	why   string // description of the broken behaviour
 }
 
 // verdict is the result of one mutation.
 type verdict string
 
-// The verdicts. Only the verdict killed is good: a test has noticed the mutation.
+// The verdicts of a mutation. Only killed is good: a test has failed because of the mutation.
 const (
 	killed       verdict = "killed"
 	survived     verdict = "SURVIVED"
@@ -56,7 +56,7 @@ func main() {
 	limit := c.Flags().
 		Duration("timeout", 5*time.Minute, "time for the tests of one mutation; one that makes them hang is killed")
 	c.RunE = func(*cobra.Command, []string) error {
-		bad, err := run(*which, *limit)
+		bad, err := runMutations(*which, *limit)
 		if err == nil && bad > 0 {
 			err = fmt.Errorf("%d mutations were not killed", bad)
 		}
@@ -65,8 +65,8 @@ func main() {
 	commandline.Main(c)
 }
 
-// run tries the mutations whose ID matches, one after the other, and returns how many were not killed.
-func run(which string, limit time.Duration) (bad int, err error) {
+// runMutations tries the mutations whose ID matches, one after the other, and returns how many were not killed.
+func runMutations(which string, limit time.Duration) (bad int, err error) {
 	matches, err := regexp.Compile(which)
 	if err != nil {
 		return 0, err
@@ -150,12 +150,13 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 	return result, detail, nil
 }
 
-// applyMutation returns the text with its mutation, unless the old text does not occur exactly once or nothing changes.
+// applyMutation returns the text with the mutation. The second result is false if the old text does not occur exactly
+// once, or if the mutation changes nothing.
 func applyMutation(text string, m mutation) (string, bool) {
 	return strings.Replace(text, m.old, m.new, 1), m.old != m.new && m.old != "" && strings.Count(text, m.old) == 1
 }
 
-// overlayOf writes a broken file and the overlay that puts it in the place of its source.
+// overlayOf writes the broken file, and the overlay that replaces the source by the broken file.
 func overlayOf(source, broken string) (overlay string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
@@ -173,7 +174,8 @@ func overlayOf(source, broken string) (overlay string, remove func(), err error)
 	return overlay, remove, nil
 }
 
-// judgeOutput reads the output of failed tests. It returns which test failed, or that the mutation cannot be compiled.
+// judgeOutput reads the output of failed tests. judgeOutput returns which test failed, or that the mutation cannot be
+// compiled.
 func judgeOutput(output string) (result verdict, detail string) {
 	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
 		return doesNotBuild, "\n" + output

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mutation applies only where it is meant: a text that occurs twice could break the wrong place, and one that does
-// not occur breaks nothing, so that the tests would prove nothing.
-func TestApply(t *testing.T) {
+// A mutation applies only if its text occurs exactly once. A text that occurs twice could break the wrong place. A text
+// that does not occur breaks nothing, and the tests would prove nothing.
+func TestApplyMutation(t *testing.T) {
 	for _, c := range []struct {
 		name, text, old, new, want string
 		ok                         bool
@@ -33,7 +33,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestJudgeOutput(t *testing.T) {
 	result, detail := judgeOutput("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
 	assert.Equal(t, killed, result)
 	assert.Equal(t, " (TestScale)", detail)
@@ -45,8 +45,8 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, killed, result, "tests that hang notice it")
 }
 
-// Every mutation still applies to today's code, and its packages exist: otherwise it would be found only when somebody
-// runs them all, which takes many minutes.
+// Every mutation still applies to the current code, and its packages exist. Without this test, a stale mutation would
+// be found only when somebody runs all mutations, which takes many minutes.
 func TestTheMutationsApply(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)

@@ -1,7 +1,7 @@
 package main
 
-// mutations returns the known ways to break the product, by room. Add one for each defect that a review found and no
-// test had shown; remove one only with the code that it breaks.
+// mutations returns the known ways to break the product, by room. Add a mutation for each defect that a review found
+// and that no test had shown. Remove a mutation only with the code that the mutation breaks.
 func mutations() []mutation {
 	const (
 		set      = "./activities/set"
@@ -12,7 +12,7 @@ func mutations() []mutation {
 		bridge   = "./k8sbridge/watch"
 		scaling  = "./decide/scale"
 		draining = "./decide/drain"
-		// without the simulations, which take a minute
+		// tests without the simulations, which take a minute
 		rolling = "-skip=^Test(ThePromises|Promises|Decisions|Nothing|NoOld|Nobody|TheDecisions) ./decide/rollout"
 	)
 	return []mutation{
@@ -27,7 +27,7 @@ func mutations() []mutation {
 		{
 			"S2",
 			"decide/scale/mcm.go",
-			`return m.MCM.Replace && !m.protected()`,
+			`return m.MCM.Replace && !m.isProtected()`,
 			`return m.MCM.Replace`,
 			scaling,
 			"preserved machines are replaced",
@@ -51,8 +51,8 @@ func mutations() []mutation {
 		{
 			"S5",
 			"decide/scale/conditions.go",
-			`len(o.Members) > o.wanted() && len(o.live) >= o.wanted()`,
-			`len(o.Members) > o.wanted()`,
+			`len(o.Members) > o.wantedReplicas() && len(o.liveMembers) >= o.wantedReplicas()`,
+			`len(o.Members) > o.wantedReplicas()`,
 			scaling,
 			"ScalingDown is True while machines are missing",
 		},
@@ -76,13 +76,13 @@ func mutations() []mutation {
 		{
 			"D3",
 			"decide/drain/pods.go",
-			`b.allows() > l.taken[b.Key]`,
+			`b.remainingEvictions() > l.evictionCounts[b.Key]`,
 			`b.allows() > 0`,
 			draining,
 			"evictions of the same decision do not use up the budget",
 		},
-		{"D4", "decide/drain/lanes.go", `own := l.lane(d.Pod)
-		own.busy = true`, `own := l.lane(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
+		{"D4", "decide/drain/lanes.go", `own := l.sharedLane(d.Pod)
+		own.isBusy = true`, `own := l.sharedLane(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
 		{"D5", "decide/drain/turn.go", `if i < most {`, `if i <= most {`, draining, "one drain more than allowed"},
 		{
 			"D6",
@@ -95,8 +95,8 @@ func mutations() []mutation {
 		{
 			"D7",
 			"decide/drain/plan.go",
-			`case lane.busy, !permit.given && len(permit.probe) == 0 && permit.next.IsZero():`,
-			`case lane.busy:`,
+			`case lane.isBusy, !permit.isGiven && len(permit.probeBudgets) == 0 && permit.nextProbe.IsZero():`,
+			`case lane.isBusy:`,
 			draining,
 			"a pod whose budget is used up is evicted",
 		},
@@ -119,8 +119,8 @@ func mutations() []mutation {
 		{
 			"D10",
 			"workflows/drain/drain.go",
-			`d.seen.Outcome, d.seen.Blockers = "", nil`,
-			`d.seen.Outcome = ""`,
+			`d.lastEviction.Outcome, d.lastEviction.Blockers = "", nil`,
+			`d.lastEviction.Outcome = ""`,
 			"./workflows/drain",
 			"a resumed drain does not say what blocks it",
 		},
@@ -136,16 +136,16 @@ func mutations() []mutation {
 		{
 			"R2",
 			"decide/rollout/strategies.go",
-			`- p.needed - waiting - sum(old,`,
-			`- p.needed - 0*waiting - sum(old,`,
+			`- p.minAvailable - waiting - sumOver(`,
+			`- p.minAvailable - 0*waiting - sumOver(`,
 			rolling,
 			"old machines go before new ones are available",
 		},
 		{
 			"R3",
 			"decide/rollout/planner.go",
-			`return max(here+set.terminating, set.Counted)`,
-			`return here + set.terminating`,
+			`return max(here+set.terminatingMachines, set.Counted)`,
+			`return here + set.terminatingMachines`,
 			rolling,
 			"machines that only the status of a set counts take no places",
 		},
@@ -188,8 +188,8 @@ func mutations() []mutation {
 		{
 			"R9",
 			"decide/rollout/mcm.go",
-			`min(p.budget(), free-len(pick))`,
-			`min(p.budget(), free)`,
+			`min(p.removalBudget(), free-len(pick))`,
+			`min(p.removalBudget(), free)`,
 			rolling,
 			"unhealthy machines that are updated in place take no places",
 		},
@@ -204,7 +204,7 @@ func mutations() []mutation {
 		{
 			"R11",
 			"activities/kube/write.go",
-			`		after.SetManagedFields(nil) // a cache has not all of them, and the API server would take those in a request for all
+			`		after.SetManagedFields(nil) // a cached object lacks managed fields: the API server would drop the missing ones
 `,
 			``,
 			"./activities/capi/deployment",
@@ -230,8 +230,8 @@ func mutations() []mutation {
 		{
 			"R14",
 			"decide/rollout/rollout.go",
-			`case p.o.suspended() != "":`,
-			`case p.o.suspended() != "" && !p.o.Deleting:`,
+			`case p.o.suspensionReason() != "":`,
+			`case p.o.suspensionReason() != "" && !p.o.Deleting:`,
 			rolling,
 			"the sets of a paused deployment are deleted",
 		},
@@ -246,7 +246,7 @@ func mutations() []mutation {
 		{
 			"R16",
 			"decide/rollout/planner.go",
-			`here := min(taken, p.here())`,
+			`here := min(taken, p.existingMachines())`,
 			`here := taken`,
 			rolling,
 			"machines that a set may still create are said to exist",
@@ -347,11 +347,18 @@ func mutations() []mutation {
 			bridge,
 			"preservation wakes no set",
 		},
-		{"W3", "k8sbridge/watch/events.go", `b.seen[id] = now`, `_ = now`, bridge, "what was told is not remembered"},
+		{
+			"W3",
+			"k8sbridge/watch/events.go",
+			`b.storedFingerprints[id] = now`,
+			`_ = now`,
+			bridge,
+			"what was told is not remembered",
+		},
 		{
 			"W4",
 			"k8sbridge/watch/send.go",
-			`clear(b.notBefore) // Temporal answers: end all back-offs`,
+			`clear(b.nextSignalTimes) // Temporal answers: end all back-offs`,
 			``,
 			bridge,
 			"a back-off outlasts Temporal's absence",
@@ -359,7 +366,7 @@ func mutations() []mutation {
 		{
 			"X1",
 			"decide/explain/explain.go",
-			`			list.FalseFirst(!a.ends().IsZero(), !b.ends().IsZero()),
+			`			list.FalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
 `,
 			``,
 			"./decide/explain",
@@ -368,7 +375,7 @@ func mutations() []mutation {
 		{
 			"X2",
 			"decide/explain/machine.go",
-			`if m.Unserved != "" && m.calls() {`,
+			`if m.Unserved != "" && m.callsProvider() {`,
 			`if m.Unserved != "" {`,
 			"./decide/explain",
 			"a machine that waits for its node is said to wait for a worker of its provider",
@@ -384,7 +391,7 @@ func mutations() []mutation {
 		{
 			"X4",
 			"k8sbridge/watch/fingerprint.go",
-			`			standsStill(m),
+			`			blockedText(m),
 `,
 			``,
 			bridge,
@@ -632,8 +639,8 @@ func mutations() []mutation {
 		{
 			"A20",
 			"activities/machine/preserve.go",
-			`{p.writeCondition, p.markNode, p.annotate, p.writeExpiry}`,
-			`{p.writeExpiry, p.writeCondition, p.markNode, p.annotate}`,
+			`p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations, p.writeExpiry,`,
+			`p.writeExpiry, p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations,`,
 			machine,
 			"the record of a preservation is removed before its traces",
 		},
@@ -656,21 +663,21 @@ func mutations() []mutation {
 		{"A23", "activities/set/set.go", `if set.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Set)
 	}`, ``, set, "a set that is being deleted adopts machines"},
-		{"A24", "activities/drain/loop.go", `			e.leave(pod)
+		{"A24", "activities/drain/loop.go", `			e.recordDeparture(pod)
 			continue`, `			continue`, drain, "a pod that the API server does not know stays on the node"},
 		{
 			"A25",
 			"activities/drain/send.go",
-			`if ctx.Err() != nil || !locked && !e.over() {`,
-			`if ctx.Err() != nil || !locked && !e.over() && false {`,
+			`if ctx.Err() != nil || !locked && !e.isPastDeadline() {`,
+			`if ctx.Err() != nil || !locked && !e.isPastDeadline() && false {`,
 			drain,
 			"an eviction whose turn did not come is sent",
 		},
 		{
 			"A26",
 			"activities/drain/loop.go",
-			`spent = spending{version: b.ResourceVersion, next: spent.next}`,
-			`spent = spending{version: b.ResourceVersion, next: spent.next, used: spent.used}`,
+			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}`,
+			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe, usedDisruptions: spent.usedDisruptions}`,
 			drain,
 			"what was used of a budget is never reset",
 		},
@@ -728,8 +735,8 @@ func mutations() []mutation {
 		{
 			"Z2",
 			"provider/driver/search.go",
-			`foreign != nil && by&toAct != 0`,
-			`foreign != nil && by&toAct != 0 && false`,
+			`foreign != nil && by&refuseForeign != 0`,
+			`foreign != nil && by&refuseForeign != 0 && false`,
 			"./provider/virtual",
 			"an instance that carries the UID of another machine is deleted",
 		},
@@ -776,15 +783,15 @@ func mutations() []mutation {
 		{
 			"F9",
 			"activities/kube/status.go",
-			`phrase.Cut(summary.LastOperation.Description, longestSummary)`,
-			`phrase.Cut(summary.LastOperation.Description, 100*longestSummary)`,
+			`phrase.Cut(summary.LastOperation.Description, maxSummaryLength)`,
+			`phrase.Cut(summary.LastOperation.Description, 100*maxSummaryLength)`,
 			"./activities/kube ./activities/set ./activities/deployment",
 			"the descriptions in a status are not bounded",
 		},
 		{
 			"F10",
 			"decide/scale/report.go",
-			`all[:min(len(all), mostNames)]`,
+			`all[:min(len(all), maxFailedNames)]`,
 			`all`,
 			"./activities/set ./activities/deployment",
 			"the names in a status are not bounded",
@@ -800,24 +807,24 @@ func mutations() []mutation {
 		{
 			"F12",
 			"decide/rollout/rollout.go",
-			`return set.foreign() })`,
-			`return set.foreign() && false })`,
+			`return set.isForeign() })`,
+			`return set.isForeign() && false })`,
 			rolling,
 			"no set is released",
 		},
 		{
 			"F13",
 			"activities/deployment/family.go",
-			`{in.Adopt, w.adopt},`,
-			`{in.Adopt[:0], w.adopt},`,
+			`{in.Adopt, w.adoptSet},`,
+			`{in.Adopt[:0], w.adoptSet},`,
 			node,
 			"a set that is to be adopted is not",
 		},
 		{
 			"F14",
 			"activities/deployment/family.go",
-			`{in.Release, w.release},`,
-			`{in.Release[:0], w.release},`,
+			`{in.Release, w.releaseSet},`,
+			`{in.Release[:0], w.releaseSet},`,
 			node,
 			"a set that is to be released is not",
 		},
@@ -893,7 +900,7 @@ func mutations() []mutation {
 			"./decide/replace",
 			"the replacements in a status are not bounded",
 		},
-		{"F24", "workflows/machine/inquiry.go", `		q.known = answer.Problem
+		{"F24", "workflows/machine/inquiry.go", `		q.lastProblem = answer.Problem
 `, `		q.settled = true
 `, "-run=^Test(VanishedInstance|SignalsDoNotEnd|TheProviderIsAsked|AQuestionThatWaits|TheNextCall) ./workflows/machine", "a provider that does not answer once is never asked again whether an instance is gone"},
 		{
@@ -904,7 +911,7 @@ func mutations() []mutation {
 			"./observe/set",
 			"a further failed machine is not in the set's status",
 		},
-		{"G1", "provider/driver/search.go", `	until := begun.Add(p.life(seen) + traits.Window)
+		{"G1", "provider/driver/search.go", `	until := begun.Add(p.requestLifetime(seen) + traits.Window)
 `, `	until := begun
 `, "./provider/driver", "a creation does not wait for an earlier one that shows late"},
 		{
@@ -916,7 +923,7 @@ func mutations() []mutation {
 			"the instance of another machine with the same name is adopted",
 		},
 		{"G3", "provider/driver/provider.go", `		case provider.CodeOf(err) == provider.AlreadyExists:
-			return p.holder(ctx, class, machine, err)
+			return p.findInstanceWithName(ctx, class, machine, err)
 `, ``, "./provider/driver", "in a cloud of unique names, an instance that no read shows is not found"},
 		{
 			"G4",
@@ -926,7 +933,7 @@ func mutations() []mutation {
 			"./provider/driver",
 			"the message of a cloud is returned with the credentials in it",
 		},
-		{"G5", "decide/attention/machine.go", `	if found := m.found(); !found.Calm() {
+		{"G5", "decide/attention/machine.go", `	if found := m.nameNeed(); !found.Calm() {
 		return found
 	}
 `, ``, "./decide/attention", "a node that is found by its provider ID is not recorded"},
@@ -944,7 +951,7 @@ func mutations() []mutation {
 		{
 			"G8",
 			"decide/orphan/claims.go",
-			`_, here := c.here[i.Machine]`,
+			`_, here := c.localByName[i.Machine]`,
 			`here := false`,
 			"./decide/orphan",
 			"a sweep deletes the instance of a Machine that has its name",
@@ -952,15 +959,15 @@ func mutations() []mutation {
 		{
 			"G9",
 			"k8sbridge/watch/strays.go",
-			`rollout := rolloutsOf()[kind]; rollout != "" {`,
-			`rollout := rolloutsOf()[kind]; kind == run.KindMachineDeployment {`,
+			`rollout := rolloutKinds()[kind]; rollout != "" {`,
+			`rollout := rolloutKinds()[kind]; kind == run.KindMachineDeployment {`,
 			bridge,
 			"a rollout whose deployment of Cluster API is gone stays open for ever",
 		},
 		{
 			"G10",
 			"activities/capi/set.go",
-			`	s.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
+			`	s.ManagedFields = nil // cached sets lack the managed fields of others: the API server would drop them
 `,
 			``,
 			"./activities/capi",
@@ -969,7 +976,7 @@ func mutations() []mutation {
 		{
 			"G11",
 			"k8sbridge/watch/clusterapideployment.go",
-			`notOfDeployment(s), metav1`,
+			`nonDeploymentMetadata(s), metav1`,
 			`metav1`,
 			bridge,
 			"a set that others changed does not wake its deployment",
@@ -977,7 +984,7 @@ func mutations() []mutation {
 		{
 			"Z5",
 			"process/patience.go",
-			`!isHeartbeat || !unanswered(err)`,
+			`!isHeartbeat || !isUnanswered(err)`,
 			`true || !isHeartbeat`,
 			"./process",
 			"a heartbeat that Temporal does not answer cancels the call of a provider",
@@ -985,7 +992,7 @@ func mutations() []mutation {
 		{
 			"Z6",
 			"provider/driver/search.go",
-			`case creating && p.unbound(seen) && last.After(until):`,
+			`case creating && p.hasUnboundedRequests(seen) && last.After(until):`,
 			`case false:`,
 			"./provider/driver",
 			"a second instance is made while a create call of another process may still run",
@@ -993,8 +1000,8 @@ func mutations() []mutation {
 		{
 			"Z7",
 			"activities/cloud/provider.go",
-			`activity.RecordHeartbeat(ctx, attempt{Said: called})`,
-			`_ = called`,
+			`activity.RecordHeartbeat(ctx, attemptDetail{Said: cloudCalledDetail})`,
+			`_ = cloudCalledDetail`,
 			cloud,
 			"after each failure of a creation, the next call waits for ten minutes",
 		},
@@ -1033,7 +1040,7 @@ func mutations() []mutation {
 		{
 			"Z12",
 			"k8sbridge/watch/subject.go",
-			`!b.ours(k.kind, k.namespace)`,
+			`!b.actsOn(k.kind, k.namespace)`,
 			`false`,
 			bridge,
 			"a namespace of another controller gets runs",
@@ -1041,7 +1048,7 @@ func mutations() []mutation {
 		{
 			"Z13",
 			"activities/kube/kube.go",
-			`return a.Cluster.Ours(in.Ref.Namespace)`,
+			`return a.Cluster.ActsOnMachines(in.Ref.Namespace)`,
 			`return true`,
 			"./activities",
 			"a run in a namespace of another controller writes",
@@ -1057,7 +1064,7 @@ func mutations() []mutation {
 		{
 			"Z15",
 			"activities/kube/errors.go",
-			`return info.StartedTime.Sub(info.ScheduledTime) > insistFor`,
+			`return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime`,
 			`return info.StartedTime.Sub(info.ScheduledTime) > time.Hour`,
 			"./activities/kube",
 			"nobody learns that an admission webhook is down",
@@ -1081,15 +1088,15 @@ func mutations() []mutation {
 		{
 			"Z18",
 			"decide/rollout/planner.go",
-			`set.safe()-min(n, set.least()), set.leaving)`,
-			`set.safe()-min(n, set.least()), 0)`,
+			`set.safeSize()-min(n, set.smallestSize()), set.leavingMachines)`,
+			`set.safeSize()-min(n, set.smallestSize()), 0)`,
 			"./decide/rollout",
 			"a machine that the autoscaler chose in a rollout costs an available one that is needed",
 		},
 		{
 			"Z19",
 			"decide/drain/pods.go",
-			`b.uncounted() ||`,
+			`b.hasNoExpectedPods() ||`,
 			`false ||`,
 			"./decide/drain",
 			"a budget in percent over pods without a controller is asked every minute",
@@ -1097,7 +1104,7 @@ func mutations() []mutation {
 		{
 			"Z20",
 			"observe/cache/foreign.go",
-			`known && last.by == h.by && last.renewed.Equal(h.renewed)`,
+			`known && last.holder == h.holder && last.renewedAt.Equal(h.renewedAt)`,
 			`false`,
 			"./observe/cache",
 			"a Lease that nobody renews keeps a namespace from us",
@@ -1105,7 +1112,7 @@ func mutations() []mutation {
 		{
 			"Z21",
 			"observe/cache/foreign.go",
-			`!known && h.renewed.Add(lasts(lease)+clockError).Before(now)`,
+			`!known && h.renewedAt.Add(leaseDuration(lease)+maxClockSkew).Before(now)`,
 			`false`,
 			"./observe/cache",
 			"a Lease that was left behind long ago keeps a namespace from us at the start",
@@ -1113,7 +1120,7 @@ func mutations() []mutation {
 		{
 			"Z22",
 			"workflows/machine/identify.go",
-			`!d.Ask || m.wondered`,
+			`!d.Ask || m.askedNodeOwnerOnce`,
 			`!d.Ask`,
 			"./workflows/machine",
 			"a provider that does not know whose a node is gets the question again and again",
@@ -1121,7 +1128,7 @@ func mutations() []mutation {
 		{
 			"Z23",
 			"observe/cache/scope.go",
-			`own.created.Before(other.created) ||`,
+			`own.createdAt.Before(other.createdAt) ||`,
 			`false ||`,
 			"./observe/cache",
 			"an installation that somebody tries out stops the one that was there",
@@ -1137,8 +1144,8 @@ func mutations() []mutation {
 		{
 			"Z25",
 			"workflows/machine/calls.go",
-			`now == undisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
-			`now == overtaken && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
+			`now == outcomeUndisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
+			`now == outcomeStale && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
 			"./workflows/machine",
 			"a back-off keeps a run open until Temporal terminates it",
 		},
@@ -1153,8 +1160,8 @@ func mutations() []mutation {
 		{
 			"Z27",
 			"activities/cloud/claims.go",
-			`	c.next = nil`,
-			`	_ = c.next`,
+			`	c.nextList = nil`,
+			`	_ = c.nextList`,
 			"./activities/cloud",
 			"a call gets a list of Machines that was begun before the call asked",
 		},

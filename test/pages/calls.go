@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Call is a place in a text that calls one of Millwright's programs: a command in a block, in a sentence or in a table.
+// Call is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or in a
+// table.
 type Call struct {
 	Page  string // path from the root of the repository, or another name of the text
 	Line  int
@@ -25,7 +26,7 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(c.Words, " "))
 }
 
-// Calls returns the calls of a program in the documents, including the ADRs. The program may have several names.
+// Calls returns the calls of a program in the documents, including the ADRs. A program may have several names.
 func Calls(repo string, program ...string) ([]Call, error) {
 	names, err := All(repo)
 	if err != nil {
@@ -67,18 +68,18 @@ type quotedSpan struct {
 }
 
 var (
-	anyBlock  = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
-	backticks = regexp.MustCompile("`([^`]+)`")
+	blockPattern     = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
+	backticksPattern = regexp.MustCompile("`([^`]+)`")
 )
 
 // quotedSpans returns the texts in backticks outside of blocks.
 func quotedSpans(text string) (found []quotedSpan) {
-	// the numbers of the lines stay
-	text = anyBlock.ReplaceAllStringFunc(
+	// the numbers of the lines must not change
+	text = blockPattern.ReplaceAllStringFunc(
 		text,
 		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
 	)
-	for _, at := range backticks.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range backticksPattern.FindAllStringSubmatchIndex(text, -1) {
 		found = append(
 			found,
 			quotedSpan{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")},
@@ -87,12 +88,12 @@ func quotedSpans(text string) (found []quotedSpan) {
 	return found
 }
 
-// commandPrefix matches what may stand before the name of a program: the begin of a command, words of the shell,
-// variables, and a program that runs another one.
+// commandPrefix matches the text that may stand before the name of a program: the begin of a command, words of the
+// shell, variables, and a program such as xargs that runs another program.
 const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
-// CallsIn returns the calls of a program in a script. Line is the number of the script's first line in its page; whole
-// is Call.Whole.
+// CallsIn returns the calls of a program in a script. The argument line is the number of the script's first line in its
+// page. The argument whole is the field Whole of the calls.
 func CallsIn(page string, line int, script string, whole bool, program ...string) (calls []Call) {
 	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
@@ -103,23 +104,23 @@ func CallsIn(page string, line int, script string, whole bool, program ...string
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // xargs adds arguments
 		call := Call{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
-		// `millwright COMMAND --help`: any command
+		// `millwright COMMAND --help` stands for any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
-		if !shellComment.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
+		if !commentPattern.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
 			calls = append(calls, call)
 		}
 		at = start
 	}
 }
 
-// shellComment matches a line whose end is in a comment of a shell.
-var shellComment = regexp.MustCompile(`(^|\s)#`)
+// commentPattern matches a line whose end is a comment of the shell.
+var commentPattern = regexp.MustCompile(`(^|\s)#`)
 
-// placeholder matches text that stands for a value, such as <machine>.
-var placeholder = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
+// placeholderPattern matches text that stands for a value, such as <machine>.
+var placeholderPattern = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
-// shellWords splits the first command of a script into words, as a shell does. It ends at a pipe, a redirection, a
-// comment or the end of the command.
+// shellWords splits the first command of a script into words, as a shell does. The command ends at a pipe, a
+// redirection, a comment or the end of the script's command.
 func shellWords(script string) (found []string) {
 	word, inWord := "", false
 	end := func() {
@@ -136,7 +137,7 @@ func shellWords(script string) (found []string) {
 			i += length - 1
 		case c == ' ' || c == '\t':
 			end()
-		case c == '>' && (word == "1" || word == "2"): // the number belongs to the redirection
+		case c == '>' && (word == "1" || word == "2"): // the number is part of the redirection
 			return found
 		case strings.IndexByte("|&;()<>\n", c) >= 0, c == '#' && !inWord:
 			end()
@@ -150,13 +151,13 @@ func shellWords(script string) (found []string) {
 }
 
 // quotedPiece returns the text and the length of a quoted text, a substitution or a placeholder at the begin of a
-// script. The length is zero if the script begins with something else. For a backslash at the end of a line, the text
-// is empty.
+// script. The length is zero if the script begins with anything else. The text is empty if the script begins with a
+// backslash at the end of a line.
 func quotedPiece(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
 		return "", 2
-	case strings.HasPrefix(script, `"$(`): // the substitution may have quotes of its own
+	case strings.HasPrefix(script, `"$(`): // the substitution may contain quotes
 		length = substitutionLength(script[1:])
 		return script[1 : 1+length], min(length+2, len(script))
 	case script[0] == '\'' || script[0] == '"':
@@ -166,7 +167,7 @@ func quotedPiece(script string) (text string, length int) {
 		length = substitutionLength(script)
 		return script[:length], length
 	default:
-		text = placeholder.FindString(script)
+		text = placeholderPattern.FindString(script)
 		return text, len(text)
 	}
 }
@@ -197,12 +198,12 @@ func Examples(c *cobra.Command, program ...string) []Call {
 }
 
 // maxMissingArguments is the maximum number of arguments that a command in a sentence may leave out. Source: no command
-// has so many.
+// has more arguments.
 const maxMissingArguments = 4
 
-// Check parses the call as the program does, and runs nothing. It returns an error for a subcommand, a flag, a value of
-// a flag or a number of arguments that the program would refuse. The command root must be new for each call: its
-// flags keep their values.
+// Check parses the call as the program does, and runs nothing. Check returns an error if the program would refuse the
+// subcommand, a flag, the value of a flag or the number of arguments. Each call of Check needs a new command root,
+// because the flags of a command keep their values.
 func (c Call) Check(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -212,7 +213,7 @@ func (c Call) Check(root *cobra.Command) error {
 	}
 	command.InitDefaultHelpFlag()
 	command.InitDefaultVersionFlag()
-	if err := c.flags(command, rest); err != nil {
+	if err := c.parseFlags(command, rest); err != nil {
 		return fmt.Errorf("%s: %s: %w", c, command.CommandPath(), err)
 	}
 	arguments := command.Flags().Args()
@@ -231,9 +232,9 @@ func (c Call) Check(root *cobra.Command) error {
 	return nil
 }
 
-// flags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a
+// parseFlags parses the flags. In a sentence, a flag may stand without its value. A value may be a placeholder or a
 // variable.
-func (c Call) flags(command *cobra.Command, words []string) error {
+func (c Call) parseFlags(command *cobra.Command, words []string) error {
 	err := command.ParseFlags(words)
 	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.Whole {
 		return nil
@@ -243,7 +244,7 @@ func (c Call) flags(command *cobra.Command, words []string) error {
 			slices.Clone(words),
 			func(word string) bool { return strings.HasSuffix(word, invalid.GetValue()) },
 		)
-		return c.flags(
+		return c.parseFlags(
 			command,
 			slices.DeleteFunc(valid, func(word string) bool { return word == "--"+invalid.GetFlag().Name }),
 		)

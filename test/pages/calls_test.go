@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tool is a program with the commands list, drain hold MACHINE and kubectl.
-func tool() *cobra.Command {
+// newTool is a program with the commands list, drain hold MACHINE and kubectl.
+func newTool() *cobra.Command {
 	root, run := &cobra.Command{Use: "tool", Version: "1"}, func(*cobra.Command, []string) {}
 	list := &cobra.Command{Use: "list", Args: cobra.NoArgs, Run: run}
 	list.Flags().BoolP("all", "A", false, "")
@@ -61,7 +61,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 		require.NotEmpty(t, calls, script)
 		var said []string
 		for _, call := range calls {
-			if err := call.Check(tool()); err != nil {
+			if err := call.Check(newTool()); err != nil {
 				said = append(said, err.Error())
 			}
 		}
@@ -81,7 +81,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 	)
 }
 
-// A sentence may name a command without its arguments, but with no others than it has.
+// A sentence may name a command without its arguments, but only with arguments that the command accepts.
 func TestCallsInASentence(t *testing.T) {
 	for text, fails := range map[string]string{
 		"`tool drain hold`":              "",
@@ -95,7 +95,7 @@ func TestCallsInASentence(t *testing.T) {
 		"'''sh\ntool drain hold\n'''":    "accepts 1 arg(s), received 0",
 	} {
 		repo := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(repo, "README.md"), []byte(page(strings.Split(text, "\n")...)), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(repo, "README.md"), []byte(pageText(strings.Split(text, "\n")...)), 0o600))
 		calls, err := Calls(repo, "tool")
 		require.NoError(t, err)
 		if strings.Contains(text, "COMMAND") {
@@ -103,7 +103,7 @@ func TestCallsInASentence(t *testing.T) {
 			continue
 		}
 		require.Len(t, calls, 1, text)
-		if err := calls[0].Check(tool()); fails == "" {
+		if err := calls[0].Check(newTool()); fails == "" {
 			assert.NoError(t, err, text)
 		} else {
 			assert.ErrorContains(t, err, fails, text)

@@ -1,18 +1,23 @@
-// Package pages reads the commands in the pages of the documents, and what they must print. test/integration/docs runs
-// the commands, and docs/docs_test.go checks the commands that cannot be run. The tests of millwright and devstack
-// parse all commands of these programs, also those in sentences and tables (Calls). This package runs nothing itself.
+// Package pages reads the commands in the pages of the documents, and the output that each command must have.
+// test/integration/docs runs the commands, and docs/docs_test.go checks the commands that cannot be run. The tests of
+// millwright and devstack parse all commands of these programs, also those in sentences and tables (Calls). Package
+// pages runs no command.
 //
 // A block of commands is fenced and has one of two languages:
 //
-//	sh        one script for bash. It must succeed.
-//	console   lines that begin with "$ " are commands, and those that begin with "> " go on with them. The lines below a command are what
-//	          it prints: each must be in the output, in this order. "…" stands for any text, and several spaces for any spaces. A command
-//	          with the comment "# repeat until you see this" is run again and again until its output has the lines.
+//	sh        The block is one script for bash. The script must succeed.
+//	console   A line that begins with "$ " is a command. A line that begins with "> " continues the command. The lines
+//	          below a command are its expected output: the output must have all of them, in this order. In these lines
+//	          "…" stands for any text, and several spaces stand for any number of spaces. A command with the comment
+//	          "# repeat until you see this" is repeated until its output has the lines.
 //
-// A block that cannot be run on the local stack has a comment of HTML on the line before it: <!-- not run: why -->.
-// Other blocks of commands, such as indented ones, are not allowed. If a reader has something that the test lacks, such
-// as a blocked pool, a script in a comment makes it: <!-- run first on a line of its own, the script, and --> on a line
-// of its own.
+// A block that cannot be run on the local stack has an HTML comment on the line before the block:
+//
+//	<!-- not run: why -->
+//
+// Other blocks of commands, such as indented blocks, are not allowed. If a page needs a state that the test's stack
+// lacks, such as a blocked pool, a script in an HTML comment makes this state. The comment has the line
+// "<!-- run first", the script, and the line "-->".
 package pages
 
 import (
@@ -27,7 +32,7 @@ import (
 // Block is a block of commands.
 type Block struct {
 	Line     int    // number of the line with its first fence; the first line is 1
-	NotRun   string // why it cannot be run on the local stack; empty: it can be run
+	NotRun   string // why the block cannot be run on the local stack; empty: the block can be run
 	Commands []Command
 }
 
@@ -35,11 +40,11 @@ type Block struct {
 type Command struct {
 	Line   int
 	Text   string
-	Prints []string // lines that its output must have, in this order; none: any output
-	Repeat bool     // it is run again until its output has the lines
+	Prints []string // lines that the output must have, in this order; empty: any output is right
+	Repeat bool     // the command is repeated until its output has the lines
 }
 
-// Read returns the blocks of commands of a page, in their order. An error names the page and the line.
+// Read returns the blocks of commands of a page, in the page's order. An error names the page and the line.
 func Read(path string) ([]Block, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -53,22 +58,22 @@ func Read(path string) ([]Block, error) {
 }
 
 var (
-	fence  = regexp.MustCompile("^( *)```([a-z]*)$")
-	notRun = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
+	fencePattern  = regexp.MustCompile("^( *)```([a-z]*)$")
+	notRunPattern = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
 )
 
-// runFirst begins a comment with a script.
-const runFirst = "<!-- run first"
+// runFirstComment is the begin of a comment that contains a script.
+const runFirstComment = "<!-- run first"
 
-// repeatComment is the comment of a command that is run again until its output has the lines below it.
+// repeatComment is the comment of a command that is repeated until its output has the lines below the command.
 const repeatComment = "# repeat until you see this"
 
 func parsePage(text string) ([]Block, error) {
 	var blocks []Block
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
-		switch opening := fence.FindStringSubmatch(lines[i]); {
-		case lines[i] == runFirst:
+		switch opening := fencePattern.FindStringSubmatch(lines[i]); {
+		case lines[i] == runFirstComment:
 			end := slices.Index(lines[i:], "-->")
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this comment has no end", i+1)
@@ -98,8 +103,8 @@ func parsePage(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// readBlock returns the block with its first fence at the index begin and length lines; none if it has another
-// language.
+// readBlock returns the block whose first fence is at the index begin and that has length lines. readBlock returns no
+// block if the block has another language than sh and console.
 func readBlock(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
@@ -107,7 +112,7 @@ func readBlock(lines []string, begin, length int, indent, language string) ([]Bl
 	}
 	b := Block{Line: begin + 1}
 	if begin > 0 {
-		if why := notRun.FindStringSubmatch(lines[begin-1]); why != nil {
+		if why := notRunPattern.FindStringSubmatch(lines[begin-1]); why != nil {
 			b.NotRun = why[1]
 		}
 	}
@@ -120,7 +125,7 @@ func readBlock(lines []string, begin, length int, indent, language string) ([]Bl
 			return nil, err
 		}
 	default:
-		if i := slices.IndexFunc(content, programLine.MatchString); i >= 0 {
+		if i := slices.IndexFunc(content, programLinePattern.MatchString); i >= 0 {
 			return nil, errOutsideBlock(begin+1+i, content[i])
 		}
 		return nil, nil
@@ -132,18 +137,18 @@ func errOutsideBlock(i int, line string) error {
 	return fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(line))
 }
 
-// programLine matches a line that begins with a command that people type.
-var programLine = regexp.MustCompile(
+// programLinePattern matches a line that begins with a command for a shell.
+var programLinePattern = regexp.MustCompile(
 	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|millwright [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
 )
 
-// isStrayCommand reports whether a line is a command in a block that is only indented, also in a list.
+// isStrayCommand reports whether a line is a command in a block that is only indented, also inside a list.
 func isStrayCommand(line string) bool {
 	command := strings.TrimLeft(line, " ")
-	return len(line)-len(command) >= 4 && programLine.MatchString(command)
+	return len(line)-len(command) >= 4 && programLinePattern.MatchString(command)
 }
 
-// consoleCommands returns the commands of a block whose first line has this number.
+// consoleCommands returns the commands of a console block. The argument number is the number of the block's first line.
 func consoleCommands(content []string, number int) ([]Command, error) {
 	var commands []Command
 	for i, line := range content {
@@ -173,7 +178,7 @@ func consoleCommands(content []string, number int) ([]Command, error) {
 	return commands, nil
 }
 
-// Missing returns the first line that the output of the command lacks; empty: it has all of them, in their order.
+// Missing returns the first line that the output of the command lacks; empty: the output has all lines in their order.
 func (c Command) Missing(output string) string {
 	lines := strings.Split(output, "\n")
 	for _, wanted := range c.Prints {
@@ -191,20 +196,20 @@ func (c Command) Missing(output string) string {
 	return ""
 }
 
-// severalSpaces matches several spaces, as in a table.
-var severalSpaces = regexp.MustCompile(`\s{2,}`)
+// spacesPattern matches several spaces, as in a table.
+var spacesPattern = regexp.MustCompile(`\s{2,}`)
 
 // linePattern returns the pattern of a line that a command prints.
 func linePattern(wanted string) *regexp.Regexp {
 	var cells []string
-	for _, cell := range severalSpaces.Split(strings.TrimSpace(wanted), -1) {
+	for _, cell := range spacesPattern.Split(strings.TrimSpace(wanted), -1) {
 		cells = append(cells, strings.ReplaceAll(regexp.QuoteMeta(cell), "…", ".*"))
 	}
 	return regexp.MustCompile(`^\s*` + strings.Join(cells, `\s{2,}`) + `\s*$`)
 }
 
-// All returns the pages with commands in a clone of the repository, as paths from its root: all documents except the
-// ADRs, which describe the past.
+// All returns the pages with commands in a clone of the repository, as paths from the root. These pages are all
+// documents except the ADRs, which describe the past.
 func All(repo string) ([]string, error) {
 	var all []string
 	for _, pattern := range []string{"README.md", "examples/README.md", "docs/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {

@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page has blocks in quotes of another kind, because a literal of Go cannot hold them.
-func page(lines ...string) string { return strings.ReplaceAll(strings.Join(lines, "\n"), "'''", "```") }
+// pageText joins lines to a page. The lines have ”' in place of ```, which a raw string of Go cannot contain.
+func pageText(lines ...string) string {
+	return strings.ReplaceAll(strings.Join(lines, "\n"), "'''", "```")
+}
 
 func TestBlocksOfAPage(t *testing.T) {
-	blocks, err := parsePage(page(
+	blocks, err := parsePage(pageText(
 		"# Title",
 		"'''sh",
 		"make up",
@@ -50,7 +52,7 @@ func TestBlocksOfAPage(t *testing.T) {
 	}, blocks)
 }
 
-func TestWhatAPageMayNotHave(t *testing.T) {
+func TestForbiddenTextOfAPage(t *testing.T) {
 	for _, c := range []struct {
 		says  string
 		lines []string
@@ -66,14 +68,14 @@ func TestWhatAPageMayNotHave(t *testing.T) {
 		{`1: a command outside of a block of sh or console: "temporal workflow show --help"`, []string{"    temporal workflow show --help"}},
 		{`1: a command outside of a block of sh or console: ".devstack/kubectl get machines -w"`, []string{"    .devstack/kubectl get machines -w"}},
 	} {
-		_, err := parsePage(page(c.lines...))
+		_, err := parsePage(pageText(c.lines...))
 		assert.EqualError(t, err, c.says)
 	}
-	_, err := parsePage(page("    pool-7dcbd-2mdck   Pending   1s", "    spec: {}"))
+	_, err := parsePage(pageText("    pool-7dcbd-2mdck   Pending   1s", "    spec: {}"))
 	assert.NoError(t, err, "what no person types may be indented")
 }
 
-func TestWhatACommandMustPrint(t *testing.T) {
+func TestMissingOutputOfACommand(t *testing.T) {
 	const table = "NAME           STATUS    AGE\npool-a-1       Running   3s\npool-a-2       Failed    4s\n"
 	for name, row := range map[string]struct {
 		prints  []string

@@ -1,5 +1,5 @@
-// Package programs finds flags that Millwright's programs do not have. Tests of manifests and of docker-compose.yml use
-// it.
+// Package programs finds flags that Millwright's programs do not have. Tests of manifests and of docker-compose.yml
+// import this package.
 package programs
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// UnknownFlags returns the flags of a command line that the program, or the subcommand before the flags, does not have.
-// It runs the program with --help.
+// UnknownFlags returns the flags of a command line that the program does not have. If a subcommand stands before the
+// flags, UnknownFlags checks the flags of the subcommand. UnknownFlags runs the program with --help.
 func UnknownFlags(ctx context.Context, program string, arguments []string) ([]string, error) {
 	isFlag := func(a string) bool { return strings.HasPrefix(a, "-") }
 	first := slices.IndexFunc(arguments, isFlag)
@@ -27,7 +27,7 @@ func UnknownFlags(ctx context.Context, program string, arguments []string) ([]st
 	var unknown []string
 	for _, argument := range arguments[first:] {
 		if !isFlag(argument) {
-			continue // this argument is the value of the flag before
+			continue // this argument is the value of the previous flag
 		}
 		name, _, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
 		if !regexp.MustCompile(`(?m)^\s+(-\w, )?--?` + regexp.QuoteMeta(name) + `(\s|$)`).Match(usage) {

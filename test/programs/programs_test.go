@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFlagsAreLookedUpInTheHelpOfTheSubcommand(t *testing.T) {
+func TestUnknownFlagsOfASubcommand(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	script := "#!/bin/sh\ncase \"$*\" in\n'--help') echo '  -v, --verbose   talk' ;;\n'run --help') printf '  -address string\\n\\twhere\\n' ;;\n*) echo no >&2; exit 1 ;;\nesac\n"
 	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
 	for _, c := range []struct{ arguments, unknown []string }{
 		{[]string{"--verbose"}, nil},
-		{[]string{"--verb"}, []string{"--verb"}}, // only the beginning of a flag
+		{[]string{"--verb"}, []string{"--verb"}}, // only a prefix of the flag --verbose
 		{[]string{"run", "--address=a", "-address", "b"}, nil},
 		{[]string{"run", "--adds=a", "--verbose"}, []string{"--adds=a", "--verbose"}},
 		{[]string{"run"}, nil},

@@ -1,5 +1,5 @@
-// Package queries returns the queries to Prometheus in the alerts of deploy/alerts and the dashboards of
-// deploy/dashboards, for tests. It does not check or execute queries.
+// Package queries returns the Prometheus queries in the alerts of deploy/alerts and the dashboards of
+// deploy/dashboards. Tests use the package. The package does not check or execute queries.
 package queries
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Alert is a rule.
+// Alert is an alerting rule of Prometheus.
 type Alert struct {
 	Name        string            `json:"alert"`
 	Expr        string            `json:"expr"`
@@ -20,7 +20,7 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Alerts returns all rules of a clone of the repository.
+// Alerts returns all alerting rules of a clone of the repository.
 func Alerts(repo string) ([]Alert, error) {
 	text, err := os.ReadFile(filepath.Join(repo, "deploy", "alerts", "rules.yaml"))
 	if err != nil {
@@ -48,7 +48,7 @@ type Dashboard struct {
 	Panels []Panel `json:"panels"`
 }
 
-// Panel is one figure of a dashboard.
+// Panel is one panel of a dashboard.
 type Panel struct {
 	Title       string   `json:"title"`
 	Description string   `json:"description"`
@@ -60,7 +60,7 @@ type Target struct {
 	Expr string `json:"expr"`
 }
 
-// Query returns the query for Prometheus: with 5m in place of Grafana's variable for the window of rates.
+// Query returns the query for Prometheus: 5m replaces Grafana's variable for the window of rates.
 func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
 // Dashboards returns all dashboards of a clone of the repository.

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// programs are the programs whose commands, flags and exit codes a version promises, each with arguments with which it
-// fails. devstack is for developers: it promises nothing.
+// programs are the programs whose commands, flags and exit codes a version promises. The arguments failing make the
+// program fail. devstack is missing because it is for developers, and a version promises nothing about it.
 var programs = []struct{ name, folder, failing string }{
 	{"worker", "./worker", "--cluster-name=/"},
 	{"k8sbridge", "./k8sbridge", "--cluster-name=/"},
 	{"millwright", "./starter/millwright", "top --kubeconfig=/nonexistent"},
 }
 
-// commandsOf builds the programs, and returns their commands and flags, which they print with --help, and their exit
-// codes.
+// commandsOf builds the programs. commandsOf returns their commands and flags, which the programs print with --help,
+// and their exit codes.
 func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	bin, err := os.MkdirTemp("", "millwright-reference-")
 	if err != nil {
@@ -38,7 +38,7 @@ func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	}
 	for _, p := range programs {
 		program := filepath.Join(bin, p.name)
-		flags, err := helpOf(ctx, program, nil)
+		flags, err := readHelp(ctx, program, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -54,10 +54,11 @@ func commandsOf(ctx context.Context, repo string) (names []string, err error) {
 	return names, nil
 }
 
-// runProgram runs a program, and returns what it prints and its exit code.
+// runProgram runs a program, and returns its output and its exit code.
 func runProgram(ctx context.Context, program string, arguments []string) (text string, code int, err error) {
 	command := exec.CommandContext(ctx, program, arguments...)
-	command.Env = []string{"HOME=/nonexistent"} // no setting of this machine becomes a default
+	// The environment of this computer is left out, so that none of its settings becomes a default.
+	command.Env = []string{"HOME=/nonexistent"}
 	out, err := command.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		return "", 0, fmt.Errorf("%s %v: %w", program, arguments, err)
@@ -65,24 +66,24 @@ func runProgram(ctx context.Context, program string, arguments []string) (text s
 	return string(out), command.ProcessState.ExitCode(), nil
 }
 
-// subcommandLine matches a line of a help text that names a subcommand.
-var subcommandLine = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
+// subcommandLinePattern matches a line of a help text that names a subcommand.
+var subcommandLinePattern = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 
-// helpOf returns a command and its flags, and those of its subcommands.
-func helpOf(ctx context.Context, program string, path []string) (names []string, err error) {
+// readHelp returns a command and its flags, and the subcommands with their flags.
+func readHelp(ctx context.Context, program string, path []string) (names []string, err error) {
 	text, _, err := runProgram(ctx, program, append(slices.Clip(path), "--help"))
 	if err != nil {
 		return nil, err
 	}
 	command := strings.Join(append([]string{filepath.Base(program)}, path...), " ")
-	names = append(flagsIn(command, text), "command "+command)
+	names = append(parseFlags(command, text), "command "+command)
 	_, commands, _ := strings.Cut(text, "Available Commands:\n")
 	commands, _, _ = strings.Cut(commands, "\n\n")
-	for _, match := range subcommandLine.FindAllStringSubmatch(commands, -1) {
+	for _, match := range subcommandLinePattern.FindAllStringSubmatch(commands, -1) {
 		if match[1] == "help" || match[1] == "completion" {
 			continue
 		}
-		below, err := helpOf(ctx, program, append(slices.Clip(path), match[1]))
+		below, err := readHelp(ctx, program, append(slices.Clip(path), match[1]))
 		if err != nil {
 			return nil, err
 		}
@@ -91,14 +92,14 @@ func helpOf(ctx context.Context, program string, path []string) (names []string,
 	return names, nil
 }
 
-// flagLine matches a flag and its type in a help text.
-var flagLine = regexp.MustCompile(
+// flagLinePattern matches a flag and its type in a help text.
+var flagLinePattern = regexp.MustCompile(
 	`(?m)^ +(?:-[a-zA-Z], )?--([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`,
 )
 
-// flagsIn returns the flags of a command in its help text.
-func flagsIn(command, text string) (names []string) {
-	for _, match := range flagLine.FindAllStringSubmatch(text, -1) {
+// parseFlags returns the flags of a command in its help text.
+func parseFlags(command, text string) (names []string) {
+	for _, match := range flagLinePattern.FindAllStringSubmatch(text, -1) {
 		if match[1] == "help" {
 			continue
 		}

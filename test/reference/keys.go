@@ -51,7 +51,7 @@ func keysPage(repo string) (string, error) {
 	var page strings.Builder
 	page.WriteString(keysHead)
 	for _, group := range constantGroups(keys) {
-		page.WriteString(keysOf(group, values))
+		page.WriteString(keysSection(group, values))
 	}
 	return page.String(), nil
 }
@@ -73,7 +73,8 @@ func constantGroups(file *ast.File) (groups []*ast.GenDecl) {
 	return groups
 }
 
-// constantText returns the text of a constant, also of one that is another constant; empty if it is no text.
+// constantText returns the text of a constant, also of a constant that is defined by another constant. The result is
+// empty if the constant is not a text.
 func constantText(spec *ast.ValueSpec, values map[string]string) string {
 	if len(spec.Values) != 1 {
 		return ""
@@ -90,14 +91,14 @@ func constantText(spec *ast.ValueSpec, values map[string]string) string {
 	return ""
 }
 
-// constantName matches the name of a constant in a comment.
-var constantName = regexp.MustCompile(`\b(?:Annotation|Label|Taint|Finalizer|Value|Lease)[A-Z]\w+`)
+// constantNamePattern matches the name of a constant in a comment.
+var constantNamePattern = regexp.MustCompile(`\b(?:Annotation|Label|Taint|Finalizer|Value|Lease)[A-Z]\w+`)
 
-// keysOf returns the comment of a group of constants, and a table of the constants whose values are texts. In comments,
-// it replaces the names of other constants by their values.
-func keysOf(group *ast.GenDecl, values map[string]string) string {
+// keysSection returns the comment of a group of constants, and a table of the constants whose values are texts. In
+// comments, keysSection replaces the names of other constants by their values.
+func keysSection(group *ast.GenDecl, values map[string]string) string {
 	named := func(text string) string {
-		return constantName.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(name string) string {
+		return constantNamePattern.ReplaceAllStringFunc(strings.Join(strings.Fields(text), " "), func(name string) string {
 			if value := values[name]; value != "" {
 				return "`" + value + "`"
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestThePagesAreThoseOfTheCode(t *testing.T) {
+func TestReferencePagesMatchTheCode(t *testing.T) {
 	const repo = "../.."
 	words, err := wordsPage(repo)
 	require.NoError(t, err)
@@ -24,11 +24,11 @@ func TestThePagesAreThoseOfTheCode(t *testing.T) {
 	}
 	assert.Contains(t, words, "| `ReplacementHeld` | failed machines are not replaced now |")
 	assert.Contains(t, keys, "| `drain.machine.sapcloud.io/hold` | the deletion stays in its present stage.")
-	assert.Contains(t, keys, "It has the effect of `force-deletion`, and a reason.", "no names of constants")
-	assert.NotRegexp(t, constantName, keys)
+	assert.Contains(t, keys, "The annotation has the effect of `force-deletion`, and also names a reason.", "no names of constants")
+	assert.NotRegexp(t, constantNamePattern, keys)
 	assert.NotContains(t, words, "|  |", "each word has a meaning")
 	assert.Contains(t, temporal, "| `Stuck` | Bool | ")
 	assert.Contains(t, temporal, "| `hold` | required | `inAdvance` | ")
-	assert.Contains(t, temporal, "| `actor` | who requests it; ")
+	assert.Contains(t, temporal, "| `actor` | who requests the command; ")
 	assert.NotContains(t, temporal, "|  |", "everything has a meaning")
 }

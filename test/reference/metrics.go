@@ -22,16 +22,16 @@ type metric struct {
 	labels           []string
 }
 
-// recorder is a registry that stores the names, types, labels and help texts of the metrics that are registered.
-type recorder struct {
+// metricRecorder is a registry that stores the names, types, labels and help texts of the registered metrics.
+type metricRecorder struct {
 	metrics []metric
 	err     error // first error of a registration
 }
 
-var _ prometheus.Registerer = (*recorder)(nil)
+var _ prometheus.Registerer = (*metricRecorder)(nil)
 
 // Register implements prometheus.Registerer.
-func (r *recorder) Register(c prometheus.Collector) error {
+func (r *metricRecorder) Register(c prometheus.Collector) error {
 	described := make(chan *prometheus.Desc)
 	go func() {
 		c.Describe(described)
@@ -46,31 +46,31 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	return r.err
 }
 
-// MustRegister implements prometheus.Registerer. It stores the first error in err.
-func (r *recorder) MustRegister(all ...prometheus.Collector) {
+// MustRegister implements prometheus.Registerer. MustRegister stores the first error in err.
+func (r *metricRecorder) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		_ = r.Register(c)
 	}
 }
 
 // Unregister implements prometheus.Registerer.
-func (r *recorder) Unregister(prometheus.Collector) bool { return false }
+func (r *metricRecorder) Unregister(prometheus.Collector) bool { return false }
 
 // metricType returns the type of the metrics of a collector.
 func metricType(c prometheus.Collector) string {
 	switch c.(type) {
-	case prometheus.Gauge: // a Gauge has the methods of a Counter, too
+	case prometheus.Gauge: // a Gauge also has the methods of a Counter
 		return "gauge"
 	case *prometheus.CounterVec, prometheus.Counter:
 		return "counter"
 	case *prometheus.HistogramVec, prometheus.Histogram:
 		return "histogram"
-	default: // all other collectors of Millwright
+	default: // all other collectors of Millwright are of this type
 		return "gauge"
 	}
 }
 
-// descPattern matches the text of a Desc: there is no other way to read a Desc.
+// descPattern matches the text of a Desc. A Desc can be read only as text.
 var descPattern = regexp.MustCompile(
 	`^Desc\{fqName: "([^"]+)", help: "([^"]+)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`,
 )
@@ -94,7 +94,7 @@ type metricsSection struct {
 }
 
 func metricsSections() ([]metricsSection, error) {
-	cluster, err := cache.NewCluster(nil, nil, nil) // never read: nothing is collected
+	cluster, err := cache.NewCluster(nil, nil, nil) // the cache is never read: no metric is collected
 	if err != nil {
 		return nil, fmt.Errorf("make empty caches: %w", err)
 	}
@@ -124,7 +124,7 @@ func metricsPage() (string, error) {
 	var page strings.Builder
 	page.WriteString(metricsIntro)
 	for _, p := range all {
-		var r recorder
+		var r metricRecorder
 		p.register(&r)
 		if r.err != nil {
 			return "", r.err

@@ -26,8 +26,8 @@ func TestWriteTwice(t *testing.T) {
 	assert.FileExists(t, path)
 }
 
-func TestTypesAndLabels(t *testing.T) {
-	var r recorder
+func TestMetricTypesAndLabels(t *testing.T) {
+	var r metricRecorder
 	r.MustRegister(
 		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "a_total", Help: "A."}, []string{"x", "y"}),
 		prometheus.NewHistogram(prometheus.HistogramOpts{Name: "b_seconds", Help: "B."}),
@@ -48,16 +48,16 @@ func TestTypesAndLabels(t *testing.T) {
 	)
 }
 
-// Names follow the rules of Prometheus, and only the names of machine-controller-manager may carry the name of a
-// machine.
-func TestNames(t *testing.T) {
+// Names of metrics follow the rules of Prometheus. Only the metrics of machine-controller-manager may have the name of
+// a machine as a label.
+func TestMetricNames(t *testing.T) {
 	all, err := metricsSections()
 	require.NoError(t, err)
 	counters := regexp.MustCompile(`_total$`)
 	ours := regexp.MustCompile(`^millwright_[a-z_]+$`)
 	seen := map[string]bool{}
 	for _, p := range all {
-		var r recorder
+		var r metricRecorder
 		p.register(&r)
 		require.NoError(t, r.err)
 		for _, m := range r.metrics {

@@ -19,14 +19,15 @@ import (
 )
 
 // A version promises names: of flags and commands, metrics, search attributes, messages, words, keys, exit codes and
-// fields. Later versions add names, and remove or rename none before docs/changelog.md allows it. The names of a
-// version are in testdata, one a line, and a test compares them with those of today.
+// fields. Later versions add names. Later versions remove or rename a name only if docs/changelog.md allows it.
+// testdata has the names of each version, one name a line. A test compares them with the current names.
 
-// promises returns the names of this clone, sorted. It reads what `make generate` has written, and builds the programs.
-func promises(ctx context.Context, repo string) ([]string, error) {
+// promisedNames returns the names of this clone, sorted. promisedNames reads the files that `make generate` has
+// written, and builds the programs.
+func promisedNames(ctx context.Context, repo string) ([]string, error) {
 	all := map[string]bool{}
 	for page, read := range map[string]func(section, line string) []string{
-		"metrics.md": metricIn, "temporal.md": messageIn, "words.md": wordIn, "keys.md": keyIn,
+		"metrics.md": metricInRow, "temporal.md": messagesInRow, "words.md": wordInRow, "keys.md": keyInRow,
 	} {
 		text, err := os.ReadFile(filepath.Join(repo, "docs", "reference", page))
 		if err != nil {
@@ -48,7 +49,7 @@ func promises(ctx context.Context, repo string) ([]string, error) {
 		return nil, fmt.Errorf("find the CRDs: %w", err)
 	}
 	for _, file := range files {
-		names, err := fieldsOf(file)
+		names, err := crdFields(file)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +57,7 @@ func promises(ctx context.Context, repo string) ([]string, error) {
 			all[name] = true
 		}
 	}
-	calls, callsErr := callsOf(repo)
+	calls, callsErr := activityNames(repo)
 	commands, commandsErr := commandsOf(ctx, repo)
 	if err := errors.Join(callsErr, commandsErr); err != nil {
 		return nil, err
@@ -67,8 +68,8 @@ func promises(ctx context.Context, repo string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// callsOf returns the activities of a provider's task queue, and the fields of their arguments and answers.
-func callsOf(repo string) (names []string, err error) {
+// activityNames returns the activities of a provider's task queue, and the fields of their arguments and results.
+func activityNames(repo string) (names []string, err error) {
 	provider := reflect.TypeFor[*cloud.Provider]()
 	for method := range provider.Methods() {
 		names = append(names, "activity of a provider "+method.Name)
@@ -99,7 +100,7 @@ func callsOf(repo string) (names []string, err error) {
 	return names, nil
 }
 
-// rowCells returns the cells of a row of a table, without the marks of code; nil: the line is no row.
+// rowCells returns the cells of a row of a table, without backticks; nil: the line is not a row of a table.
 func rowCells(line string) []string {
 	line, is := strings.CutPrefix(line, "| `")
 	if !is {
@@ -112,8 +113,9 @@ func rowCells(line string) []string {
 	return all
 }
 
-// metricIn returns the metric of a line. Its labels are part of the name, because another label changes its series.
-func metricIn(_, line string) []string {
+// metricInRow returns the metric of a line. The labels are part of the name because another label changes the time
+// series.
+func metricInRow(_, line string) []string {
 	row := rowCells(line)
 	if len(row) < 4 {
 		return nil
@@ -121,9 +123,9 @@ func metricIn(_, line string) []string {
 	return []string{fmt.Sprintf("metric %s %s {%s}", row[0], row[1], row[2])}
 }
 
-// messageIn returns the search attribute of a line, the message with each workflow that takes it, or the command with
-// its arguments.
-func messageIn(section, line string) (names []string) {
+// messagesInRow returns the search attribute of a line, or the message with each workflow that accepts the message, or
+// the command with its arguments.
+func messagesInRow(section, line string) (names []string) {
 	row := rowCells(line)
 	if row == nil {
 		return nil
@@ -153,21 +155,21 @@ func messageIn(section, line string) (names []string) {
 	return names
 }
 
-func wordIn(section, line string) []string {
+func wordInRow(section, line string) []string {
 	if row := rowCells(line); row != nil {
 		return []string{fmt.Sprintf("word of %s %s", strings.ToLower(section), row[0])}
 	}
 	return nil
 }
 
-func keyIn(_, line string) []string {
+func keyInRow(_, line string) []string {
 	if row := rowCells(line); row != nil {
 		return []string{"key or value " + row[0]}
 	}
 	return nil
 }
 
-// crd is what a CustomResourceDefinition promises.
+// crd is the part of a CustomResourceDefinition that a version promises.
 type crd struct {
 	Metadata struct{ Name string }
 	Spec     struct {
@@ -193,9 +195,9 @@ type fieldSchema struct {
 	AdditionalProperties *fieldSchema
 }
 
-// fieldsOf returns what a CRD promises: its fields with their types, which fields may be left out, and the allowed
-// values of fields that list them.
-func fieldsOf(path string) (names []string, err error) {
+// crdFields returns the promised names of a CRD: the fields with their types, the optional fields, and the allowed
+// values of enumerated fields.
+func crdFields(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read a CRD: %w", err)
@@ -213,14 +215,14 @@ func fieldsOf(path string) (names []string, err error) {
 		for subresource := range version.Subresources {
 			names = append(names, resource+" has the subresource "+subresource)
 		}
-		names = append(names, version.Schema.OpenAPIV3Schema.promises("field "+c.Metadata.Name+"/"+version.Name+" ")...)
+		names = append(names, version.Schema.OpenAPIV3Schema.promisedNames("field "+c.Metadata.Name+"/"+version.Name+" ")...)
 	}
 	return names, nil
 }
 
-// promises returns what a field and the fields below it promise. It is a promise that a field may be left out, because
-// users' objects would break if the field became required.
-func (s *fieldSchema) promises(path string) (names []string) {
+// promisedNames returns the promised names of a field and of the fields below it. A version promises that an optional
+// field stays optional: users' objects would break if the field became required.
+func (s *fieldSchema) promisedNames(path string) (names []string) {
 	if s == nil {
 		return nil
 	}
@@ -238,21 +240,22 @@ func (s *fieldSchema) promises(path string) (names []string) {
 		if !slices.Contains(s.Required, name) {
 			names = append(names, path+"."+name+" may be left out")
 		}
-		names = append(names, below.promises(path+"."+name)...)
+		names = append(names, below.promisedNames(path+"."+name)...)
 	}
-	return slices.Concat(names, s.Items.promises(path+"[]"), s.AdditionalProperties.promises(path+"{}"))
+	return slices.Concat(names, s.Items.promisedNames(path+"[]"), s.AdditionalProperties.promisedNames(path+"{}"))
 }
 
-// writePromises writes the names of this clone into the list of a version. It is an error if the version is released.
+// writePromises writes the names of this clone into the list of a version. writePromises returns an error if the
+// version is released.
 func writePromises(ctx context.Context, repo, version string) error {
 	tags, err := tagsOf(ctx, repo)
 	if err != nil {
 		return err
 	}
-	if tag := releasedAs(version, tags); tag != "" {
+	if tag := releaseTagOf(version, tags); tag != "" {
 		return fmt.Errorf("%s is released as %s: what it promises does not change", version, tag)
 	}
-	names, err := promises(ctx, repo)
+	names, err := promisedNames(ctx, repo)
 	if err != nil {
 		return err
 	}
@@ -260,7 +263,7 @@ func writePromises(ctx context.Context, repo, version string) error {
 	return writePage(path, strings.Join(names, "\n")+"\n")
 }
 
-// tagsOf returns the tags of versions in the history of a clone.
+// tagsOf returns the version tags in the history of a clone.
 func tagsOf(ctx context.Context, repo string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "tag", "--merged", "HEAD", "--list", "v*").Output()
 	if err != nil {
@@ -269,9 +272,9 @@ func tagsOf(ctx context.Context, repo string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// releasedAs returns the tag with which a version was released first; empty if it was not. v0.1 is released by v0.1.0
-// or v0.1.0-rc.1, and not by v0.10.0.
-func releasedAs(version string, tags []string) string {
+// releaseTagOf returns the tag that released a version first; empty if the version was not released. For example,
+// v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
+func releaseTagOf(version string, tags []string) string {
 	i := slices.IndexFunc(tags, func(tag string) bool {
 		return tag == version || strings.HasPrefix(tag, version+".") || strings.HasPrefix(tag, version+"-")
 	})
@@ -281,7 +284,7 @@ func releasedAs(version string, tags []string) string {
 	return tags[i]
 }
 
-// missingLines returns the lines of a list that another one lacks.
+// missingLines returns the lines of a list that the other list lacks.
 func missingLines(from string, in []string) (lines []string) {
 	has := map[string]bool{}
 	for _, line := range in {
@@ -295,8 +298,7 @@ func missingLines(from string, in []string) (lines []string) {
 	return lines
 }
 
-// brokenSince returns the lines that were in the lists of names and of recorded histories at a tag, and are not there
-// any more.
+// brokenSince returns the lines that the lists of names and of recorded histories had at a tag and do not have now.
 func brokenSince(ctx context.Context, repo, tag string) (broken []string, err error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").
 		Output()

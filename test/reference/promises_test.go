@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// promisedToday builds the programs once for all tests.
-var promisedToday = sync.OnceValues(func() ([]string, error) { return promises(context.Background(), "../..") })
+// currentPromises builds the programs once for all tests.
+var currentPromises = sync.OnceValues(func() ([]string, error) { return promisedNames(context.Background(), "../..") })
 
-// No name that a version promises is removed or renamed. docs/changelog.md says what that means and how a name is given
-// up.
+// No name that a version promises is removed or renamed. docs/changelog.md defines the promise, and how a promised name
+// is removed.
 func TestPromisedNamesStay(t *testing.T) {
-	today, err := promisedToday()
+	today, err := currentPromises()
 	require.NoError(t, err)
 	lists, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -36,9 +36,9 @@ func TestPromisedNamesStay(t *testing.T) {
 	}
 }
 
-// The list has names of each kind: a page of another form would otherwise promise nothing.
+// The list has names of each kind. Without this test, a page with a changed format would promise nothing.
 func TestPromisesOfEachKind(t *testing.T) {
-	today, err := promisedToday()
+	today, err := currentPromises()
 	require.NoError(t, err)
 	wanted := []string{
 		"command millwright drain extend",
@@ -78,8 +78,8 @@ func TestPromisesOfEachKind(t *testing.T) {
 	}
 }
 
-// git runs git in a clone, as nobody.
-func git(t *testing.T, repo string, arguments ...string) {
+// runGit runs git in a clone, with a placeholder as the user's name and address.
+func runGit(t *testing.T, repo string, arguments ...string) {
 	t.Helper()
 	all := append(
 		[]string{
@@ -99,8 +99,8 @@ func git(t *testing.T, repo string, arguments ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// Nothing that was released with a tag of this clone is gone: neither a line of a list of names nor one of a list of
-// recorded histories. Before the first tag nothing is released.
+// No line of the lists of a released version is missing: neither in a list of names nor in a list of recorded
+// histories. A version is released if the clone has its tag. Before the first tag, nothing is released.
 func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	tags, err := tagsOf(t.Context(), "../..")
 	require.NoError(t, err)
@@ -111,18 +111,18 @@ func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	}
 }
 
-func TestALineThatWasReleasedIsMissed(t *testing.T) {
+func TestBrokenSinceFindsARemovedLine(t *testing.T) {
 	repo := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
 		require.NoError(t, writePage(filepath.Join(repo, filepath.FromSlash(name)), text))
 	}
-	git(t, repo, "init", "-q")
+	runGit(t, repo, "init", "-q")
 	write("test/reference/testdata/v0.1.txt", "flag a\nflag b\n")
 	write("workflows/testdata/replay/v0.1.sum", "1  v0.1/drain/blocked.json.gz\n")
-	git(t, repo, "add", ".")
-	git(t, repo, "commit", "-q", "-m", "one")
-	git(t, repo, "tag", "v0.1.0")
+	runGit(t, repo, "add", ".")
+	runGit(t, repo, "commit", "-q", "-m", "one")
+	runGit(t, repo, "tag", "v0.1.0")
 	broken, err := brokenSince(t.Context(), repo, "v0.1.0")
 	require.NoError(t, err)
 	require.Empty(t, broken)
@@ -140,18 +140,18 @@ func TestALineThatWasReleasedIsMissed(t *testing.T) {
 	)
 
 	require.ErrorContains(t, writePromises(t.Context(), repo, "v0.1"), "v0.1 is released as v0.1.0")
-	git(t, repo, "checkout", "-q", "-b", "elsewhere")
-	git(t, repo, "commit", "-q", "--allow-empty", "-m", "two")
-	git(t, repo, "tag", "v0.2.0")
-	git(t, repo, "checkout", "-q", "-")
+	runGit(t, repo, "checkout", "-q", "-b", "elsewhere")
+	runGit(t, repo, "commit", "-q", "--allow-empty", "-m", "two")
+	runGit(t, repo, "tag", "v0.2.0")
+	runGit(t, repo, "checkout", "-q", "-")
 	tags, err := tagsOf(t.Context(), repo)
 	require.NoError(t, err)
 	require.Equal(t, []string{"v0.1.0"}, tags, "v0.2 is of another branch")
 }
 
-func TestWhichTagReleasesAVersion(t *testing.T) {
+func TestReleaseTagOf(t *testing.T) {
 	for tag, released := range map[string]bool{"v0.1": true, "v0.1.0": true, "v0.1.2": true, "v0.1-rc.1": true, "v0.10.0": false, "v0.2.0": false} {
-		assert.Equal(t, released, releasedAs("v0.1", []string{tag}) != "", tag)
+		assert.Equal(t, released, releaseTagOf("v0.1", []string{tag}) != "", tag)
 	}
 }
 
@@ -178,7 +178,7 @@ spec:
               list: {type: array, items: {type: string}}
               map: {type: object, additionalProperties: {type: integer}}
 `), 0o600))
-	names, err := fieldsOf(path)
+	names, err := crdFields(path)
 	require.NoError(t, err)
 	of := "field things.example.com/v1 "
 	assert.ElementsMatch(t, []string{

@@ -34,7 +34,7 @@ func temporalPage(repo string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("parse the requests: %w", err)
 	}
-	comments := commentsOf(file)
+	comments := trailingComments(file)
 	var page strings.Builder
 	page.WriteString(temporalHead)
 	for _, a := range run.Attributes() {
@@ -44,7 +44,7 @@ func temporalPage(repo string) (string, error) {
 		&page,
 		"\n## Signals, updates and queries\n\n| name | is a | of the workflows | meaning |\n|---|---|---|---|\n",
 	)
-	takers := strings.Join(requestTakers(), ", ")
+	takers := strings.Join(workflowsTakingRequests(), ", ")
 	for _, row := range [][]string{
 		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
 		{run.MessageRequest, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
@@ -66,7 +66,7 @@ func temporalPage(repo string) (string, error) {
 				spec.Command,
 				needs,
 				requestArguments(spec),
-				comments[constantOf(file, string(spec.Command))],
+				comments[constantNamed(file, string(spec.Command))],
 			)
 		}
 	}
@@ -76,7 +76,7 @@ func temporalPage(repo string) (string, error) {
 	order := reflect.TypeFor[request.Order]()
 	for field := range order.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "-" || name == "unread" { // the field is not for people
+		if name == "-" || name == "unread" { // the page does not show this field
 			continue
 		}
 		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+field.Name])
@@ -84,8 +84,8 @@ func temporalPage(repo string) (string, error) {
 	return page.String(), nil
 }
 
-// requestTakers returns the kinds of workflows that take operator requests.
-func requestTakers() []string {
+// workflowsTakingRequests returns the kinds of workflows that accept operator requests.
+func workflowsTakingRequests() []string {
 	var names []string
 	for _, kind := range []run.Kind{
 		run.KindMachine, run.KindDrain, run.KindMachineDeployment, run.KindRollout, run.KindClusterAPIDeployment, run.KindClusterAPIRollout,
@@ -95,7 +95,7 @@ func requestTakers() []string {
 	return names
 }
 
-// requestArguments returns the fields that a request with this command may have, by their names in JSON.
+// requestArguments returns the JSON names of the fields that a request with this command may have.
 func requestArguments(spec request.Spec) string {
 	var names []string
 	for _, flag := range spec.Arguments {
@@ -111,8 +111,8 @@ func requestArguments(spec request.Spec) string {
 	return strings.Join(names, ", ")
 }
 
-// commentsOf returns the comments at the ends of lines of constants, by name, and of fields, by type and name.
-func commentsOf(file *ast.File) map[string]string {
+// trailingComments returns the comments at the ends of lines: of constants by name, and of fields by type and name.
+func trailingComments(file *ast.File) map[string]string {
 	found := map[string]string{}
 	ast.Inspect(file, func(node ast.Node) bool {
 		switch n := node.(type) {
@@ -134,8 +134,8 @@ func commentsOf(file *ast.File) map[string]string {
 	return found
 }
 
-// constantOf returns the name of the constant with this value.
-func constantOf(file *ast.File, value string) string {
+// constantNamed returns the name of the constant with this value.
+func constantNamed(file *ast.File, value string) string {
 	found := ""
 	ast.Inspect(file, func(node ast.Node) bool {
 		if spec, is := node.(*ast.ValueSpec); is && len(spec.Values) == 1 {

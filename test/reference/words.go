@@ -18,7 +18,7 @@ Written by ` + "`make generate`" + ` from ` + "`api/vocabulary`" + `. These are 
 hold. ` + "`kubectl explain`" + ` describes the fields that hold them.
 `
 
-// wordsPage returns the page of the vocabulary: a section for each file, a table for each group of constants.
+// wordsPage returns the page of the vocabulary: a section for each file, and a table for each group of constants.
 func wordsPage(repo string) (string, error) {
 	folder := filepath.Join(repo, "api", "vocabulary")
 	entries, err := os.ReadDir(folder)

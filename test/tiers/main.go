@@ -1,7 +1,8 @@
 //go:build integration
 
-// Command tiers runs one tier of the tests, and prints a table of packages with their seconds and results. It runs all
-// steps, also after a step has failed. make test and make test-all call it. steps.go says which steps a tier has.
+// Command tiers runs one tier of the tests, and prints a table of packages with their seconds and results. The command
+// runs all steps, also after a step has failed. make test and make test-all call the command. steps.go defines the
+// steps of a tier.
 //
 //	go run -tags integration ./test/tiers --out bin/test.json test
 //	go run -tags integration ./test/tiers --only 'integration/drain|vulncheck' all
@@ -65,14 +66,14 @@ func main() {
 	commandline.Main(command)
 }
 
-// startBusyLoops starts busy loops, each in its own process, and returns a function that ends them. They also end with
-// this process.
+// startBusyLoops starts busy loops, each in its own process, and returns a function that stops the busy loops. The busy
+// loops also stop when this process ends.
 func startBusyLoops(loops int) (end func(), err error) {
 	var running []*exec.Cmd
 	end = func() {
 		for _, loop := range running {
 			_ = loop.Process.Kill()
-			_ = loop.Wait() // the error says that the loop was killed
+			_ = loop.Wait() // the error says only that the loop was killed
 		}
 	}
 	for range loops {
@@ -85,7 +86,7 @@ func startBusyLoops(loops int) (end func(), err error) {
 	return end, nil
 }
 
-// runTier runs a tier, and returns an error if anything in it failed.
+// runTier runs a tier, and returns an error if any step failed.
 func runTier(ctx context.Context, name string, o options) error {
 	phases, err := phasesOfTier(name, o.nested)
 	if err != nil {
@@ -100,7 +101,7 @@ func runTier(ctx context.Context, name string, o options) error {
 		return err
 	}
 	began := time.Now()
-	r := &runner{repo: repo, chosen: chosen, fresh: o.stress > 0}
+	r := &runner{repo: repo, chosenPattern: chosen, ignoresCache: o.stress > 0}
 	for _, lanes := range phases {
 		var group errgroup.Group
 		for _, steps := range lanes {
@@ -119,7 +120,7 @@ func runTier(ctx context.Context, name string, o options) error {
 		return fmt.Errorf("nothing in tier %s matches %q", name, o.only)
 	}
 	slices.SortStableFunc(r.rows, func(a, b tableRow) int { return cmp.Compare(a.Result, b.Result) * -1 })
-	if slices.ContainsFunc(r.rows, tableRow.failed) {
+	if slices.ContainsFunc(r.rows, tableRow.hasFailed) {
 		err = errors.New("some tests failed")
 	}
 	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.out, r.rows))
@@ -127,27 +128,27 @@ func runTier(ctx context.Context, name string, o options) error {
 
 // tableRow is one line of the table.
 type tableRow struct {
-	Name    string  `json:"name"` // a package, seen from the root, or a command
+	Name    string  `json:"name"` // a package as path from the root, or a command
 	Seconds float64 `json:"seconds"`
 	Result  string  `json:"result"`
 }
 
-// The results of a row.
+// The possible results of a row.
 const (
-	passed = "pass"
-	failed = "FAIL"
+	resultPass = "pass"
+	resultFail = "FAIL"
 )
 
-func (r tableRow) failed() bool { return r.Result == failed }
+func (r tableRow) hasFailed() bool { return r.Result == resultFail }
 
-// printTable prints the table. Failed rows are at its end, where people look first.
+// printTable prints the table. Failed rows are at the end, where people look first.
 func printTable(to io.Writer, rows []tableRow, took time.Duration) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\nPACKAGE\tSECONDS\tRESULT")
 	count := 0
 	for _, r := range rows {
 		_, _ = fmt.Fprintf(table, "%s\t%.1f\t%s\n", r.Name, r.Seconds, r.Result)
-		if r.failed() {
+		if r.hasFailed() {
 			count++
 		}
 	}

@@ -23,25 +23,25 @@ import (
 
 // runner runs steps and collects the rows of the table.
 type runner struct {
-	repo   string
-	chosen *regexp.Regexp // the packages and commands to run
-	fresh  bool           // take no results from the cache of go test
+	repo          string
+	chosenPattern *regexp.Regexp // matches the packages and commands to run
+	ignoresCache  bool           // the cache of go test is not used
 
 	mu   sync.Mutex
 	rows []tableRow
 }
 
-func (r *runner) add(rows ...tableRow) {
+func (r *runner) addRows(rows ...tableRow) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = append(r.rows, rows...)
 }
 
-// runStep runs the chosen packages, or the chosen command, of a step, and adds their rows.
+// runStep runs the chosen packages of a step, or the command of the step, and adds their rows.
 func (r *runner) runStep(ctx context.Context, s step) {
 	began := time.Now()
-	fail := func(err error) { // adds a row for a failure that no package has
-		r.add(tableRow{Name: s.name, Seconds: time.Since(began).Seconds(), Result: failed})
+	fail := func(err error) { // adds a row for a failure outside of all packages
+		r.addRows(tableRow{Name: s.name, Seconds: time.Since(began).Seconds(), Result: resultFail})
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
 	}
 	packages, err := r.chosenPackages(ctx, s)
@@ -52,12 +52,12 @@ func (r *runner) runStep(ctx context.Context, s step) {
 		if err := r.runGoTest(ctx, s, packages); err != nil {
 			fail(err)
 		}
-	case len(s.command) > 0 && r.chosen.MatchString(s.name):
+	case len(s.command) > 0 && r.chosenPattern.MatchString(s.name):
 		if err := r.runCommand(ctx, s.module, os.Environ(), s.command...); err != nil {
 			fail(err)
 			return
 		}
-		r.add(tableRow{s.name, time.Since(began).Seconds(), passed})
+		r.addRows(tableRow{s.name, time.Since(began).Seconds(), resultPass})
 	}
 }
 
@@ -73,14 +73,14 @@ func (r *runner) chosenPackages(ctx context.Context, s step) ([]string, error) {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return !r.chosen.MatchString(shortName(path)) || slices.Contains(s.except, shortName(path))
+		return !r.chosenPattern.MatchString(shortName(path)) || slices.Contains(s.exceptPackages, shortName(path))
 	}), nil
 }
 
-// shortName returns the name of a package in the table.
+// shortName returns the name of a package as the table shows it.
 func shortName(path string) string { return strings.TrimPrefix(path, "millwright/") }
 
-// runGoTest runs go test, and adds a row for each package. It returns an error if something failed that has no row.
+// runGoTest runs go test, and adds a row for each package. runGoTest returns an error if a failure has no row.
 func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err error) {
 	environment := os.Environ()
 	if s.usesSharedStack {
@@ -91,7 +91,7 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 		defer func() { err = errors.Join(err, stack.End(ctx)) }() // err is the named result
 		environment = append(environment, stack.Environment())
 	}
-	// The whole output is kept, for people who search for a cause.
+	// The whole output is stored, so that people can search for the cause of a failure.
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")
 	arguments := []string{
 		"go",
@@ -104,7 +104,7 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 		"--",
 		"-tags=" + s.tags,
 	}
-	if r.fresh {
+	if r.ignoresCache {
 		arguments = append(arguments, "-count=1")
 	}
 	failure := r.runCommand(ctx, s.module, environment, slices.Concat(arguments, s.flags, packages)...)
@@ -114,26 +114,26 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 	}
 	defer func() { _ = events.Close() }()
 	rows, err := packageResults(events)
-	r.add(rows...)
-	if err == nil && failure != nil && !slices.ContainsFunc(rows, tableRow.failed) {
+	r.addRows(rows...)
+	if err == nil && failure != nil && !slices.ContainsFunc(rows, tableRow.hasFailed) {
 		err = failure // go test failed before the tests ran
 	}
 	return err
 }
 
-// runCommand runs a command in the folder of a module until it ends or ctx ends. Its output is part of this program's
-// output.
+// runCommand runs a command in the folder of a module until the command ends or ctx ends. The command writes to the
+// output of this program.
 func (r *runner) runCommand(ctx context.Context, module string, environment []string, arguments ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	command.Dir, command.Env = filepath.Join(r.repo, module), environment
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
-	command.WaitDelay = time.Minute // go test gets this time to end its children
+	command.WaitDelay = time.Minute // go test gets this time to stop its child processes
 	return command.Run()
 }
 
-// packageResults returns a row for each package whose end is in the output of go test -json, except packages without
-// tests.
+// packageResults returns a row for each package whose end is in the output of go test -json. Packages without tests
+// have no row.
 func packageResults(events io.Reader) (rows []tableRow, err error) {
 	for decoder := json.NewDecoder(events); ; {
 		var event struct {
@@ -151,9 +151,9 @@ func packageResults(events io.Reader) (rows []tableRow, err error) {
 		}
 		switch event.Action {
 		case "pass":
-			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, passed})
+			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, resultPass})
 		case "fail":
-			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, failed})
+			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, resultFail})
 		}
 	}
 }

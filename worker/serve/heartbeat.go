@@ -2,8 +2,8 @@ package serve
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewHeartbeat registers the time of a worker's last heartbeat. Call it once for each registry. If several workers are
-// at work, each renews the Lease now and then: the newest time counts.
+// NewHeartbeat registers the metric of a worker's last heartbeat. Call NewHeartbeat once per registry. If several
+// workers run, only some renewals come from each worker: the newest time counts.
 func NewHeartbeat(registry prometheus.Registerer) prometheus.Gauge {
 	heartbeat := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millwright_worker_heartbeat_timestamp_seconds",

@@ -11,17 +11,17 @@ import (
 	"millwright/provider/driver"
 )
 
-// CloudMetrics count what a process asks of clouds.
+// CloudMetrics count the calls and requests of a process to clouds.
 type CloudMetrics struct {
-	calls    series // of a provider
-	requests series // of a driver: one call may make several
+	calls    series // counter and durations of calls of a provider
+	requests series // counter and durations of requests of a driver: one call may send several
 
-	// The calls again, under the names of machine-controller-manager (ADR 0077).
-	mcmTook   *prometheus.HistogramVec
-	mcmFailed *prometheus.CounterVec
+	// The metrics below count the calls under the names of machine-controller-manager (ADR 0077).
+	mcmDurations *prometheus.HistogramVec
+	mcmFailures  *prometheus.CounterVec
 }
 
-// NewCloudMetrics registers the metrics. Call it once for each registry.
+// NewCloudMetrics registers the metrics. Call NewCloudMetrics once per registry.
 func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 	m := CloudMetrics{
 		calls: newSeries(registry, "method", "millwright_provider_calls_total", "millwright_provider_call_duration_seconds",
@@ -33,22 +33,22 @@ func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 			"millwright_provider_request_duration_seconds",
 			"Single requests of a provider's driver, by kind and by code; OK for a success. Providers without a driver have none.",
 		),
-		mcmTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		mcmDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "mcm_cloud_api_driver_request_duration_seconds",
 			Help:    "Durations of calls of a provider that succeeded.",
-			Buckets: buckets(),
+			Buckets: durationBuckets(),
 		}, []string{"provider", "operation"}),
-		mcmFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		mcmFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "mcm_cloud_api_driver_requests_failed_total",
 			Help: "Calls of a provider that failed, by the number of the code.",
 		}, []string{"provider", "operation", "error_code"}),
 	}
-	registry.MustRegister(m.mcmTook, m.mcmFailed)
+	registry.MustRegister(m.mcmDurations, m.mcmFailures)
 	return m
 }
 
-// buckets returns the buckets of durations, in seconds, up to the longest attempt.
-func buckets() []float64 { return []float64{.01, .05, .1, .5, 1, 5, 15, 30, 60, 120, 300, 600} }
+// durationBuckets returns the buckets of durations in seconds, up to the longest attempt.
+func durationBuckets() []float64 { return []float64{.01, .05, .1, .5, 1, 5, 15, 30, 60, 120, 300, 600} }
 
 // mcmOperation returns the label of a method. Source: the drivers of machine-controller-manager.
 func mcmOperation(method provider.Method) string {
@@ -68,93 +68,97 @@ func mcmOperation(method provider.Method) string {
 	}
 }
 
-// series are a counter and a histogram of the same thing.
+// series are a counter and a duration histogram of the same operation.
 type series struct {
-	total *prometheus.CounterVec
-	took  *prometheus.HistogramVec
+	counter   *prometheus.CounterVec
+	durations *prometheus.HistogramVec
 }
 
-// newSeries registers a counter with the labels provider, kind and code, and a histogram with the first two.
+// newSeries registers a counter with the labels provider, kind and code, and a histogram with the labels provider and
+// kind.
 func newSeries(registry prometheus.Registerer, kind, total, took, help string) series {
 	s := series{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: total, Help: help}, []string{"provider", kind, "code"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: took, Help: "Durations of what " + total + " counts.", Buckets: buckets(),
+		counter: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: total, Help: help},
+			[]string{"provider", kind, "code"},
+		),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: took, Help: "Durations of what " + total + " counts.", Buckets: durationBuckets(),
 		}, []string{"provider", kind}),
 	}
-	registry.MustRegister(s.total, s.took)
+	registry.MustRegister(s.counter, s.durations)
 	return s
 }
 
-func (s series) count(of, kind string, code provider.Code, took time.Duration) {
-	s.total.WithLabelValues(of, kind, code.String()).Inc()
-	s.took.WithLabelValues(of, kind).Observe(took.Seconds())
+func (s series) observe(of, kind string, code provider.Code, took time.Duration) {
+	s.counter.WithLabelValues(of, kind, code.String()).Inc()
+	s.durations.WithLabelValues(of, kind).Observe(took.Seconds())
 }
 
-// called counts one call.
-func (m CloudMetrics) called(name string, method provider.Method, code provider.Code, took time.Duration) {
-	m.calls.count(name, string(method), code, took)
+// countCall counts one call.
+func (m CloudMetrics) countCall(name string, method provider.Method, code provider.Code, took time.Duration) {
+	m.calls.observe(name, string(method), code, took)
 	operation := mcmOperation(method)
 	if code != provider.OK {
-		m.mcmFailed.WithLabelValues(name, operation, strconv.Itoa(int(code))).Inc()
+		m.mcmFailures.WithLabelValues(name, operation, strconv.Itoa(int(code))).Inc()
 		return
 	}
-	m.mcmTook.WithLabelValues(name, operation).Observe(took.Seconds())
+	m.mcmDurations.WithLabelValues(name, operation).Observe(took.Seconds())
 }
 
-// Measure returns the provider with each of its calls counted, except for VolumeIDs and Traits, which need no request.
-// If it is derived from a driver, the driver's requests are counted, too: call Measure before the provider is called.
+// Measure returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the provider
+// is derived from a driver, the driver's requests are also counted. Call Measure before the first call of the provider.
 func (m CloudMetrics) Measure(name string, of provider.Provider) provider.Provider {
 	if derived, is := of.(*driver.Provider); is {
 		derived.Observe(func(method string, code provider.Code, took time.Duration) {
-			m.requests.count(name, method, code, took)
+			m.requests.observe(name, method, code, took)
 		})
 	}
-	return measured{Provider: of, name: name, metrics: m}
+	return measuredProvider{Provider: of, name: name, metrics: m}
 }
 
-// measured is a provider whose calls are counted.
-type measured struct {
+// measuredProvider is a provider whose calls are counted.
+type measuredProvider struct {
 	provider.Provider
 
 	name    string
 	metrics CloudMetrics
 }
 
-// counted makes one call and counts it.
-func counted[T any](m measured, method provider.Method, call func() (T, error)) (T, error) {
+// measureCall makes one call and counts it.
+func measureCall[T any](m measuredProvider, method provider.Method, call func() (T, error)) (T, error) {
 	began := time.Now()
 	result, err := call()
-	m.metrics.called(m.name, method, provider.CodeOf(err), time.Since(began))
+	m.metrics.countCall(m.name, method, provider.CodeOf(err), time.Since(began))
 	return result, err
 }
 
-func (m measured) CreateInstance(
+func (m measuredProvider) CreateInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return counted(
+	return measureCall(
 		m,
 		provider.MethodCreateInstance,
 		func() (provider.Instance, error) { return m.Provider.CreateInstance(ctx, class, machine) },
 	)
 }
 
-func (m measured) InitializeInstance(
+func (m measuredProvider) InitializeInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return counted(
+	return measureCall(
 		m,
 		provider.MethodInitializeInstance,
 		func() (provider.Instance, error) { return m.Provider.InitializeInstance(ctx, class, machine) },
 	)
 }
 
-func (m measured) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
-	_, err := counted(
+func (m measuredProvider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
+	_, err := measureCall(
 		m,
 		provider.MethodDeleteInstance,
 		func() (struct{}, error) { return struct{}{}, m.Provider.DeleteInstance(ctx, class, machine) },
@@ -162,24 +166,24 @@ func (m measured) DeleteInstance(ctx context.Context, class provider.Class, mach
 	return err
 }
 
-func (m measured) InstanceStatus(
+func (m measuredProvider) InstanceStatus(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
 ) (provider.Instance, error) {
-	return counted(
+	return measureCall(
 		m,
 		provider.MethodInstanceStatus,
 		func() (provider.Instance, error) { return m.Provider.InstanceStatus(ctx, class, machine) },
 	)
 }
 
-func (m measured) ListInstances(
+func (m measuredProvider) ListInstances(
 	ctx context.Context,
 	class provider.Class,
 	cluster string,
 ) ([]provider.Instance, error) {
-	return counted(
+	return measureCall(
 		m,
 		provider.MethodListInstances,
 		func() ([]provider.Instance, error) { return m.Provider.ListInstances(ctx, class, cluster) },

@@ -41,33 +41,33 @@ func TestCallsOfAProviderAreCounted(t *testing.T) {
 		"Unimplemented InitializeInstance": 1,
 		"OK ListInstances":                 1,
 		"OK DeleteInstance":                1,
-	}, gather(t, registry, "millwright_provider_calls_total"))
+	}, metricValues(t, registry, "millwright_provider_calls_total"))
 	assert.Equal(t, map[string]float64{
 		"CreateInstance": 2, "InstanceStatus": 1, "InitializeInstance": 1, "ListInstances": 1, "DeleteInstance": 1,
-	}, gather(t, registry, "millwright_provider_call_duration_seconds"))
+	}, metricValues(t, registry, "millwright_provider_call_duration_seconds"))
 	assert.Equal(t, map[string]float64{
 		"create_machine": 1, "get_machine_status": 1, "list_machine": 1, "delete_machine": 1,
-	}, gather(t, registry, "mcm_cloud_api_driver_request_duration_seconds"))
+	}, metricValues(t, registry, "mcm_cloud_api_driver_request_duration_seconds"))
 	assert.Equal(t, map[string]float64{"8 create_machine": 1, "12 initialize_machine": 1},
-		gather(t, registry, "mcm_cloud_api_driver_requests_failed_total"))
-	assert.Empty(t, gather(t, registry, "millwright_provider_requests_total"), "it has no driver")
+		metricValues(t, registry, "mcm_cloud_api_driver_requests_failed_total"))
+	assert.Empty(t, metricValues(t, registry, "millwright_provider_requests_total"), "it has no driver")
 }
 
-// cloudOfOne is a driver of a cloud that holds one instance, of any machine, and makes no other one.
-type cloudOfOne struct{ deleted bool }
+// singleInstanceDriver is a driver of a cloud that holds one instance, for any machine, and creates no other instance.
+type singleInstanceDriver struct{ deleted bool }
 
-func (*cloudOfOne) Traits(context.Context, provider.Class) (provider.Traits, error) {
+func (*singleInstanceDriver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.ByName}, nil
 }
 
-func (c *cloudOfOne) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
+func (c *singleInstanceDriver) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.Found, error) {
 	if c.deleted {
 		return driver.Found{}, nil
 	}
 	return driver.Found{Instances: []provider.Instance{{ProviderID: "one", MachineUID: m.UID}}}, nil
 }
 
-func (*cloudOfOne) Create(
+func (*singleInstanceDriver) Create(
 	context.Context,
 	provider.Class,
 	provider.Machine,
@@ -76,16 +76,16 @@ func (*cloudOfOne) Create(
 	return provider.Instance{}, provider.Errorf(provider.ResourceExhausted, "no room")
 }
 
-func (c *cloudOfOne) Delete(context.Context, provider.Class, provider.Machine, provider.Instance) error {
+func (c *singleInstanceDriver) Delete(context.Context, provider.Class, provider.Machine, provider.Instance) error {
 	c.deleted = true
 	return nil
 }
 
-func (*cloudOfOne) List(context.Context, provider.Class, string) ([]provider.Instance, error) {
+func (*singleInstanceDriver) List(context.Context, provider.Class, string) ([]provider.Instance, error) {
 	return nil, provider.Errorf(provider.Unauthenticated, "who are you?")
 }
 
-func (*cloudOfOne) Initialize(
+func (*singleInstanceDriver) Initialize(
 	context.Context,
 	provider.Class,
 	provider.Machine,
@@ -94,22 +94,22 @@ func (*cloudOfOne) Initialize(
 	return provider.Instance{}, provider.Errorf(provider.Internal, "no")
 }
 
-// A provider that is derived from a driver has the requests of the driver, too: several for a call.
+// A provider that is derived from a driver also counts the driver's requests: one call may send several requests.
 func TestRequestsOfADriverAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p := serve.NewCloudMetrics(registry).Measure("one", driver.New(&cloudOfOne{}))
+	p := serve.NewCloudMetrics(registry).Measure("one", driver.New(&singleInstanceDriver{}))
 	class := provider.Class{Namespace: "shop", Name: "small"}
 	m := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m", UID: "uid-m"}
 	_, err := p.CreateInstance(t.Context(), class, m) // Find
 	require.NoError(t, err)
 	_, err = p.InitializeInstance(t.Context(), class, m) // Find, Initialize
 	require.Error(t, err)
-	// Find, Delete
+	// requests of the driver: Find, Delete
 	require.NoError(
 		t,
 		p.DeleteInstance(t.Context(), class, provider.Machine{Cluster: "c", Name: "m", UID: "uid-m", ProviderID: "one"}),
 	)
-	// Find, Traits, Create
+	// requests of the driver: Find, Traits, Create
 	_, err = p.CreateInstance(t.Context(), class, m)
 	require.Error(t, err)
 	_, err = p.ListInstances(t.Context(), class, "c") // List
@@ -121,20 +121,20 @@ func TestRequestsOfADriverAreCounted(t *testing.T) {
 		"OK Traits":                1,
 		"ResourceExhausted Create": 1,
 		"Unauthenticated List":     1,
-	}, gather(t, registry, "millwright_provider_requests_total"))
+	}, metricValues(t, registry, "millwright_provider_requests_total"))
 	assert.Equal(t, map[string]float64{"Find": 4, "Initialize": 1, "Delete": 1, "Traits": 1, "Create": 1, "List": 1},
-		gather(t, registry, "millwright_provider_request_duration_seconds"))
+		metricValues(t, registry, "millwright_provider_request_duration_seconds"))
 	assert.Equal(t, map[string]float64{
 		"OK CreateInstance":                1,
 		"ResourceExhausted CreateInstance": 1,
 		"Internal InitializeInstance":      1,
 		"OK DeleteInstance":                1,
 		"Unauthenticated ListInstances":    1,
-	}, gather(t, registry, "millwright_provider_calls_total"))
+	}, metricValues(t, registry, "millwright_provider_calls_total"))
 }
 
-// gather returns the values of a counter, or the counts of a histogram, by labels without the provider.
-func gather(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
+// metricValues returns the values of a counter, or the counts of a histogram, by labels without the provider.
+func metricValues(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -22,15 +22,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// cloudCalls is the default of --max-cloud-calls. Calls of a cloud mostly wait.
-const cloudCalls = 200
+// defaultCloudCalls is the default of --max-cloud-calls. Source: a call of a cloud waits most of the time.
+const defaultCloudCalls = 200
 
-// CloudFlags are the flags of a process that calls clouds. The zero value is invalid: Register sets the defaults.
+// CloudFlags are the flags of a process that calls clouds. The zero CloudFlags is invalid: Register sets the defaults.
 type CloudFlags struct {
 	Exhausted                  time.Duration // longest back-off after ResourceExhausted
-	Calls                      int           // concurrent calls to each provider
-	Rate                       float64       // most calls that are begun in a second, by all workers of a provider together; zero: no limit
-	AllowSecretsWithoutConsent bool          // classes may use Secrets of other namespaces without the consent of their owners
+	Calls                      int           // maximum number of concurrent calls to each provider
+	Rate                       float64       // maximum calls per second of all workers of a provider; zero: no limit
+	AllowSecretsWithoutConsent bool          // classes may use other namespaces' Secrets without consent
 }
 
 // Register adds the flags to a set.
@@ -44,7 +44,7 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 	set.IntVar(
 		&f.Calls,
 		"max-cloud-calls",
-		cloudCalls,
+		defaultCloudCalls,
 		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
 	)
 	set.BoolVar(
@@ -62,7 +62,7 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Check says which flag cannot be used; nil if all can.
+// Check returns an error that names an invalid flag; nil if all flags are valid.
 func (f *CloudFlags) Check() error {
 	if f.Calls < 1 {
 		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", f.Calls)
@@ -73,21 +73,21 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
-// cloudPolls is the number of polls that a worker keeps open for calls of one provider: as many as the machines that
-// one decision of a set deletes, whose calls begin at the same time. Machines that are created come one after the
-// other.
+// cloudPolls is the number of open polls of a worker for the calls of one provider. Source: the calls for all
+// machines that one decision of a set deletes begin at the same time. The calls for created machines follow one after
+// the other.
 const cloudPolls = scale.MaxBatch
 
 // Options returns the options of a worker that calls a cloud.
 func (f *CloudFlags) Options() worker.Options {
 	options := Options()
 	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.Calls, f.Rate
-	options.ActivityTaskPollerBehavior = pollers(cloudPolls)
+	options.ActivityTaskPollerBehavior = pollerBehavior(cloudPolls)
 	return options
 }
 
-// apply passes the flags to the activities that read them.
-func (f *CloudFlags) apply(calls *cloud.Provider) {
+// applyTo passes the flags to the activities that read them.
+func (f *CloudFlags) applyTo(calls *cloud.Provider) {
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.AllowSecretsWithoutConsent
 }
 
@@ -103,7 +103,7 @@ func StartCloud(
 ) (worker.Worker, error) {
 	calls.Cloud = metrics.Measure(name, calls.Cloud)
 	calls.Cluster = string(installation)
-	flags.apply(calls)
+	flags.applyTo(calls)
 	return Start(
 		temporal,
 		installation.Queue(provider.TaskQueue(name)),
@@ -113,25 +113,25 @@ func StartCloud(
 	)
 }
 
-// Provider is a process that serves the queue of one provider and nothing else. It has no caches, and of the objects of
-// a cluster it lists only Machines.
+// Provider is a process that serves only the queue of one provider. Provider has no caches. A Provider lists no objects
+// of a cluster except Machines.
 type Provider struct {
 	Name          string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud         provider.Provider
-	NodeTemplates bool // the provider reads the annotations of spec.nodeTemplate of a Machine; see cloud.Provider
+	NodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
 }
 
-// Main is the main function of the process: it reads the flags, serves until SIGINT or SIGTERM, and exits with code 1
-// after an error, which it prints, or with code 2 if it was called in a wrong way.
+// Main is the main function of the process: it reads the flags and serves until SIGINT or SIGTERM. After an error, Main
+// prints the error and exits with code 2 for a usage error, and with code 1 for any other error.
 func (p Provider) Main() { commandline.Main(p.Command()) }
 
-// providerFlags are the flags of such a process.
+// providerFlags are the flags of a provider's process.
 type providerFlags struct {
 	process.Flags
 	CloudFlags
 }
 
-// Command returns the command of the process, which serves until its context ends. It also has the flags of
+// Command returns the command of the process, which serves until its context ends. The command also has the flags of
 // pflag.CommandLine: a provider adds its own flags there.
 func (p Provider) Command() *cobra.Command {
 	var flags providerFlags
@@ -147,7 +147,7 @@ func (p Provider) Command() *cobra.Command {
 	return c
 }
 
-// run serves until ctx ends. It waits for Temporal and the API server.
+// run serves until ctx ends. run waits for Temporal and the API server.
 func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	name := strings.ToLower(p.Name)
 	if err := provider.ValidateName(name); err != nil {
@@ -186,8 +186,9 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return UntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// Connect gives the activities of a provider clients of the two clusters. Nothing else in the process uses these
-// clients: with --kube-api-qps, a call does not wait behind the reports of other machines. It sends no request yet.
+// Connect gives the activities of a provider clients of the control cluster and the target cluster. No other code of
+// the process uses the clients that Connect makes: with --kube-api-qps, a call does not wait for the reports of other
+// machines. Connect sends no request.
 func Connect(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.Kubernetes(agent)
 	if err != nil {

@@ -27,14 +27,14 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
 		var calls cloud.Provider
-		flags.apply(&calls)
+		flags.applyTo(&calls)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
 		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
 	}
 }
 
-// A call of the cloud reads class and Secret, and does not wait until the reports of other machines have used up their
-// rate.
+// The reads of class and Secret for a cloud call have their own rate limit: reports of other machines do not delay a
+// call.
 func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
@@ -43,12 +43,12 @@ func TestCallsHaveARateOfTheirOwn(t *testing.T) {
 		api.URL + `"}}],` +
 		`"contexts":[{"name":"a","context":{"cluster":"a"}}]}`
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
-	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // one request in eleven days
+	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1} // QPS 1e-6 allows one request in eleven days
 	var calls, reports cloud.Provider
 	require.NoError(t, Connect(flags, "test", &calls))
 	require.NoError(t, Connect(flags, "test", &reports))
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once to wait longer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // the client refuses at once a wait longer than an hour
 	defer cancel()
 	answered := func(p *cloud.Provider) bool {
 		_, err := p.Secrets.CoreV1().Secrets("shop").Get(ctx, "keys", metav1.GetOptions{})

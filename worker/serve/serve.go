@@ -1,5 +1,5 @@
-// Package serve polls task queues. The main of package worker uses it, and so do the mains of providers in modules of
-// their own.
+// Package serve polls task queues. The main of package worker uses package serve, and so do the mains of providers in
+// other modules.
 package serve
 
 import (
@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// clusterSlots is the number of activities that a worker of the cluster queues runs at once: each is a request or two
-	// to the API server.
+	// clusterSlots is the maximum number of concurrent activities of a worker of the cluster queues. Source: each activity
+	// sends one or two requests to the API server.
 	clusterSlots = 100
 
-	// workflowSlots is the number of workflow tasks that a worker runs at once, each with its local activities. Further
-	// tasks wait at Temporal's server, where those of other deployments can go first. Source: ADR 0089.
+	// workflowSlots is the maximum number of concurrent workflow tasks of a worker, each with its local activities.
+	// Further tasks wait at Temporal's server, where tasks of other deployments can have priority. Source: ADR 0089.
 	workflowSlots = 40
 
 	stopTimeout = 30 * time.Second
 )
 
-// Options returns the options of a worker: those of a versioned one if Temporal's worker controller has set its
-// environment variables, else those of an unversioned one.
+// Options returns the options of a worker. If Temporal's worker controller has set its environment variables, the
+// worker is versioned; otherwise the worker is unversioned.
 func Options() worker.Options {
 	options := worker.Options{
 		MaxConcurrentActivityExecutionSize:     clusterSlots,
 		WorkerStopTimeout:                      stopTimeout,
 		MaxConcurrentWorkflowTaskExecutionSize: workflowSlots,
-		WorkflowTaskPollerBehavior:             pollers(leastPolls),
-		ActivityTaskPollerBehavior:             pollers(leastPolls),
+		WorkflowTaskPollerBehavior:             pollerBehavior(leastPolls),
+		ActivityTaskPollerBehavior:             pollerBehavior(leastPolls),
 		DisableRegistrationAliasing:            true,
-		// Without these, the SDK would pass on a heartbeat after 0.8 times the heartbeat timeout. A cancellation arrives with
-		// the answer to a heartbeat.
+		// Without the throttle intervals below, the SDK would send heartbeats at 0.8 times the heartbeat timeout. A
+		// cancellation arrives with the answer to a heartbeat.
 		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
 		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
 	}
@@ -54,13 +54,14 @@ func Options() worker.Options {
 	return options
 }
 
-// leastPolls is the number of polls that a worker keeps open for each queue and kind of task. One poll fetches one
-// task, and is then sent again. An open poll costs one request a minute.
+// leastPolls is the minimum number of open polls of a worker for each queue and kind of task. One poll fetches one task
+// and is then sent again. An open poll costs one request per minute.
 const leastPolls = 16
 
-// pollers makes the number of polls follow the load, between least and twice least. Temporal's server takes back each
-// poll that has waited for a second: after a quiet time, a burst of tasks finds only least polls.
-func pollers(least int) worker.PollerBehavior {
+// pollerBehavior returns a behaviour that adapts the number of polls to the load, between least and twice least.
+// Temporal's server returns each poll that has waited for a second: after an idle time, a burst of tasks finds only
+// least polls.
+func pollerBehavior(least int) worker.PollerBehavior {
 	return worker.NewPollerBehaviorAutoscaling(worker.PollerBehaviorAutoscalingOptions{
 		InitialNumberOfPollers: least, MinimumNumberOfPollers: least, MaximumNumberOfPollers: 2 * least,
 	})
@@ -72,7 +73,7 @@ type Fatal chan error
 // NewFatal returns a Fatal without an error.
 func NewFatal() Fatal { return make(Fatal, 1) }
 
-// Fail stores an error if it is the first one. It does not block.
+// Fail stores an error if no error is stored yet. Fail does not block.
 func (f Fatal) Fail(err error) {
 	select {
 	case f <- err:
@@ -80,8 +81,8 @@ func (f Fatal) Fail(err error) {
 	}
 }
 
-// Start starts a worker that polls a task queue. An SDK worker stops polling for good when Temporal has refused its
-// polls for two minutes, for example because the namespace is gone: fatal gets that error.
+// Start starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has refused its
+// polls for two minutes, for example because the namespace is gone: fatal gets this error.
 func Start(
 	temporal client.Client,
 	queue string,
@@ -98,8 +99,8 @@ func Start(
 	return w, nil
 }
 
-// UntilStopped stops the workers when ctx ends, or at a fatal error, which it returns: the process ends, and can be
-// started again. Running activities get stopTimeout to finish.
+// UntilStopped stops the workers when ctx ends, or at a fatal error. UntilStopped returns the fatal error, so that the
+// process ends and can be restarted. Running activities get stopTimeout to finish.
 func UntilStopped(ctx context.Context, workers []worker.Worker, fatal Fatal) (err error) {
 	select {
 	case <-ctx.Done():
@@ -107,7 +108,7 @@ func UntilStopped(ctx context.Context, workers []worker.Worker, fatal Fatal) (er
 	}
 	var stopping sync.WaitGroup
 	for _, w := range workers {
-		stopping.Go(w.Stop) // each waits for its activities, all in the same grace period
+		stopping.Go(w.Stop) // each Stop waits for its activities; all Stops share one grace period
 	}
 	stopping.Wait()
 	return err

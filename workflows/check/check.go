@@ -1,4 +1,4 @@
-// Package check has the workflow that asks a provider whether it can use a class.
+// Package check contains the workflow that asks a provider whether it can use a class.
 package check
 
 import (
@@ -13,25 +13,25 @@ import (
 	"millwright/workflows/run"
 )
 
-// Input names the class. Fields may be added, never renamed or retyped.
+// Input names the class and its provider. Fields may be added. Fields must not be renamed or retyped.
 type Input struct {
 	Class    kube.Ref
 	Provider string
 }
 
-// Result is what the provider's worker says.
+// Result is the answer of the provider's worker.
 type Result struct {
 	cloud.Checked
 
-	NoWorker bool   // no worker took the question: none serves the provider's queue, or all are busy
-	Failure  string // why there is no answer; empty: there is one
+	NoWorker bool   // no worker took the question: no worker serves the provider's task queue, or all are busy
+	Failure  string // reason for the missing answer; empty: there is an answer
 }
 
-// Provider asks the worker of a class's provider once whether it can use the class. It takes a minute at most and
-// changes nothing.
+// Provider asks a worker of the class's provider once whether the provider can use the class. Provider takes at most a
+// minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
-	asked := run.Briefly(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	asked := run.ShortQuestion(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
 	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.Checked)
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()

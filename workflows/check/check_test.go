@@ -16,7 +16,7 @@ import (
 	"millwright/workflows/check"
 )
 
-func ask(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, error)) check.Result {
+func runCheck(t *testing.T, answer func(context.Context, kube.Ref) (cloud.Checked, error)) check.Result {
 	t.Helper()
 	env := activitiestest.WorkflowEnvironment()
 	env.RegisterActivity(&cloud.Provider{})
@@ -36,7 +36,7 @@ func TestAProviderIsAskedOnce(t *testing.T) {
 	require.Equal(
 		t,
 		check.Result{Checked: cloud.Checked{Instances: 3}},
-		ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+		runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
 			asked++
 			return cloud.Checked{Instances: 3}, nil
 		}),
@@ -45,7 +45,7 @@ func TestAProviderIsAskedOnce(t *testing.T) {
 }
 
 func TestAProviderWithoutAWorker(t *testing.T) {
-	result := ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+	result := runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
 		return cloud.Checked{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 	})
 	require.True(t, result.NoWorker)
@@ -53,7 +53,7 @@ func TestAProviderWithoutAWorker(t *testing.T) {
 }
 
 func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
-	result := ask(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
+	result := runCheck(t, func(context.Context, kube.Ref) (cloud.Checked, error) {
 		return cloud.Checked{}, errors.New("connection refused")
 	})
 	require.False(t, result.NoWorker)

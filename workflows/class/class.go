@@ -1,4 +1,4 @@
-// Package class has the workflow of a MachineClass.
+// Package class contains the workflow of a MachineClass.
 package class
 
 import (
@@ -16,17 +16,17 @@ type machineClass struct {
 	*run.Object
 }
 
-// MachineClass keeps our finalizers on its class, from the first decision on, and on the Secrets of the namespace that
-// a class needs. A class that is being deleted waits for its machines; then its Secrets lose the finalizer, then the
-// class itself. The run ends when the class is calm or gone.
+// MachineClass keeps Millwright's finalizers on the class and on the Secrets that the class references in its
+// namespace. A class that is being deleted waits until no machine uses it; then its Secrets lose the finalizer, and
+// after them the class. The run ends when the class is calm or gone.
 func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 	c := &machineClass{run.NewObject(ctx, run.KindMachineClass, class.ClassesResource, in)}
 	c.Live, c.IdleBeforeEnd = !in.Continued, true
 	return run.Loop(ctx, c)
 }
 
-// Decide asks which finalizers are missing and which must be removed. Removals are accepted from a live read only: a
-// machine that is not in a cache yet must not lose its class, nor another class its Secret.
+// Decide returns the missing finalizers and the finalizers to remove. Decide decides removals only from a live read,
+// because a cache may lack a machine that uses the class, or a class that uses the Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
 	d, err := decideClass.RunLocalFirst(
@@ -46,13 +46,13 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	return d, nil
 }
 
-// Step carries out a decision. The class gets its finalizer before its Secrets and loses it after them, so that no
-// finalizer stays on a Secret after its class is gone.
+// Step carries out a decision. The class gets its finalizer before its Secrets, and loses it after them. No finalizer
+// therefore stays on a Secret of a deleted class.
 func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.Gone(d.Why)
 	}
-	c.Show(ctx, c.doing(d))
+	c.Show(ctx, c.stepForDecision(d))
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case d.Prepare || d.Release && len(secrets) == 0:
@@ -60,7 +60,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
 		made, err := finalizeSecrets.RunLocalFirst(ctx, c.Object, "finalizers of Secrets: "+d.Why, changes)
-		c.Live = len(made) == 0 // no version: the Secrets are gone, which only a live read shows
+		c.Live = len(made) == 0 // without versions the Secrets are gone: only a live read shows that
 		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:
@@ -74,7 +74,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	}
 }
 
-func (c *machineClass) doing(d class.Decision) run.Step {
+func (c *machineClass) stepForDecision(d class.Decision) run.Step {
 	switch {
 	case len(d.Guard) > 0:
 		return run.Step{Name: vocabulary.StepGuardSecrets, Why: d.Why}
@@ -82,7 +82,7 @@ func (c *machineClass) doing(d class.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepReleaseSecrets, Why: d.Why}
 	case d.Need == attention.Deletion && !d.Release:
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Why}
-	default: // calm, or only its own finalizer must be written
+	default: // the class is calm, or only its own finalizer must be written
 		return run.Step{Why: d.Why}
 	}
 }

@@ -18,14 +18,15 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// classWorld is a class with one Secret and the activities that write their finalizers. It records their calls.
+// classWorld is a class with one Secret, and the activities that write their finalizers. classWorld records the
+// activity calls.
 type classWorld struct {
-	env    *testsuite.TestWorkflowEnvironment
-	facts  attention.ClassFacts
-	behind bool // a cached read shows no machine
-	gone   bool
-	reads  []kube.Read
-	log    []string
+	env                *testsuite.TestWorkflowEnvironment
+	facts              attention.ClassFacts
+	cacheLacksMachines bool // true: a cached read shows no machine
+	classGone          bool
+	decisionReads      []kube.Read
+	activityLog        []string
 
 	finalizeClass   func() (string, error)
 	finalizeSecrets func(class.SecretChanges) (kube.MinVersions, error)
@@ -35,8 +36,8 @@ func newClassWorld(t *testing.T) *classWorld {
 	w := &classWorld{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in kube.Read) (class.Decision, error) {
-			w.reads = append(w.reads, in)
-			w.note(map[bool]string{true: "decide live", false: "decide"}[in.Live])
+			w.decisionReads = append(w.decisionReads, in)
+			w.logActivity(map[bool]string{true: "decide live", false: "decide"}[in.Live])
 			return w.decide(in.Live), nil
 		})
 	w.env.OnActivity("FinalizeClass", mock.Anything, mock.Anything).
@@ -49,17 +50,17 @@ func newClassWorld(t *testing.T) *classWorld {
 		})
 	w.finalizeClass = func() (string, error) {
 		if w.facts.Deleting {
-			w.note("release class")
-			w.gone = true
+			w.logActivity("release class")
+			w.classGone = true
 		} else {
-			w.note("guard class")
+			w.logActivity("guard class")
 			w.facts.Finalizer = true
 		}
 		return "50", nil
 	}
 	w.finalizeSecrets = func(in class.SecretChanges) (kube.MinVersions, error) {
 		for _, s := range in.Secrets {
-			w.note(s.Name)
+			w.logActivity(s.Name)
 		}
 		w.facts.Unguarded, w.facts.Unused = 0, 0
 		return kube.MinVersions{class.SecretsResource: "60"}, nil
@@ -67,14 +68,14 @@ func newClassWorld(t *testing.T) *classWorld {
 	return w
 }
 
-func (w *classWorld) note(what string) { w.log = append(w.log, what) }
+func (w *classWorld) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
 func (w *classWorld) decide(live bool) class.Decision {
-	if w.gone {
+	if w.classGone {
 		return class.Decision{Gone: true, Why: "the object is gone"}
 	}
 	f := w.facts
-	if w.behind && !live {
+	if w.cacheLacksMachines && !live {
 		f.Machines = 0
 	}
 	need := attention.DecideClass(f)
@@ -93,16 +94,16 @@ func (w *classWorld) decide(live bool) class.Decision {
 	return d
 }
 
-// after changes the world after a time, and signals the change.
-func (w *classWorld) after(d time.Duration, change func()) {
+// changeAfter changes the world after the time d, and signals the change.
+func (w *classWorld) changeAfter(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
-		w.note("signal")
+		w.logActivity("signal")
 		change()
 		workflowstest.Changed(w.env)
 	}, d)
 }
 
-func (w *classWorld) run(t *testing.T, in run.Input) run.Result {
+func (w *classWorld) runClass(t *testing.T, in run.Input) run.Result {
 	w.env.ExecuteWorkflow(workflows.MachineClass, in)
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -114,14 +115,14 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Unguarded: 1}
 	start := w.env.Now()
-	result := w.run(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{class.ClassesResource: "7"}})
+	result := w.runClass(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{class.ClassesResource: "7"}})
 	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
-	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.log)
-	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.reads[0].Versions, "what woke it")
+	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.activityLog)
+	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.decisionReads[0].Versions, "what woke it")
 	require.Equal(
 		t,
 		kube.MinVersions{class.ClassesResource: "50", class.SecretsResource: "60"},
-		w.reads[2].Versions,
+		w.decisionReads[2].Versions,
 		"what it wrote",
 	)
 	require.Equal(t, time.Second, w.env.Now().Sub(start), "a calm run that has done something waits before it ends")
@@ -131,24 +132,24 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
 	var shown []string
-	w.after(time.Minute, func() { shown = append(shown, workflowstest.Shows(t, w.env)); w.facts.Machines = 1 })
-	w.after(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
-	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	w.changeAfter(time.Minute, func() { shown = append(shown, workflowstest.Shows(t, w.env)); w.facts.Machines = 1 })
+	w.changeAfter(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
+	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.Ref}).Outcome)
 	require.Equal(t, []string{
 		"decide live", "signal", "decide", "signal",
 		"decide", "decide live", "release secret",
 		"decide", "decide live", "release class", "decide",
-	}, w.log, "its Secret goes before it does, and each is let go after a look at the API server")
+	}, w.activityLog, "its Secret goes before it does, and each is let go after a look at the API server")
 	require.Equal(t, []string{"**await-machines**: deletion was asked for; 2 machines refer to it"}, shown)
 }
 
-// A cache that lacks a machine must not make its class lose the finalizer.
-func TestMachineClassLetsNothingGoForWhatACacheSays(t *testing.T) {
+// A class must not lose its finalizer because a cache lacks a machine.
+func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 	w := newClassWorld(t)
-	w.facts, w.behind = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
-	w.after(time.Minute, func() {})
-	w.after(time.Hour, func() { w.facts.Machines = 0 })
-	w.run(t, run.Input{Ref: workflowstest.Ref})
+	w.facts, w.cacheLacksMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
+	w.changeAfter(time.Minute, func() {})
+	w.changeAfter(time.Hour, func() { w.facts.Machines = 0 })
+	w.runClass(t, run.Input{Ref: workflowstest.Ref})
 	require.Equal(
 		t,
 		[]string{
@@ -162,18 +163,18 @@ func TestMachineClassLetsNothingGoForWhatACacheSays(t *testing.T) {
 			"release class",
 			"decide",
 		},
-		w.log,
+		w.activityLog,
 	)
 }
 
-func TestMachineClassThatIsEditedLetsItsFormerSecretGo(t *testing.T) {
+func TestEditedMachineClassReleasesItsFormerSecret(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
-	require.Equal(t, run.OutcomeCalm, w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true}).Outcome)
-	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.log)
+	require.Equal(t, run.OutcomeCalm, w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true}).Outcome)
+	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.activityLog)
 }
 
-func TestMachineClassLooksAgainAfterAConflict(t *testing.T) {
+func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
 	write := w.finalizeSecrets
@@ -181,11 +182,11 @@ func TestMachineClassLooksAgainAfterAConflict(t *testing.T) {
 		w.finalizeSecrets = write
 		return nil, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 	}
-	w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true})
-	require.Equal(t, []string{"decide", "decide live", "guard secret", "decide"}, w.log)
+	w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	require.Equal(t, []string{"decide", "decide live", "guard secret", "decide"}, w.activityLog)
 }
 
-// A Secret that is gone has no version to wait for: the cache may still show it.
+// A deleted Secret has no version to wait for, and the cache may still contain the Secret.
 func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
@@ -193,27 +194,27 @@ func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
 		w.facts.Unguarded = 0
 		return kube.MinVersions{}, nil
 	}
-	w.run(t, run.Input{Ref: workflowstest.Ref, Continued: true})
-	require.Equal(t, []string{"decide", "decide live"}, w.log)
+	w.runClass(t, run.Input{Ref: workflowstest.Ref, Continued: true})
+	require.Equal(t, []string{"decide", "decide live"}, w.activityLog)
 }
 
 func TestMachineClassThatIsGoneEndsAtOnce(t *testing.T) {
 	w := newClassWorld(t)
-	w.gone = true
-	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
-	require.Equal(t, []string{"decide live"}, w.log)
+	w.classGone = true
+	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"decide live"}, w.activityLog)
 }
 
-func TestMachineClassThatVanishesWhileItIsWritten(t *testing.T) {
+func TestMachineClassThatIsDeletedDuringAWrite(t *testing.T) {
 	w := newClassWorld(t)
 	w.finalizeClass = func() (string, error) {
-		w.gone = true
+		w.classGone = true
 		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
 	}
 	require.Equal(
 		t,
 		run.Result{Outcome: run.OutcomeGone, Why: "the object is gone"},
-		w.run(t, run.Input{Ref: workflowstest.Ref}),
+		w.runClass(t, run.Input{Ref: workflowstest.Ref}),
 	)
 }
 
@@ -223,10 +224,10 @@ func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
 	attempts := 0
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		if attempts++; attempts > 1 {
-			w.gone = true
+			w.classGone = true
 		}
 		return nil, temporal.NewNonRetryableApplicationError("refused", kube.TypeRefused, nil)
 	}
-	w.run(t, run.Input{Ref: workflowstest.Ref})
+	w.runClass(t, run.Input{Ref: workflowstest.Ref})
 	require.Equal(t, 2, attempts)
 }

@@ -5,7 +5,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local ones; run.Local says why these.
+// The activities that may run as local activities; run.Local has the rule.
 var (
 	decideClass     = run.Repeatable(new(class.Activities).DecideClass)
 	finalizeClass   = run.Repeatable(new(class.Activities).FinalizeClass)

@@ -10,24 +10,25 @@ import (
 	"millwright/workflows/run"
 )
 
-// onlyMarks reports whether a decision writes only marks on nodes: taints, and the annotations that protect nodes from
-// the autoscaler. Sizes of sets do not depend on marks.
+// onlyMarks reports whether a decision's node writes are only marks: taints, and annotations that protect nodes from
+// the cluster autoscaler. The sizes of sets do not depend on marks.
 func onlyMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
-// atNodes starts the node writes of a decision, and returns those that must be awaited. Marks are written concurrently
-// with resizes, because no signal is processed while a local attempt runs (at most 2 s). While marks are being written,
-// and for RefusedAgain after a failure, no others are started: a later decision lists them again.
-func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
+// startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. Marks are
+// written in the background and resizes run concurrently, because no signal is processed during a local attempt (at
+// most 2 s). While marks are being written, and for RefusedAgain after a failure, startNodeWrites starts no further
+// marks: a later decision lists the missing marks again.
+func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.Writing) {
 	n := d.NodeChanges.Len()
-	if n == 0 || w.marking != nil || w.marksAgain.After(workflow.Now(ctx)) && onlyMarks(d) {
+	if n == 0 || w.openMarks != nil || w.marksRetryTime.After(workflow.Now(ctx)) && onlyMarks(d) {
 		return nil
 	}
 	summary := "nodes: " + d.Why
-	options := run.Soon(ctx, summary, n)
+	options := run.QuickBatch(ctx, summary, n)
 	if len(d.Select) > 0 {
-		n = run.ManyWrites // not as a local activity: a second run might select other nodes
+		n = run.ManyWrites // forces a regular activity: a second local run might select other nodes
 	}
 	write := w.changeNodes.Start(
 		ctx,
@@ -46,31 +47,31 @@ func (w *setWriter) atNodes(ctx workflow.Context, d rollout.Decision) (awaited [
 		err := write(ctx, &versions)
 		done.Set(versions, err)
 	})
-	w.marking = future
+	w.openMarks = future
 	return nil
 }
 
-// awaitMarks waits for marks that are being written, if any. After a refusal or a timeout they are written again after
-// RefusedAgain; after another failure the next decision reads from the API server.
+// awaitMarks waits until the open marks are written. After a refusal or a timeout, the marks are written again after
+// RefusedAgain. After another failure the next decision reads from the API server.
 func (w *setWriter) awaitMarks(ctx workflow.Context) {
-	if w.marking == nil {
+	if w.openMarks == nil {
 		return
 	}
 	var versions kube.MinVersions
-	err := w.marking.Get(ctx, &versions)
-	w.marking = nil
+	err := w.openMarks.Get(ctx, &versions)
+	w.openMarks = nil
 	w.RaiseMinVersions(versions)
 	switch {
 	case run.TimedOut(err), run.FailedWith(err, kube.TypeRefused):
-		w.marksAgain = workflow.Now(ctx).Add(run.RefusedAgain)
+		w.marksRetryTime = workflow.Now(ctx).Add(run.RefusedAgain)
 	case err != nil:
 		w.Live = true
 	}
 }
 
-// timeoutAsRefused turns a timeout of awaited node writes into a refusal. The sizes of the sets are written by then, so
-// there is no need to decide again at once, which a timeout would cause. The cause is omitted: with it, the error would
-// still be a timeout.
+// timeoutAsRefused turns a timeout of awaited node writes into a refusal. A timeout would cause a new decision at
+// once, which is unnecessary, because the sizes of the sets are already written. The returned error has no cause:
+// with the timeout as its cause, it would still be a timeout.
 func timeoutAsRefused(err error) error {
 	if run.TimedOut(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)

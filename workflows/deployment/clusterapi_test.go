@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// rolloutOfClusterAPI is the ID of the rollout of a deployment of Cluster API.
-var rolloutOfClusterAPI = run.Installation("").ID(run.KindClusterAPIRollout, workflowstest.Ref, 7)
+// clusterAPIRolloutID is the workflow ID of the rollout of a Cluster API deployment.
+var clusterAPIRolloutID = run.Installation("").ID(run.KindClusterAPIRollout, workflowstest.Ref, 7)
 
 func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
 	return newWorldOf(t, map[string]string{
@@ -31,25 +31,26 @@ func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deployment
 	}, script...)
 }
 
-// The same procedure, with the activities of the other API: the first set, a rollout of its own kind, a rollback.
+// A Cluster API deployment runs the same procedure with the activities of its own API: the first set, a rollout of
+// its own kind, a rollback.
 func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
-	create := with(moving("the first set"), func(d *deployment.Decision) {
+	create := withChange(resizeDecision("the first set"), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.Creation{Revision: 7}, nil, true
 	})
-	prepare := with(create, func(d *deployment.Decision) { d.Prepare = true })
+	prepare := withChange(create, func(d *deployment.Decision) { d.Prepare = true })
 	w := newClusterAPIWorld(
 		t,
 		prepare,
 		create,
-		moving("grow"),
-		moving("grow"),
-		backTo(false),
-		with(complete(), func(d *deployment.Decision) {
+		resizeDecision("grow"),
+		resizeDecision("grow"),
+		rollbackDecision(false),
+		withChange(completeDecision(), func(d *deployment.Decision) {
 			d.Pending.Need, d.Report = attention.Scale, true
 		}),
-		gone(),
+		goneDecision(),
 	)
-	w.answer(0)
+	w.mockWrites(0)
 	w.env.RegisterWorkflowWithOptions(
 		workflows.ClusterAPIRollout,
 		workflow.RegisterOptions{Name: string(run.KindClusterAPIRollout)},
@@ -62,14 +63,18 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		"ChangeClusterAPISets",
 		"RollBackClusterAPIDeployment",
 		"ReportClusterAPIDeployment",
-	}, w.log)
-	require.Equal(t, []string{"", "", "", rolloutOfClusterAPI, rolloutOfClusterAPI, "", ""}, namesIn(w.reads))
-	require.Equal(t, rolloutOfClusterAPI, w.reads[5].Over, "the status may still name it")
-	require.Equal(t, "21", w.reads[6].Versions[capi.DeploymentsResource], "it sees the status that it wrote")
+	}, w.activityLog)
+	require.Equal(
+		t,
+		[]string{"", "", "", clusterAPIRolloutID, clusterAPIRolloutID, "", ""},
+		rolloutIDsIn(w.decisionInputs),
+	)
+	require.Equal(t, clusterAPIRolloutID, w.decisionInputs[5].Over, "the status may still name it")
+	require.Equal(t, "21", w.decisionInputs[6].Versions[capi.DeploymentsResource], "it sees the status that it wrote")
 }
 
-// namesIn returns the rollouts that the status had to name.
-func namesIn(reads []deployment.Input) (names []string) {
+// rolloutIDsIn returns the rollout ID that the status had to name in each decision.
+func rolloutIDsIn(reads []deployment.Input) (names []string) {
 	for _, in := range reads {
 		names = append(names, in.WorkflowID)
 	}
@@ -79,8 +84,8 @@ func namesIn(reads []deployment.Input) (names []string) {
 func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 	w := newClusterAPIWorld(
 		t,
-		with(complete(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
-		complete(),
+		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
+		completeDecision(),
 	)
 	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.Ref})
 	var again *workflow.ContinueAsNewError
@@ -88,21 +93,20 @@ func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 	require.Equal(t, "ClusterAPIDeployment", again.WorkflowType.Name)
 }
 
-// A deployment that has lost Millwright's label loses its finalizer, too, also in the middle of a rollout. Then nothing
-// is left to do.
+// A deployment that has lost Millwright's label also loses its finalizer, even during a rollout. The run then ends.
 func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 	lost := deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "it was handed over"},
 		Release: true,
 	}
 	t.Run("while it is calm", func(t *testing.T) {
-		w := newClusterAPIWorld(t, lost, gone())
+		w := newClusterAPIWorld(t, lost, goneDecision())
 		w.runUntilGone(t, workflows.ClusterAPIDeployment)
-		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.log)
+		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.activityLog)
 	})
 	t.Run("in a rollout", func(t *testing.T) {
-		w := newClusterAPIWorld(t, awaiting(rollout.HeldByMachines))
-		w.after(time.Minute, lost, gone())
+		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
+		w.changeAfter(time.Minute, lost, goneDecision())
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,
 			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7},
@@ -110,12 +114,12 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 		var result workflows.RolloutResult
 		require.NoError(t, w.env.GetWorkflowResult(&result))
 		require.Equal(t, run.OutcomeGone, result.Outcome)
-		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.log)
+		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.activityLog)
 	})
 }
 
-// Requests are written on the deployment of Cluster API by an activity of its own, and a rollout that is cancelled in
-// Temporal holds it.
+// A separate activity writes requests on a deployment of Cluster API. A rollout that is cancelled in Temporal holds
+// the deployment.
 func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 	for name, start := range map[string]func(w *deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
@@ -126,13 +130,13 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newClusterAPIWorld(t, awaiting(rollout.HeldBy))
+			w := newClusterAPIWorld(t, waitDecision(rollout.HeldBy))
 			if name == "rollout" {
-				w.script = []deployment.Decision{awaiting(rollout.HeldByMachines)}
+				w.script = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			}
 			s := workflowstest.NewOperatorBy("ApplyClusterAPIRequest", w.env, w.lock)
-			s.After(time.Minute, func() { s.Ask(pause) })
-			w.after(10*time.Minute, gone())
+			s.After(time.Minute, func() { s.Ask(pauseInput) })
+			w.changeAfter(10*time.Minute, goneDecision())
 			start(w)
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(t, []any{"written"}, s.Answered)
@@ -140,13 +144,13 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 			require.Equal(
 				t,
 				"12",
-				w.reads[len(w.reads)-1].Versions[capi.DeploymentsResource],
+				w.decisionInputs[len(w.decisionInputs)-1].Versions[capi.DeploymentsResource],
 				"the next decision sees what was written",
 			)
 		})
 	}
 	t.Run("a rollout that is cancelled in Temporal", func(t *testing.T) {
-		w := newClusterAPIWorld(t, awaiting(rollout.HeldByMachines))
+		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
 		s := workflowstest.NewOperatorBy("ApplyClusterAPIRequest", w.env, w.lock)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(

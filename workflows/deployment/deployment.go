@@ -1,4 +1,4 @@
-// Package deployment has the workflows of a MachineDeployment and of its rollouts.
+// Package deployment contains the workflows of a MachineDeployment and its rollouts.
 package deployment
 
 import (
@@ -16,42 +16,43 @@ import (
 
 type machineDeployment struct {
 	setWriter
-	acted bool // this run has done something: its history has grown
+	hasActed bool // this run has carried out a step: its history has grown
 }
 
-// MachineDeployment creates the set of its template, gives it its size and writes the deployment's status. While there
-// are machines of another template, it starts a rollout and leaves the sets to it until it has ended. The workflow is
-// open as long as its object exists; it continues as new after each settled change, to keep its history short.
+// MachineDeployment creates the set for its template, sets the set's size and writes the deployment's status. While
+// machines of another template exist, MachineDeployment runs a rollout, and only the rollout writes the sets. The
+// workflow stays open as long as its object exists, and continues as new after each settled change to keep its
+// history short.
 func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, ofMillwright(), in)
+	return runDeployment(ctx, millwrightAdapter(), in)
 }
 
-// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API, whose sets are of Cluster API, too. The
-// run also ends when the deployment has lost the label that makes it Millwright's.
+// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API. The deployment's sets are also objects
+// of Cluster API. The run also ends when the deployment has lost the label that makes it Millwright's.
 func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, ofClusterAPI(), in)
+	return runDeployment(ctx, clusterAPIAdapter(), in)
 }
 
-func keep(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deployment, a.resource, in), adapter: a}}
+func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
+	m := &machineDeployment{setWriter: setWriter{Object: run.NewObject(ctx, a.deploymentKind, a.resource, in), adapter: a}}
 	m.Live, m.ContinuesAsNew = !in.Continued, true
 	return run.Loop(ctx, m)
 }
 
-// Step carries out a decision, or waits for a change. A calm run that has done something ends when it has settled.
+// Step carries out a decision, or waits for a change. A calm run with changes continues as new after SettledAfter.
 func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.Gone(d.Pending.Why)
 	}
 	acted, err := m.do(ctx, d)
-	m.acted = m.acted || acted || m.marking != nil
+	m.hasActed = m.hasActed || acted || m.openMarks != nil
 	if err != nil || acted {
 		return nil, m.reportRefusal(ctx, d, err)
 	}
-	if waits := m.resting(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.acted {
+	if waits := m.futuresToAwait(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.hasActed {
 		return nil, m.AwaitChange(ctx, waits...)
 	}
-	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart it
+	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart the timer
 		m.Timer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
 	}
 	if err := m.AwaitChange(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
@@ -64,33 +65,33 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 	if d.Rollout.Rolling || d.Operation != "" {
 		m.awaitMarks(ctx) // only one workflow writes nodes at a time
 	}
-	if d.Operation != "" && d.Operation != m.over { // an earlier run of this workflow started it
-		m.Show(ctx, rolledBy(d.Operation))
-		return true, m.follow(ctx, d.Operation, d)
+	if d.Operation != "" && d.Operation != m.endedRollout { // an earlier run started this rollout
+		m.Show(ctx, stepDuringRollout(d.Operation))
+		return true, m.followRollout(ctx, d.Operation, d)
 	}
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
-		m.Show(ctx, rolledBy(m.rolloutID(ctx, d.Rollout.Revision)))
+		m.Show(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.Revision)))
 		return true, m.roll(ctx, d)
 	}
-	m.Show(ctx, m.doing(d).Explained(d.Blocked))
-	return m.act(ctx, d)
+	m.Show(ctx, m.stepForDecision(d).Explained(d.Blocked))
+	return m.applyDecision(ctx, d)
 }
 
-// rolledBy is the step while a rollout is open. This workflow decides nothing meanwhile, so it shows nothing that would
-// become untrue.
-func rolledBy(id string) run.Step {
+// stepDuringRollout returns the step shown while a rollout is open. This workflow makes no decisions during the
+// rollout, so the step contains only text that stays true.
+func stepDuringRollout(id string) run.Step {
 	return run.Step{
 		Name: vocabulary.StepRollout,
 		Why:  "the workflow " + id + " rolls the template out: its page says what it waits for",
 	}
 }
 
-// roll starts a rollout and waits until it has ended. If a rollout is open already, because an earlier run of this
-// workflow started it, roll follows that one.
+// roll starts a rollout and waits until the rollout has ended. If an earlier run of this workflow started the rollout
+// and it is still open, roll waits for the open rollout.
 func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) error {
 	options := run.RolloutOptions(
 		ctx,
-		m.rollout,
+		m.rolloutKind,
 		m.Ref,
 		d.Rollout.Revision,
 		fmt.Sprintf(
@@ -101,13 +102,13 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	)
 	child := workflow.ExecuteChildWorkflow(
 		options,
-		string(m.rollout),
+		string(m.rolloutKind),
 		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision},
 	)
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.follow(ctx, m.rolloutID(ctx, d.Rollout.Revision), d)
+			return m.followRollout(ctx, m.rolloutID(ctx, d.Rollout.Revision), d)
 		}
 		return err
 	}
@@ -115,16 +116,16 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 		if err := m.AwaitChange(ctx, child); err != nil {
 			disconnected, done := workflow.NewDisconnectedContext(ctx)
 			defer done()
-			_ = child.Get(disconnected, nil) // it writes the hold and ends
+			_ = child.Get(disconnected, nil) // the rollout writes the hold and ends
 			return err
 		}
 		if m.Receive() && !child.IsReady() {
-			// An error is ignored: if the child has ended, it needs no signal.
+			// Ignore the error: a child that has ended needs no signal.
 			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}
 	}
-	m.over = m.rolloutID(ctx, d.Rollout.Revision)
+	m.endedRollout = m.rolloutID(ctx, d.Rollout.Revision)
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.AwaitChange(
@@ -141,7 +142,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	return nil
 }
 
-func (m *machineDeployment) doing(d deployment.Decision) run.Step {
+func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 	switch {
 	case d.Rollout.Create != nil:
 		return run.Step{Name: vocabulary.StepCreateSet, Why: d.Rollout.Why}
@@ -164,7 +165,7 @@ func (m *machineDeployment) doing(d deployment.Decision) run.Step {
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,
 		}
-	default: // calm, or only the status must be written
+	default: // the deployment is calm, or only its status must be written
 		return run.Step{Why: d.Pending.WaitsFor(), Table: setTable(d.Picture)}
 	}
 }

@@ -20,14 +20,14 @@ import (
 
 var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.Ref, 7)
 
-// child answers when the deployment starts its rollout, with the input and the number of starts.
-func (w *deploymentWorld) child(
+// mockRollout mocks the rollout that the deployment starts. run gets the input and the number of starts.
+func (w *deploymentWorld) mockRollout(
 	run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error),
 ) {
 	starts := 0
 	w.env.RegisterWorkflowWithOptions(
 		func(ctx workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
-			w.note("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
+			w.logActivity("start " + workflow.GetInfo(ctx).WorkflowExecution.ID)
 			starts++
 			return run(ctx, in, starts)
 		},
@@ -47,11 +47,11 @@ func (w *deploymentWorld) runUntilGone(t *testing.T, workflow any) {
 }
 
 func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
-	w := newDeploymentWorld(t, moving("grow"), gone())
-	w.answer(0)
+	w := newDeploymentWorld(t, resizeDecision("grow"), goneDecision())
+	w.mockWrites(0)
 	var got workflows.RolloutInput
 	var told []run.Changed
-	w.child(func(ctx workflow.Context, in workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+	w.mockRollout(func(ctx workflow.Context, in workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
 		got = in
 		signals, over := workflow.GetSignalChannel(ctx, run.SignalChanged), workflow.NewTimer(ctx, time.Hour)
 		for !over.IsReady() {
@@ -82,8 +82,8 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 		"it shows nothing that would become untrue meanwhile",
 	)
 
-	require.Equal(t, []string{"start " + rolloutID}, w.log, "it writes nothing while the rollout is open")
-	require.Equal(t, []time.Duration{0, time.Hour}, w.looks, "nor does it decide anything")
+	require.Equal(t, []string{"start " + rolloutID}, w.activityLog, "it writes nothing while the rollout is open")
+	require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes, "nor does it decide anything")
 	require.Equal(
 		t,
 		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{}}, Revision: 7},
@@ -95,51 +95,56 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 		told,
 		"what still reaches it is passed on",
 	)
-	require.True(t, w.reads[1].Live, "the rollout wrote")
-	require.Equal(t, kube.MinVersions{kube.SetsResource: "77", kube.MachinesResource: "9"}, w.reads[1].Versions)
-	require.Empty(t, w.reads[0].WorkflowID, "the status may name the rollout")
+	require.True(t, w.decisionInputs[1].Live, "the rollout wrote")
+	require.Equal(t, kube.MinVersions{kube.SetsResource: "77", kube.MachinesResource: "9"}, w.decisionInputs[1].Versions)
+	require.Empty(t, w.decisionInputs[0].WorkflowID, "the status may name the rollout")
 }
 
-func TestMachineDeploymentGoesOnWhenItsRolloutHasEnded(t *testing.T) {
-	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines), with(complete(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Report = attention.Scale, true
-	}), complete())
-	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
+	w := newDeploymentWorld(
+		t,
+		waitDecision(rollout.HeldByMachines),
+		withChange(completeDecision(), func(d *deployment.Decision) {
+			d.Pending.Need, d.Report = attention.Scale, true
+		}),
+		completeDecision(),
+	)
+	w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
 	})
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	var again *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &again, "settled: the next run has an empty history")
-	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.log)
+	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.activityLog)
 }
 
-func TestMachineDeploymentStartsARolloutAgainThatCameToNoEnd(t *testing.T) {
+func TestMachineDeploymentRestartsARolloutThatFailedOrWasTerminated(t *testing.T) {
 	for name, end := range map[string]error{
 		"failed":     temporal.NewNonRetryableApplicationError("bad", "Bad", nil),
-		"cancelled":  temporal.NewCanceledError(), // without a hold on the deployment
+		"cancelled":  temporal.NewCanceledError(), // the deployment has no hold
 		"terminated": errors.New("terminated"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, moving("grow"), moving("grow"), gone())
-			w.answer(0)
-			w.child(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
+			w := newDeploymentWorld(t, resizeDecision("grow"), resizeDecision("grow"), goneDecision())
+			w.mockWrites(0)
+			w.mockRollout(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
 				if start == 1 {
 					return workflows.RolloutResult{}, end
 				}
 				return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
 			})
 			w.runDeployment(t)
-			require.Equal(t, []string{"start " + rolloutID, "start " + rolloutID}, w.log)
-			require.Equal(t, []time.Duration{0, 5 * time.Second, 5 * time.Second}, w.looks)
-			require.True(t, w.reads[1].Live)
+			require.Equal(t, []string{"start " + rolloutID, "start " + rolloutID}, w.activityLog)
+			require.Equal(t, []time.Duration{0, 5 * time.Second, 5 * time.Second}, w.decisionTimes)
+			require.True(t, w.decisionInputs[1].Live)
 		})
 	}
 }
 
 func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
-	w := newDeploymentWorld(t, moving("grow"))
-	w.answer(0)
-	w.child(func(ctx workflow.Context, _ workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
+	w := newDeploymentWorld(t, resizeDecision("grow"))
+	w.mockWrites(0)
+	w.mockRollout(func(ctx workflow.Context, _ workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
 		_ = workflow.Sleep(ctx, time.Hour)
 		if ctx.Err() == nil {
 			return workflows.RolloutResult{}, errors.New("nobody cancelled it")
@@ -147,14 +152,14 @@ func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
 		disconnected, done := workflow.NewDisconnectedContext(ctx)
 		defer done()
 		err := workflow.Sleep(disconnected, 3*time.Second)
-		w.note("held")
+		w.logActivity("held")
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCancelled}, err
 	})
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
-	require.Equal(t, []string{"start " + rolloutID, "held"}, w.log)
-	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.begun).Round(time.Second), "it ends when the hold is written")
+	require.Equal(t, []string{"start " + rolloutID, "held"}, w.activityLog)
+	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.startTime).Round(time.Second), "it ends when the hold is written")
 }
 
 func TestMachineDeploymentStartsNoRollout(t *testing.T) {
@@ -171,33 +176,37 @@ func TestMachineDeploymentStartsNoRollout(t *testing.T) {
 		{"there are no machines of another template", func(d *deployment.Decision) { d.Rollout.Rolling = false }, "ChangeSets"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(t, with(moving("grow"), row.change), gone())
-			w.answer(0)
-			w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+			w := newDeploymentWorld(t, withChange(resizeDecision("grow"), row.change), goneDecision())
+			w.mockWrites(0)
+			w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 				return workflows.RolloutResult{}, nil
 			})
 			w.runDeployment(t)
-			require.Equal(t, []string{row.want}, w.log)
+			require.Equal(t, []string{row.want}, w.activityLog)
 		})
 	}
 }
 
-func TestMachineDeploymentLooksAgainAfterAConflict(t *testing.T) {
-	w := newDeploymentWorld(t, with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false }), gone())
-	w.answer(0)
-	w.fails["ChangeSets"] = conflicting()
+func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
+	w := newDeploymentWorld(
+		t,
+		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false }),
+		goneDecision(),
+	)
+	w.mockWrites(0)
+	w.nextErrors["ChangeSets"] = conflictError()
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
-	require.False(t, w.reads[0].Live)
-	require.True(t, w.reads[1].Live)
+	require.False(t, w.decisionInputs[0].Live)
+	require.True(t, w.decisionInputs[1].Live)
 }
 
-// No signal reports that a time has passed, such as the progress deadline.
-func TestMachineDeploymentLooksAgainWhenTheTimeHasCome(t *testing.T) {
+// No signal reports that a due time, for example the progress deadline, has passed.
+func TestMachineDeploymentDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentWorld(t)
-	w.script = []deployment.Decision{with(complete(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.begun.Add(time.Minute)
-	}), gone()}
+	w.script = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
+		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.startTime.Add(time.Minute)
+	}), goneDecision()}
 	w.runDeployment(t)
-	require.Equal(t, []time.Duration{0, time.Minute}, w.looks)
+	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)
 }

@@ -21,25 +21,25 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// deploymentWorld returns the scripted decisions of one deployment: each once, the last one repeatedly. It records the
-// calls of activities in order.
+// deploymentWorld returns the scripted decisions of one deployment: each decision once, the last decision repeatedly.
+// deploymentWorld records the activity calls in order.
 type deploymentWorld struct {
-	mu     sync.Mutex
-	env    *testsuite.TestWorkflowEnvironment
-	named  map[string]string // names of the activities, if they are not those of Millwright's own kinds
-	begun  time.Time
-	script []deployment.Decision
-	// script of a rollout that runs beside the deployment's workflow; nil: there is one script
-	beside  []deployment.Decision
-	reads   []deployment.Input
-	besides []deployment.Input // inputs of the decisions of that rollout
-	looks   []time.Duration    // time of each decision
-	log     []string           // other activities that ran
-	orders  []any              // their inputs
-	fails   map[string]error   // by activity: error of its next call
-	both    bool               // the call after that fails, too: the regular activity after the local one
-	timed   func(kube.Read)    // checks the time of a write of the deployment
-	shown   map[string]any     // the last value of each search attribute, after a call of show
+	mu            sync.Mutex
+	env           *testsuite.TestWorkflowEnvironment
+	activityNames map[string]string // activity names that differ from those of Millwright's own kinds
+	startTime     time.Time
+	script        []deployment.Decision
+	// script of a rollout that runs beside the deployment's workflow; nil: only one script
+	rolloutScript    []deployment.Decision
+	decisionInputs   []deployment.Input
+	rolloutInputs    []deployment.Input // inputs of the rollout's decisions
+	decisionTimes    []time.Duration    // time of each decision
+	activityLog      []string           // names of all activities that ran, except decisions
+	activityInputs   []any              // inputs of the activities in activityLog
+	nextErrors       map[string]error   // by activity name: error of the activity's next call
+	failsTwice       bool               // the local activity and the regular activity both fail
+	checkTime        func(kube.Read)    // checks the time of a write of the deployment
+	searchAttributes map[string]any     // the last value of each search attribute, after recordSearchAttributes
 }
 
 func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
@@ -47,98 +47,111 @@ func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deployment
 }
 
 func newWorldOf(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
-	w := &deploymentWorld{env: workflowstest.NewEnvironment(t), named: named, script: script, fails: map[string]error{}}
-	w.begun = w.env.Now()
-	w.env.OnActivity(w.name("DecideDeployment"), mock.Anything, mock.Anything).
+	w := &deploymentWorld{
+		env:           workflowstest.NewEnvironment(t),
+		activityNames: named,
+		script:        script,
+		nextErrors:    map[string]error{},
+	}
+	w.startTime = w.env.Now()
+	w.env.OnActivity(w.activityName("DecideDeployment"), mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in deployment.Input) (deployment.Decision, error) {
 			defer w.lock()()
-			if w.beside != nil && in.WorkflowID != "" {
-				w.besides = append(w.besides, in)
-				return w.beside[0], nil
+			if w.rolloutScript != nil && in.WorkflowID != "" {
+				w.rolloutInputs = append(w.rolloutInputs, in)
+				return w.rolloutScript[0], nil
 			}
-			w.reads, w.looks = append(w.reads, in), append(w.looks, w.env.Now().Sub(w.begun).Round(time.Second))
+			w.decisionInputs, w.decisionTimes = append(
+				w.decisionInputs,
+				in,
+			), append(
+				w.decisionTimes,
+				w.env.Now().Sub(w.startTime).Round(time.Second),
+			)
 			d := w.script[0]
 			w.script = w.script[min(1, len(w.script)-1):]
-			return d, w.failure("DecideDeployment")
+			return d, w.nextError("DecideDeployment")
 		})
-	w.timed = func(in kube.Read) { workflowstest.Timed(t, w.env, in) }
+	w.checkTime = func(in kube.Read) { workflowstest.Timed(t, w.env, in) }
 	for name, answer := range map[string]any{
-		"FinalizeDeployment": writes[kube.Read](w, "FinalizeDeployment", "20"),
-		"ReportDeployment":   writes[deployment.Report](w, "ReportDeployment", "21"),
-		"GrantReplacements":  writes[kube.Read](w, "GrantReplacements", deployment.Granted{Wrote: true}),
+		"FinalizeDeployment": mockWrite[kube.Read](w, "FinalizeDeployment", "20"),
+		"ReportDeployment":   mockWrite[deployment.Report](w, "ReportDeployment", "21"),
+		"GrantReplacements":  mockWrite[kube.Read](w, "GrantReplacements", deployment.Granted{Wrote: true}),
 	} {
-		w.env.OnActivity(w.name(name), mock.Anything, mock.Anything).Return(answer).Maybe()
+		w.env.OnActivity(w.activityName(name), mock.Anything, mock.Anything).Return(answer).Maybe()
 	}
 	return w
 }
 
-// name returns the name of an activity in this world.
-func (w *deploymentWorld) name(name string) string { return cmp.Or(w.named[name], name) }
+// activityName returns the name of an activity in this world.
+func (w *deploymentWorld) activityName(name string) string {
+	return cmp.Or(w.activityNames[name], name)
+}
 
-// show records the search attributes that a workflow sets. Call it after child.
-func (w *deploymentWorld) show() {
-	w.shown = map[string]any{}
+// recordSearchAttributes records the search attributes that a workflow sets. Call it after mockRollout.
+func (w *deploymentWorld) recordSearchAttributes() {
+	w.searchAttributes = map[string]any{}
 	w.env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
 		for key, value := range attributes.GetUntypedValues() {
-			w.shown[key.GetName()] = value
+			w.searchAttributes[key.GetName()] = value
 		}
 		return true
 	})).Return(nil).Maybe()
 }
 
-// answer mocks the activities that change sets, machines and nodes. Each takes that long.
-func (w *deploymentWorld) answer(takes time.Duration) {
+// mockWrites mocks the activities that change sets, machines and nodes. Each call takes the time takes.
+func (w *deploymentWorld) mockWrites(takes time.Duration) {
 	sets, machines := kube.MinVersions{kube.SetsResource: "31"}, kube.MinVersions{kube.MachinesResource: "32"}
 	for name, answer := range map[string]any{
-		"CreateSet":          writes[deployment.SetCreation](w, "CreateSet", sets),
-		"ChangeSets":         writes[deployment.SetChanges](w, "ChangeSets", sets),
-		"MarkMachines":       writes[deployment.Marks](w, "MarkMachines", machines),
-		"ChangeMachines":     writes[deployment.MachineChanges](w, "ChangeMachines", machines),
-		"ChangeNodes":        writes[deployment.NodeChanges](w, "ChangeNodes", kube.MinVersions{kube.NodesResource: "33"}),
-		"RollBackDeployment": writes[deployment.RollBack](w, "RollBackDeployment", kube.MinVersions{kube.DeploymentsResource: "34"}),
+		"CreateSet":          mockWrite[deployment.SetCreation](w, "CreateSet", sets),
+		"ChangeSets":         mockWrite[deployment.SetChanges](w, "ChangeSets", sets),
+		"MarkMachines":       mockWrite[deployment.Marks](w, "MarkMachines", machines),
+		"ChangeMachines":     mockWrite[deployment.MachineChanges](w, "ChangeMachines", machines),
+		"ChangeNodes":        mockWrite[deployment.NodeChanges](w, "ChangeNodes", kube.MinVersions{kube.NodesResource: "33"}),
+		"RollBackDeployment": mockWrite[deployment.RollBack](w, "RollBackDeployment", kube.MinVersions{kube.DeploymentsResource: "34"}),
 	} {
-		w.env.OnActivity(w.name(name), mock.Anything, mock.Anything).After(takes).Return(answer).Maybe()
+		w.env.OnActivity(w.activityName(name), mock.Anything, mock.Anything).After(takes).Return(answer).Maybe()
 	}
 }
 
-// writes mocks an activity that changes something, and records its call.
-func writes[In, Out any](w *deploymentWorld, name string, out Out) func(context.Context, In) (Out, error) {
+// mockWrite mocks an activity that writes an object, and records its calls.
+func mockWrite[In, Out any](w *deploymentWorld, name string, out Out) func(context.Context, In) (Out, error) {
 	return func(_ context.Context, in In) (Out, error) {
 		defer w.lock()()
-		w.log, w.orders = append(w.log, w.name(name)), append(w.orders, in)
+		w.activityLog, w.activityInputs = append(w.activityLog, w.activityName(name)), append(w.activityInputs, in)
 		switch in := any(in).(type) {
 		case kube.Read:
-			w.timed(in)
+			w.checkTime(in)
 		case deployment.Report:
-			w.timed(in.Read)
+			w.checkTime(in.Read)
 		}
-		return out, w.failure(name)
+		return out, w.nextError(name)
 	}
 }
 
-// failure returns the error of the next call of an activity.
-func (w *deploymentWorld) failure(name string) error {
-	err := w.fails[name]
-	if !w.both || err == nil {
-		delete(w.fails, name)
+// nextError returns the error of the next call of an activity.
+func (w *deploymentWorld) nextError(name string) error {
+	err := w.nextErrors[name]
+	if !w.failsTwice || err == nil {
+		delete(w.nextErrors, name)
 	}
-	w.both = w.both && err == nil
+	w.failsTwice = w.failsTwice && err == nil
 	return err
 }
 
-// lock guards the world, as the one of a machine.
+// lock guards the world: under load, a local activity may still run after the workflow has cancelled it.
 func (w *deploymentWorld) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
 }
 
-func (w *deploymentWorld) note(what string) {
+func (w *deploymentWorld) logActivity(what string) {
 	defer w.lock()()
-	w.log = append(w.log, what)
+	w.activityLog = append(w.activityLog, what)
 }
 
-// after changes the script after a time, and signals the change.
-func (w *deploymentWorld) after(d time.Duration, script ...deployment.Decision) {
+// changeAfter changes the script after the time d, and signals the change.
+func (w *deploymentWorld) changeAfter(d time.Duration, script ...deployment.Decision) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
 		w.script = script
@@ -147,8 +160,8 @@ func (w *deploymentWorld) after(d time.Duration, script ...deployment.Decision) 
 	}, d)
 }
 
-// rollOut runs a rollout to revision 7.
-func (w *deploymentWorld) rollOut(t *testing.T) workflows.RolloutResult {
+// runRollout runs a rollout to revision 7.
+func (w *deploymentWorld) runRollout(t *testing.T) workflows.RolloutResult {
 	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
 	var result workflows.RolloutResult
 	require.NoError(t, w.env.GetWorkflowError())
@@ -156,13 +169,13 @@ func (w *deploymentWorld) rollOut(t *testing.T) workflows.RolloutResult {
 	return result
 }
 
-// conflicting returns the error of a write when another writer was faster.
-func conflicting() error {
+// conflictError returns the error of a write after a concurrent write of another client.
+func conflictError() error {
 	return temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 }
 
-// moving is a step that changes the size of a set on the way to revision 7.
-func moving(why string) deployment.Decision {
+// resizeDecision returns a decision that changes the size of a set during the rollout to revision 7.
+func resizeDecision(why string) deployment.Decision {
 	return deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: why},
 		Version: "4",
@@ -175,8 +188,8 @@ func moving(why string) deployment.Decision {
 	}
 }
 
-// awaiting is a rollout to revision 7 that has nothing to do.
-func awaiting(holdBy string) deployment.Decision {
+// waitDecision returns the decision of a rollout to revision 7 that has nothing to do.
+func waitDecision(holdBy string) deployment.Decision {
 	return deployment.Decision{
 		Pending: attention.Decision{Need: attention.Rollout, Why: "it waits"},
 		Version: "4",
@@ -186,8 +199,8 @@ func awaiting(holdBy string) deployment.Decision {
 	}
 }
 
-// complete is a deployment whose machines are all of revision 7.
-func complete() deployment.Decision {
+// completeDecision returns the decision of a deployment in which all machines have revision 7.
+func completeDecision() deployment.Decision {
 	return deployment.Decision{
 		Pending: attention.Decision{Why: "all is there"},
 		Version: "4",
@@ -195,13 +208,13 @@ func complete() deployment.Decision {
 	}
 }
 
-// gone is a deployment that does not exist any more.
-func gone() deployment.Decision {
+// goneDecision returns the decision for a deployment that no longer exists.
+func goneDecision() deployment.Decision {
 	return deployment.Decision{Pending: attention.Decision{Why: "the object is gone"}, Gone: true}
 }
 
-// with returns a decision with something changed.
-func with(d deployment.Decision, change func(*deployment.Decision)) deployment.Decision {
+// withChange returns the decision after a change.
+func withChange(d deployment.Decision, change func(*deployment.Decision)) deployment.Decision {
 	change(&d)
 	return d
 }

@@ -17,11 +17,11 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// attending is the signal of a workflow that follows a rollout.
-func attending(by string) run.Changed { return run.Changed{UID: workflowstest.Ref.UID, Tell: by} }
+// followSignal returns the signal of a workflow that follows a rollout.
+func followSignal(by string) run.Changed { return run.Changed{UID: workflowstest.Ref.UID, Tell: by} }
 
-// farewells records the workflows that a rollout signals at its end. Each signal takes a while.
-func (w *deploymentWorld) farewells(answer error) *[]string {
+// recordEndSignals records the workflows that a rollout signals at its end. Each signal takes 10 seconds.
+func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
 	var told []string
 	w.env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", run.SignalChanged, mock.Anything).
 		After(10 * time.Second).
@@ -35,37 +35,37 @@ func (w *deploymentWorld) farewells(answer error) *[]string {
 	return &told
 }
 
-func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
+func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 	end := deploymentID + " " + rolloutID + " "
 	t.Run("when it is complete", func(t *testing.T) {
-		w := newDeploymentWorld(t, moving("grow"), awaiting(rollout.HeldByMachines))
-		w.answer(0)
-		told := w.farewells(nil)
+		w := newDeploymentWorld(t, resizeDecision("grow"), waitDecision(rollout.HeldByMachines))
+		w.mockWrites(0)
+		told := w.recordEndSignals(nil)
 		w.env.RegisterDelayedCallback(
-			func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) },
+			func() { w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID)) },
 			time.Minute,
 		)
-		w.after(time.Hour, complete())
-		require.Equal(t, deployment.OutcomeCompleted, w.rollOut(t).Outcome)
+		w.changeAfter(time.Hour, completeDecision())
+		require.Equal(t, deployment.OutcomeCompleted, w.runRollout(t).Outcome)
 		require.Equal(t, []string{end + "31"}, *told, "once, and with what it wrote")
 	})
 	t.Run("who asks while it says so is told as well", func(t *testing.T) {
-		w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
-		told := w.farewells(nil)
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, attending("other")) }, time.Minute)
-		w.after(2*time.Minute, complete())
+		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+		told := w.recordEndSignals(nil)
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, followSignal("other")) }, time.Minute)
+		w.changeAfter(2*time.Minute, completeDecision())
 		w.env.RegisterDelayedCallback(
-			func() { w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID)) },
+			func() { w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID)) },
 			2*time.Minute+5*time.Second,
 		)
-		w.rollOut(t)
+		w.runRollout(t)
 		require.Equal(t, []string{"other " + rolloutID + " ", end}, *told)
 	})
 	t.Run("when it fails, and though nobody is there any more", func(t *testing.T) {
-		w := newDeploymentWorld(t, moving("grow"))
-		w.answer(0)
-		told := w.farewells(notOpen())
-		w.fails["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
+		w := newDeploymentWorld(t, resizeDecision("grow"))
+		w.mockWrites(0)
+		told := w.recordEndSignals(notOpenError())
+		w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
 		w.env.ExecuteWorkflow(
 			deployment.Rollout,
 			deployment.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7, Tell: deploymentID},
@@ -74,10 +74,10 @@ func TestRolloutTellsItsEndToWhoeverFollowsIt(t *testing.T) {
 		require.Equal(t, []string{end}, *told)
 	})
 	t.Run("not when it continues as new: the next run knows", func(t *testing.T) {
-		w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
+		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 		w.env.RegisterDelayedCallback(func() {
 			w.env.SetContinueAsNewSuggested(true)
-			w.env.SignalWorkflow(run.SignalChanged, attending(deploymentID))
+			w.env.SignalWorkflow(run.SignalChanged, followSignal(deploymentID))
 		}, time.Minute)
 		w.env.ExecuteWorkflow(
 			deployment.Rollout,

@@ -12,16 +12,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// follow leaves the sets to a rollout that an earlier run of this workflow started. It forwards each signal to the
-// rollout until that reports its end, and decides nothing meanwhile. Requests are not forwarded: they are written on
-// the deployment and arrive as a change. If the rollout has ended already, follow returns at once.
-func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment.Decision) error {
+// followRollout waits for a rollout that an earlier run of this workflow started, and makes no decisions meanwhile.
+// followRollout forwards each signal to the rollout until the rollout reports its end. Requests are not forwarded:
+// they are written on the deployment and arrive as a change. If the rollout has already ended, followRollout returns
+// at once.
+func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
 	check := m.followCheck(ctx, d)
 	for {
 		if !m.forwardSignal(ctx, id) {
-			m.over = id
+			m.endedRollout = id
 			return nil
 		}
 		if err := m.AwaitChange(ctx, check); err != nil {
@@ -31,7 +32,7 @@ func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment
 		m.Receive()
 		switch {
 		case m.Ended == id:
-			m.over = id
+			m.endedRollout = id
 			return nil
 		case check.IsReady():
 			return nil
@@ -39,8 +40,9 @@ func (m *machineDeployment) follow(ctx workflow.Context, id string, d deployment
 	}
 }
 
-// forwardSignal signals a rollout that something changed, and asks it to signal this workflow at its end. It reports
-// whether the rollout is open, also if the signal fails for another reason than that the rollout is not open.
+// forwardSignal sends the rollout a signal that something changed, with the request to signal this workflow at the
+// rollout's end. forwardSignal returns false only if the rollout is not open. If the signal fails for another reason,
+// forwardSignal returns true.
 func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
@@ -50,14 +52,13 @@ func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool 
 	return !errors.As(err, &absent)
 }
 
-// cancelFollowed cancels a rollout that is followed, and waits until it has written the hold and ended, as it would for
-// a rollout that this run started. A rollout that is terminated meanwhile sends no signal, so the wait ends after
-// HoldWritten.
+// cancelFollowed cancels a followed rollout, and waits until the rollout has written the hold and ended, as for a
+// rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
 func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	if err := workflow.RequestCancelExternalWorkflow(ctx, id, "").Get(ctx, nil); err != nil {
-		return // it is not open
+		return // the rollout is not open
 	}
 	late := m.Timer(
 		ctx,
@@ -73,8 +74,8 @@ func (m *machineDeployment) cancelFollowed(ctx workflow.Context, id string) {
 	m.CancelTimer("cancel")
 }
 
-// followCheck fires one minute after the next known deadline, or a minute after an hour if there is none. A parent
-// learns when its child is terminated; a follower does not, so it has to check.
+// followCheck returns a timer that fires one minute after the next known due time, or after 61 minutes without a due
+// time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
 func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {
@@ -84,7 +85,7 @@ func (m *machineDeployment) followCheck(ctx workflow.Context, d deployment.Decis
 	}
 	now := workflow.Now(ctx)
 	if at.IsZero() {
-		at = now.Add(run.RecheckStuck) // in case the signal about its end was sent while no run was open
+		at = now.Add(run.RecheckStuck) // the signal about the rollout's end may have been sent while no run was open
 	}
 	at = phrase.Later(at, now).Add(run.RecheckRollout)
 	return m.Timer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)

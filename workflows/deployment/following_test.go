@@ -23,31 +23,31 @@ import (
 
 var deploymentID = run.Installation("").ID(run.KindMachineDeployment, workflowstest.Ref)
 
-// named makes a decision from a status that names the rollout to revision 7.
-func named(d deployment.Decision) deployment.Decision {
+// withRollout makes the status in a decision name the rollout to revision 7.
+func withRollout(d deployment.Decision) deployment.Decision {
 	d.Operation = rolloutID
 	return d
 }
 
-// orphanWorld has a rollout that an earlier run of the deployment's workflow started, and a new run. The rollout waits
-// for machines.
-func orphanWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
+// newFollowWorld returns a world with a rollout that an earlier run of the deployment's workflow started, and with a
+// new run of that workflow. The rollout waits for machines.
+func newFollowWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
 	w := newDeploymentWorld(t, script...)
-	w.answer(0)
-	w.beside = []deployment.Decision{awaiting(rollout.HeldByMachines)}
+	w.mockWrites(0)
+	w.rolloutScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 	w.env.RegisterWorkflow(workflows.Rollout)
 	w.env.RegisterWorkflow(workflows.MachineDeployment)
 	return w
 }
 
-// outcomes are the results of the two workflows of an orphanWorld.
-type outcomes struct {
+// bothResults contains the results of the two workflows of a world from newFollowWorld.
+type bothResults struct {
 	rollout    workflows.RolloutResult
 	deployment error
 }
 
 // runBoth runs the rollout, and the deployment's workflow until the rollout ends.
-func (w *deploymentWorld) runBoth(t *testing.T) (o outcomes) {
+func (w *deploymentWorld) runBoth(t *testing.T) (o bothResults) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
 			child := workflow.ExecuteChildWorkflow(
@@ -73,7 +73,7 @@ func (w *deploymentWorld) runBoth(t *testing.T) (o outcomes) {
 	return o
 }
 
-// signalDeployment signals the deployment's workflow although its status names a rollout.
+// signalDeployment signals the deployment's workflow although the deployment's status names a rollout.
 func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, machines string, then ...func()) {
 	w.env.RegisterDelayedCallback(func() {
 		for _, do := range then {
@@ -84,48 +84,49 @@ func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, ma
 	}, after)
 }
 
-// goesOn changes the decisions of the rollout and of the deployment's workflow.
-func (w *deploymentWorld) goesOn(beside deployment.Decision, script ...deployment.Decision) func() {
+// setScripts changes the decisions of the rollout and of the deployment's workflow.
+func (w *deploymentWorld) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
 	return func() {
 		defer w.lock()()
-		w.beside, w.script = []deployment.Decision{beside}, script
+		w.rolloutScript, w.script = []deployment.Decision{beside}, script
 	}
 }
 
-// A run that finds the rollout of an earlier run open forwards signals to it, and is signaled when it ends.
+// If a run finds an open rollout of an earlier run, the run forwards signals to the rollout. The rollout signals the
+// run at its end.
 func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 	for name, found := range map[string]deployment.Decision{
-		"as it would start it":       moving("grow"),
-		"as the status names it":     named(moving("grow")),
-		"while only the size counts": named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		"where marks come first":     named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: aTarget}}}),
-		"where the set is to be made": named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{
+		"as it would start it":       resizeDecision("grow"),
+		"as the status names it":     withRollout(resizeDecision("grow")),
+		"while only the size counts": withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
+		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}}),
+		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{
 			SetChanges: rollout.SetChanges{Create: &rollout.Creation{Revision: 8}},
 		}}),
-		"where a finalizer is missing":   named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Prepare: true}),
-		"where only a report is to come": named(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Report: true}),
-		"where machines are replaced":    named(deployment.Decision{Pending: attention.Decision{Need: attention.Replace}, Replace: true}),
-		"where it is being deleted":      named(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: aTarget}}}),
+		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Prepare: true}),
+		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Report: true}),
+		"where machines are replaced":    withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Replace}, Replace: true}),
+		"where it is being deleted":      withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := orphanWorld(t, found)
+			w := newFollowWorld(t, found)
 			w.signalDeployment(t, time.Minute, "9")
-			w.signalDeployment(t, 5*time.Minute, "10", w.goesOn(complete(), gone()))
+			w.signalDeployment(t, 5*time.Minute, "10", w.setScripts(completeDecision(), goneDecision()))
 			o := w.runBoth(t)
 			require.NoError(t, o.deployment)
 			require.Equal(t, workflows.OutcomeCompleted, o.rollout.Outcome)
-			require.Empty(t, w.log, "nothing is done beside the rollout")
+			require.Empty(t, w.activityLog, "nothing is done beside the rollout")
 			require.Equal(
 				t,
 				[]time.Duration{0, 5 * time.Minute},
-				w.looks,
+				w.decisionTimes,
 				"nor is anything decided, until it says that it has ended",
 			)
-			require.Equal(t, "10", w.reads[1].Versions[kube.MachinesResource])
-			require.True(t, w.reads[1].Live, "the rollout wrote")
-			require.Equal(t, rolloutID, w.reads[1].Over, "the status may still name it")
+			require.Equal(t, "10", w.decisionInputs[1].Versions[kube.MachinesResource])
+			require.True(t, w.decisionInputs[1].Live, "the rollout wrote")
+			require.Equal(t, rolloutID, w.decisionInputs[1].Over, "the status may still name it")
 			seen := []string{}
-			for _, read := range w.besides {
+			for _, read := range w.rolloutInputs {
 				seen = append(seen, read.Versions[kube.MachinesResource])
 			}
 			require.Equal(t, []string{"", "", "9", "10"}, seen, "it gets the follower's ID, and the follower's signals")
@@ -134,43 +135,50 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 }
 
 func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
-	w := orphanWorld(t, named(moving("grow")))
-	then := named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }))
+	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
+	then := withRollout(
+		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }),
+	)
 	w.signalDeployment(
 		t,
 		time.Minute,
 		"9",
-		w.goesOn(with(complete(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }), then, gone()),
+		w.setScripts(
+			withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }),
+			then,
+			goneDecision(),
+		),
 	)
 	o := w.runBoth(t)
 	require.Equal(t, workflows.OutcomeSuperseded, o.rollout.Outcome)
-	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
-	require.Equal(t, rolloutID, w.orders[1].(deployment.Report).Over)
-	require.Equal(t, []time.Duration{0, time.Minute, time.Minute}, w.looks)
+	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
+	require.Equal(t, rolloutID, w.activityInputs[1].(deployment.Report).Over)
+	require.Equal(t, []time.Duration{0, time.Minute, time.Minute}, w.decisionTimes)
 }
 
-// Requests are written on the deployment by either workflow; the rollout is signaled as for any change.
+// The deployment's workflow and the rollout both write requests on the deployment. The deployment's workflow signals
+// the rollout as for any other change.
 func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
-	w := orphanWorld(t, named(moving("grow")))
+	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() {
-		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.MessageRequest, pause))
+		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.MessageRequest, pauseInput))
 	}, time.Minute)
-	w.signalDeployment(t, 2*time.Minute, "9", w.goesOn(complete(), gone()))
+	w.signalDeployment(t, 2*time.Minute, "9", w.setScripts(completeDecision(), goneDecision()))
 	require.NoError(t, w.runBoth(t).deployment)
 	require.Len(t, s.Orders, 1)
-	require.Equal(t, paused, s.Orders[0].Order)
+	require.Equal(t, pauseOrder, s.Orders[0].Order)
 	require.Equal(
 		t,
 		"12",
-		w.besides[len(w.besides)-1].Versions[kube.DeploymentsResource],
+		w.rolloutInputs[len(w.rolloutInputs)-1].Versions[kube.DeploymentsResource],
 		"the rollout sees what was written",
 	)
 }
 
-// Cancelling the deployment's workflow cancels its rollout, whichever run started it.
+// A cancellation of the deployment's workflow cancels its rollout, even if an earlier run started the rollout.
 func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T) {
-	w := orphanWorld(t, named(moving("grow")))
+	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() { w.env.CancelWorkflowByID(deploymentID, "") }, time.Minute)
 	o := w.runBoth(t)
@@ -178,13 +186,12 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 	require.Equal(t, workflows.OutcomeCancelled, o.rollout.Outcome)
 	require.Len(t, s.Orders, 1)
 	require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
-	require.Equal(t, time.Minute, w.env.Now().Sub(w.begun).Round(time.Second))
-	require.Empty(t, w.log)
+	require.Equal(t, time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
+	require.Empty(t, w.activityLog)
 }
 
-// outside answers signals and cancellations of workflows that are not in the test: each answer once, the last one
-// repeatedly.
-func (w *deploymentWorld) outside(answers ...error) *[]run.Changed {
+// mockSignals answers signals to workflows that do not run in the test: each answer once, the last answer repeatedly.
+func (w *deploymentWorld) mockSignals(answers ...error) *[]run.Changed {
 	var told []run.Changed
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
 		func(_, _, _, _ string, arg any) error {
@@ -199,102 +206,107 @@ func (w *deploymentWorld) outside(answers ...error) *[]run.Changed {
 	return &told
 }
 
-func notOpen() error { return new(temporal.UnknownExternalWorkflowExecutionError) }
+func notOpenError() error { return new(temporal.UnknownExternalWorkflowExecutionError) }
 
 // A status may name a rollout that was terminated.
-func TestMachineDeploymentActsWhenTheRolloutOfItsStatusIsNotOpen(t *testing.T) {
-	scales := named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }))
-	w := newDeploymentWorld(t, scales, scales, gone())
-	w.answer(0)
-	told := w.outside(notOpen())
+func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
+	scales := withRollout(
+		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }),
+	)
+	w := newDeploymentWorld(t, scales, scales, goneDecision())
+	w.mockWrites(0)
+	told := w.mockSignals(notOpenError())
 	w.runDeployment(t)
-	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
+	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
 		[]run.Changed{{UID: workflowstest.Ref.UID, Versions: kube.MinVersions{}, Tell: deploymentID}},
 		*told,
 		"it is asked once",
 	)
-	require.Equal(t, []time.Duration{0, 0, 0}, w.looks)
-	require.True(t, w.reads[1].Live)
-	require.Equal(t, rolloutID, w.reads[1].Over)
+	require.Equal(t, []time.Duration{0, 0, 0}, w.decisionTimes)
+	require.True(t, w.decisionInputs[1].Live)
+	require.Equal(t, rolloutID, w.decisionInputs[1].Over)
 }
 
-// The deployment's own rollout has ended when its future is ready, whatever the status names.
-func TestMachineDeploymentAsksNobodyAboutARolloutOfItsOwn(t *testing.T) {
+// The deployment's own rollout has ended when its future is ready, even if the status still names the rollout.
+func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 	w := newDeploymentWorld(
 		t,
-		moving("grow"),
-		named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		gone(),
+		resizeDecision("grow"),
+		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
+		goneDecision(),
 	)
-	w.answer(0)
-	w.child(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
+	w.mockWrites(0)
+	w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeStopped}, nil
 	})
 	w.runDeployment(t)
-	require.Equal(t, []string{"start " + rolloutID, "ChangeSets"}, w.log)
+	require.Equal(t, []string{"start " + rolloutID, "ChangeSets"}, w.activityLog)
 }
 
-// No signal reports that a rollout was terminated. Work that is due without a change must not wait for the rollout for
-// ever; every other change comes with a signal, which cannot be forwarded then.
+// No signal reports that a rollout was terminated. Work that is due without a change must not wait for that rollout
+// forever. Every other change comes with a signal, and forwarding the signal fails.
 func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
 		w := newDeploymentWorld(t)
 		due := func(d *deployment.Decision) {
-			d.Rollout.Recheck, d.ReplaceHeldUntil = w.begun.Add(2*time.Hour), w.begun.Add(time.Hour)
+			d.Rollout.Recheck, d.ReplaceHeldUntil = w.startTime.Add(2*time.Hour), w.startTime.Add(time.Hour)
 		}
 		w.script = []deployment.Decision{
-			named(with(awaiting(rollout.HeldByStep), due)),
-			named(awaiting(rollout.HeldByStep)),
-			gone(),
+			withRollout(withChange(waitDecision(rollout.HeldByStep), due)),
+			withRollout(waitDecision(rollout.HeldByStep)),
+			goneDecision(),
 		}
-		told := w.outside(nil, notOpen())
+		told := w.mockSignals(nil, notOpenError())
 		w.runDeployment(t)
-		require.Equal(t, []time.Duration{0, 61 * time.Minute, 61 * time.Minute}, w.looks)
+		require.Equal(t, []time.Duration{0, 61 * time.Minute, 61 * time.Minute}, w.decisionTimes)
 		require.Len(t, *told, 2)
 	})
 	t.Run("by a signal", func(t *testing.T) {
-		w := newDeploymentWorld(t, named(awaiting(rollout.HeldByMachines)))
-		told := w.outside(nil, nil, notOpen())
+		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		told := w.mockSignals(nil, nil, notOpenError())
 		w.env.RegisterDelayedCallback(func() { workflowstest.Changed(w.env) }, time.Minute)
-		w.after(time.Hour, gone())
+		w.changeAfter(time.Hour, goneDecision())
 		w.runDeployment(t)
-		require.Equal(t, []time.Duration{0, time.Hour}, w.looks)
+		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 		require.Len(t, *told, 3)
 	})
 	t.Run("a signal that cannot be sent for another reason says nothing", func(t *testing.T) {
-		w := newDeploymentWorld(t, named(awaiting(rollout.HeldByMachines)))
-		w.outside(errors.New("too many signals"), notOpen())
-		w.after(time.Hour, gone())
+		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w.mockSignals(errors.New("too many signals"), notOpenError())
+		w.changeAfter(time.Hour, goneDecision())
 		w.runDeployment(t)
-		require.Equal(t, []time.Duration{0, time.Hour}, w.looks)
+		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 	})
 	t.Run("after a cancellation", func(t *testing.T) {
-		w := newDeploymentWorld(t, named(awaiting(rollout.HeldByMachines)))
-		w.outside(nil)
+		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w.mockSignals(nil)
 		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(nil)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 		require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
-		require.Equal(t, 2*time.Minute, w.env.Now().Sub(w.begun).Round(time.Second))
+		require.Equal(t, 2*time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	})
 	t.Run("before a cancellation", func(t *testing.T) {
-		w := newDeploymentWorld(t, named(awaiting(rollout.HeldByMachines)))
-		w.outside(nil)
-		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(notOpen())
+		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w.mockSignals(nil)
+		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(notOpenError())
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 		require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
-		require.Equal(t, time.Minute, w.env.Now().Sub(w.begun).Round(time.Second))
+		require.Equal(t, time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	})
 }
 
 func TestMachineDeploymentShowsThatARolloutIsOpen(t *testing.T) {
-	w := newDeploymentWorld(t, named(with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })))
-	w.outside(nil, notOpen())
-	w.show()
-	w.after(time.Minute, gone())
+	w := newDeploymentWorld(
+		t,
+		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
+	)
+	w.mockSignals(nil, notOpenError())
+	w.recordSearchAttributes()
+	w.changeAfter(time.Minute, goneDecision())
 	w.runDeployment(t)
-	require.Equal(t, "rollout", w.shown["Step"])
+	require.Equal(t, "rollout", w.searchAttributes["Step"])
 }

@@ -19,18 +19,19 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// refusing returns the error of a write that the API server refused.
-func refusing() error {
+// refusedError returns the error of a write that the API server refused.
+func refusedError() error {
 	return temporal.NewNonRetryableApplicationError("quota exceeded", kube.TypeRefused, nil)
 }
 
-// sizing is a decision with one resize, for the workflow of a deployment or of its rollout.
-func sizing() deployment.Decision {
-	return with(moving("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })
+// resizeOnly returns a decision with one resize, for the workflow of a deployment or of its rollout.
+func resizeOnly() deployment.Decision {
+	return withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })
 }
 
-// writers are the workflows that write the sets of a deployment. Each runs until the world is gone.
-func writers(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func())) {
+// forEachSetWriter runs a test with each workflow that writes the sets of a deployment. Each workflow runs until the
+// deployment is gone.
+func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func())) {
 	for name, run := range map[string]func(*deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
@@ -40,9 +41,9 @@ func writers(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func(
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, sizing(), sizing(), gone())
-			w.answer(0)
-			w.fails["ChangeSets"] = refusing()
+			w := newDeploymentWorld(t, resizeOnly(), resizeOnly(), goneDecision())
+			w.mockWrites(0)
+			w.nextErrors["ChangeSets"] = refusedError()
 			test(t, w, func() {
 				run(w)
 				require.NoError(t, w.env.GetWorkflowError())
@@ -51,46 +52,46 @@ func writers(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func(
 	}
 }
 
-func TestARefusedWriteIsTriedAgainAfterAWhile(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+func TestRefusedWriteIsRetriedAfterTenSeconds(t *testing.T) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		run()
-		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.log, "the second one is taken")
-		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.looks)
+		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.activityLog, "the second one is taken")
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.decisionTimes)
 		require.Equal(
 			t,
 			[]bool{false, true, false},
-			[]bool{w.reads[0].Live, w.reads[1].Live, w.reads[2].Live},
+			[]bool{w.decisionInputs[0].Live, w.decisionInputs[1].Live, w.decisionInputs[2].Live},
 			"what was refused may look otherwise by now",
 		)
 	})
 }
 
-func TestAWriteThatIsRefusedAgainIsWaitedForAgain(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+func TestWaitAfterRepeatedRefusalsGrows(t *testing.T) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()
-			w.fails["ChangeSets"] = refusing()
+			w.nextErrors["ChangeSets"] = refusedError()
 		}, 5*time.Second)
 		run()
-		require.Equal(t, []time.Duration{0, 10 * time.Second, 30 * time.Second}, w.looks, "the wait grows")
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 30 * time.Second}, w.decisionTimes, "the wait grows")
 	})
 }
 
-func TestAChangeWakesWhoWaitsAfterARefusedWrite(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+func TestSignalEndsTheWaitAfterARefusedWrite(t *testing.T) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.env.RegisterDelayedCallback(func() { workflowstest.Changed(w.env) }, 3*time.Second)
 		run()
-		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.log)
-		require.Equal(t, []time.Duration{0, 3 * time.Second, 3 * time.Second}, w.looks)
+		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.activityLog)
+		require.Equal(t, []time.Duration{0, 3 * time.Second, 3 * time.Second}, w.decisionTimes)
 	})
 }
 
 func TestARefusedWriteIsShown(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.show()
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.recordSearchAttributes()
 		var during, details any
 		w.env.RegisterDelayedCallback(func() {
-			during = []any{w.shown["Step"], w.shown["BlockedBy"], w.shown["Stuck"]}
+			during = []any{w.searchAttributes["Step"], w.searchAttributes["BlockedBy"], w.searchAttributes["Stuck"]}
 			answer, err := w.env.QueryWorkflow("__temporal_workflow_metadata")
 			require.NoError(t, err)
 			var metadata sdkpb.WorkflowMetadata
@@ -100,125 +101,134 @@ func TestARefusedWriteIsShown(t *testing.T) {
 		run()
 		require.Equal(t, []any{"refused", []string{"Refused"}, true}, during)
 		require.Contains(t, details, "quota exceeded")
-		require.Empty(t, w.shown["BlockedBy"], "what is over is shown no more")
-		require.Equal(t, false, w.shown["Stuck"])
+		require.Empty(t, w.searchAttributes["BlockedBy"], "what is over is shown no more")
+		require.Equal(t, false, w.searchAttributes["Stuck"])
 	})
 }
 
-// Sizes are kept when nodes cannot be marked: later decisions are carried out, and the nodes are marked after a while.
+// If nodes cannot be marked, the sets are still resized. Later decisions are carried out, and the marks are written
+// later.
 func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
-	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusing()} {
+	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusedError()} {
 		t.Run(name, func(t *testing.T) {
-			writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-				tainting := func(d *deployment.Decision) { d.Rollout.Taint = aTarget }
-				mark := with(with(sizing(), tainting), func(d *deployment.Decision) { d.Rollout.Resize = nil })
+			forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+				tainting := func(d *deployment.Decision) { d.Rollout.Taint = oneTarget }
+				mark := withChange(withChange(resizeOnly(), tainting), func(d *deployment.Decision) { d.Rollout.Resize = nil })
 				w.script = []deployment.Decision{mark}
-				w.fails, w.both = map[string]error{"ChangeNodes": failure}, true
-				w.after(3*time.Second, with(sizing(), tainting), mark)
-				w.after(9*time.Second, mark, mark, gone())
+				w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": failure}, true
+				w.changeAfter(3*time.Second, withChange(resizeOnly(), tainting), mark)
+				w.changeAfter(9*time.Second, mark, mark, goneDecision())
 				run()
-				sized := slices.Index(w.log, "ChangeSets")
+				sized := slices.Index(w.activityLog, "ChangeSets")
 				require.Positive(t, sized)
-				require.Equal(t, []string{"ChangeSets", "ChangeNodes"}, w.log[sized:], "what is decided meanwhile is done")
-				require.Equal(t, 10*time.Second, w.looks[len(w.looks)-1])
+				require.Equal(t, []string{"ChangeSets", "ChangeNodes"}, w.activityLog[sized:], "what is decided meanwhile is done")
+				require.Equal(t, 10*time.Second, w.decisionTimes[len(w.decisionTimes)-1])
 			})
 		})
 	}
 }
 
-// Node writes that have to be awaited also wait after a refusal, instead of being repeated at once.
+// After a refused or timed-out node write that is awaited, the workflow waits before it repeats the write.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.script = []deployment.Decision{
-			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, aTarget }),
-			gone(),
+			withChange(
+				resizeOnly(),
+				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, oneTarget },
+			),
+			goneDecision(),
 		}
-		w.fails, w.both = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
+		w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
-		require.Equal(t, []string{"ChangeNodes", "ChangeNodes", "ReportDeployment"}, w.log, "once as a local activity")
-		require.Equal(t, []time.Duration{0, 10 * time.Second}, w.looks)
+		require.Equal(
+			t,
+			[]string{"ChangeNodes", "ChangeNodes", "ReportDeployment"},
+			w.activityLog,
+			"once as a local activity",
+		)
+		require.Equal(t, []time.Duration{0, 10 * time.Second}, w.decisionTimes)
 	})
 }
 
-// The nodes for the next update are not selected twice: the activity that selects them is not a local one.
+// A regular activity selects the nodes for the next update, because a second local run might select other nodes.
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.script = []deployment.Decision{
-			with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, aTarget }),
-			gone(),
+			withChange(resizeOnly(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget }),
+			goneDecision(),
 		}
-		w.fails = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
+		w.nextErrors = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
 		run()
 		require.Equal(
 			t,
 			[]string{"ChangeNodes", "ReportDeployment"},
-			w.log,
+			w.activityLog,
 			"a local activity would have been followed by another one",
 		)
 	})
 }
 
 func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
-	w := newDeploymentWorld(t, sizing())
-	w.answer(0)
-	w.fails["ChangeSets"] = refusing()
+	w := newDeploymentWorld(t, resizeOnly())
+	w.mockWrites(0)
+	w.nextErrors["ChangeSets"] = refusedError()
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 3*time.Second)
-	result := w.rollOut(t)
+	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeCancelled, "3s"}, []string{result.Outcome, result.Took})
 	require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
-	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
+	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 }
 
-// The deployment's status says why there is no set of its template, until there is one.
+// The deployment's status has the reason why the set of its template is missing, until the set exists.
 func TestASetThatIsRefusedIsReported(t *testing.T) {
-	making := with(sizing(), func(d *deployment.Decision) {
+	making := withChange(resizeOnly(), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
 	})
-	counted := with(sizing(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
-	w := newDeploymentWorld(t, making, making, counted, gone())
-	w.answer(0)
-	w.fails["CreateSet"] = refusing()
+	counted := withChange(resizeOnly(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
+	w := newDeploymentWorld(t, making, making, counted, goneDecision())
+	w.mockWrites(0)
+	w.nextErrors["CreateSet"] = refusedError()
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
-	require.Equal(t, []string{"CreateSet", "ReportDeployment", "CreateSet", "ReportDeployment"}, w.log)
-	require.Equal(t, "quota exceeded", w.orders[1].(deployment.Report).NoSet)
-	require.Empty(t, w.orders[3].(deployment.Report).NoSet)
+	require.Equal(t, []string{"CreateSet", "ReportDeployment", "CreateSet", "ReportDeployment"}, w.activityLog)
+	require.Equal(t, "quota exceeded", w.activityInputs[1].(deployment.Report).NoSet)
+	require.Empty(t, w.activityInputs[3].(deployment.Report).NoSet)
 }
 
-// A deployment that is deleted needs no set any more: its status drops the refusal.
+// A deployment that is being deleted needs no set: its status drops the refusal.
 func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
-	making := with(sizing(), func(d *deployment.Decision) {
+	making := withChange(resizeOnly(), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.Creation{Revision: 7}, nil
 	})
-	going := with(sizing(), func(d *deployment.Decision) {
+	going := withChange(resizeOnly(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Rollout.Resize, d.Report = attention.Deletion, nil, true
 	})
-	calm := with(going, func(d *deployment.Decision) { d.Report = false })
+	calm := withChange(going, func(d *deployment.Decision) { d.Report = false })
 	w := newDeploymentWorld(t, making, going, calm)
-	w.answer(0)
-	w.fails["CreateSet"] = refusing()
-	w.after(time.Minute, gone())
+	w.mockWrites(0)
+	w.nextErrors["CreateSet"] = refusedError()
+	w.changeAfter(time.Minute, goneDecision())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.Ref, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
-	require.Equal(t, []string{"CreateSet", "ReportDeployment", "ReportDeployment"}, w.log)
-	require.Empty(t, w.orders[2].(deployment.Report).NoSet)
+	require.Equal(t, []string{"CreateSet", "ReportDeployment", "ReportDeployment"}, w.activityLog)
+	require.Empty(t, w.activityInputs[2].(deployment.Report).NoSet)
 }
 
-// The time since when a write has been refused does not change with each attempt.
-func TestSinceWhenAWriteIsRefused(t *testing.T) {
-	writers(t, func(t *testing.T, w *deploymentWorld, run func()) {
-		w.script = []deployment.Decision{sizing()}
+// The time of the first refusal stays the same with each further attempt.
+func TestStartTimeOfARefusalStays(t *testing.T) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+		w.script = []deployment.Decision{resizeOnly()}
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()
-			w.fails["ChangeSets"] = refusing()
+			w.nextErrors["ChangeSets"] = refusedError()
 		}, 5*time.Second)
-		w.after(15*time.Second, gone())
+		w.changeAfter(15*time.Second, goneDecision())
 		run()
 		var since []time.Duration
-		for _, order := range w.orders {
+		for _, order := range w.activityInputs {
 			if report, is := order.(deployment.Report); is {
-				since = append(since, report.Step.Since.Sub(w.begun).Round(time.Second))
+				since = append(since, report.Step.Since.Sub(w.startTime).Round(time.Second))
 			}
 		}
 		require.Equal(t, []time.Duration{0, 0}, since)

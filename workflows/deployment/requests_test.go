@@ -18,15 +18,16 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// rollingOut are the workflows that accept requests for a deployment. Each runs until the world is gone.
-func rollingOut() map[string]func(*deploymentWorld) {
+// requestWorkflows returns the workflows that accept requests for a deployment. Each workflow runs until the
+// deployment is gone.
+func requestWorkflows() map[string]func(*deploymentWorld) {
 	return map[string]func(*deploymentWorld){
 		"deployment": func(w *deploymentWorld) {
-			w.script = []deployment.Decision{complete()}
+			w.script = []deployment.Decision{completeDecision()}
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.Ref})
 		},
 		"rollout": func(w *deploymentWorld) {
-			w.script = []deployment.Decision{awaiting(rollout.HeldByMachines)}
+			w.script = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			w.env.ExecuteWorkflow(
 				workflows.Rollout,
 				workflows.RolloutInput{Input: workflowsrun.Input{Ref: workflowstest.Ref}, Revision: 7},
@@ -35,12 +36,12 @@ func rollingOut() map[string]func(*deploymentWorld) {
 	}
 }
 
-// requesting runs a test with each of them.
-func requesting(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
-	for name, run := range rollingOut() {
+// forEachWorkflow runs a test with each workflow of requestWorkflows.
+func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
+	for name, run := range requestWorkflows() {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentWorld(t)
-			w.after(10*time.Minute, gone())
+			w.changeAfter(10*time.Minute, goneDecision())
 			test(t, w, workflowstest.NewOperator(w.env, w.lock), func() {
 				run(w)
 				require.NoError(t, w.env.GetWorkflowError())
@@ -50,14 +51,14 @@ func requesting(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *wor
 }
 
 var (
-	pause  = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
-	paused = request.Order{Command: request.Pause, Actor: "somebody in Temporal who signs as ann", Reason: "not now"}
+	pauseInput = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
+	pauseOrder = request.Order{Command: request.Pause, Actor: "somebody in Temporal who signs as ann", Reason: "not now"}
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
-	requesting(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
 		back := int64(3)
-		s.After(time.Minute, func() { s.Ask(pause) })
+		s.After(time.Minute, func() { s.Ask(pauseInput) })
 		s.After(2*time.Minute, func() {
 			require.Equal(t, []any{"written"}, s.Answered, "it waits for nothing else")
 			s.Ask(
@@ -78,10 +79,10 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		require.Len(t, s.Orders, 3)
 		require.Equal(
 			t,
-			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused},
+			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: pauseOrder},
 			s.Orders[0],
 		)
-		require.WithinDuration(t, w.begun.Add(time.Minute), s.Times[0], 0)
+		require.WithinDuration(t, w.startTime.Add(time.Minute), s.Times[0], 0)
 		require.Equal(t, request.Order{
 			Command:  request.Cancel,
 			Actor:    "somebody in Temporal",
@@ -98,23 +99,23 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		require.Equal(
 			t,
 			"12",
-			w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource],
+			w.decisionInputs[len(w.decisionInputs)-1].Versions[kube.DeploymentsResource],
 			"the next decision sees what was written",
 		)
-		require.Empty(t, w.log, "nothing else was written")
+		require.Empty(t, w.activityLog, "nothing else was written")
 	})
 }
 
-func TestRolloutRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
+func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 	for want, in := range map[string]any{
-		// a command for machines
+		// force is a command for machines
 		`there is no command "force": the commands are start, pause`:             workflowstest.Force("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
 		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
 		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
 	} {
-		requesting(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+		forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
 			s.After(time.Minute, func() { s.Ask(in) })
 			run()
 			require.Len(t, s.Refused, 1, want)
@@ -125,10 +126,10 @@ func TestRolloutRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) 
 	}
 }
 
-func TestRolloutRequestThatTheDeploymentHasNoUseForIsRefused(t *testing.T) {
-	requesting(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
+	forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
 		s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is paused already"}
-		s.After(time.Minute, func() { s.Ask(pause) })
+		s.After(time.Minute, func() { s.Ask(pauseInput) })
 		run()
 		require.Equal(t, []any{"RequestRefused: deployment default/m-1 is paused already"}, s.Answered)
 		require.False(t, s.Orders[0].Unheard, "the answer says it")
@@ -136,40 +137,46 @@ func TestRolloutRequestThatTheDeploymentHasNoUseForIsRefused(t *testing.T) {
 }
 
 func TestRolloutRequestBySignal(t *testing.T) {
-	requesting(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
-		s.After(time.Minute, func() { s.Signal(pause) })
+	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+		s.After(time.Minute, func() { s.Signal(pauseInput) })
 		s.After(2*time.Minute, func() { s.Signal(map[string]any{"command": "approve", "steps": "all"}) })
 		s.After(3*time.Minute, func() { s.Signal(workflowstest.Force("ann")) })
 		run()
 		require.Len(t, s.Orders, 3)
 		require.Equal(
 			t,
-			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.Ref, Order: paused, Unheard: true},
+			activitiesrequest.Request{
+				Kind:    request.MachineDeployment,
+				Object:  workflowstest.Ref,
+				Order:   pauseOrder,
+				Unheard: true,
+			},
 			s.Orders[0],
 		)
 		require.Contains(t, s.Orders[1].Order.Unread, "cannot unmarshal string")
 		require.Equal(t, request.Command("force"), s.Orders[2].Order.Command, "it is refused where people see it")
-		require.Equal(t, "12", w.reads[len(w.reads)-1].Versions[kube.DeploymentsResource])
+		require.Equal(t, "12", w.decisionInputs[len(w.decisionInputs)-1].Versions[kube.DeploymentsResource])
 	})
 }
 
-// Cancelling a rollout in Temporal counts as a request: the deployment is held, with the actor on record.
+// A rollout that is cancelled in Temporal counts as a request: the deployment is held, and the hold records the
+// actor.
 func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 	for name, row := range map[string]struct {
 		decision deployment.Decision
 		log      []string
 	}{
-		"while it waits":            {awaiting(rollout.HeldByMachines), nil},
-		"while it changes the sets": {moving("grow"), []string{"ChangeSets"}},
+		"while it waits":            {waitDecision(rollout.HeldByMachines), nil},
+		"while it changes the sets": {resizeDecision("grow"), []string{"ChangeSets"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentWorld(t, row.decision)
-			w.answer(20 * time.Second)
+			w.mockWrites(20 * time.Second)
 			s := workflowstest.NewOperator(w.env, w.lock)
 			s.Answer.Message = "held revision 7"
-			s.Fails = 3 // the cancelled run retries
+			s.Fails = 3 // the cancelled run retries the request
 			w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
-			result := w.rollOut(t)
+			result := w.runRollout(t)
 			defer w.lock()() // a cancelled activity of the test environment may still run
 			require.Equal(t, workflows.OutcomeCancelled, result.Outcome)
 			require.Equal(t, "held revision 7", result.Why)
@@ -188,18 +195,18 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 			)
 			require.Equal(t, workflowstest.Ref, s.Orders[0].Object)
 			require.True(t, s.Orders[0].Unheard)
-			require.Len(t, w.reads, 1, "it decides nothing more")
-			require.Subset(t, row.log, w.log)
+			require.Len(t, w.decisionInputs, 1, "it decides nothing more")
+			require.Subset(t, row.log, w.activityLog)
 		})
 	}
 }
 
 func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
-	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
+	w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is being deleted"}
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-	result := w.rollOut(t)
+	result := w.runRollout(t)
 	require.Equal(
 		t,
 		[]string{workflows.OutcomeStopped, "deployment default/m-1 is being deleted"},
@@ -208,9 +215,9 @@ func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
 }
 
 func TestRolloutThatIsCancelledWhenItsDeploymentIsGone(t *testing.T) {
-	w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
+	w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
 		Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
-	require.Equal(t, workflowsrun.OutcomeGone, w.rollOut(t).Outcome)
+	require.Equal(t, workflowsrun.OutcomeGone, w.runRollout(t).Outcome)
 }

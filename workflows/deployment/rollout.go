@@ -15,84 +15,88 @@ import (
 	"millwright/workflows/run"
 )
 
-// RolloutInput is the input of a rollout. Fields may be added, never renamed or retyped.
+// RolloutInput is the input of a rollout. Fields may be added. Fields must not be renamed or retyped.
 type RolloutInput struct {
 	run.Input
-	Revision int64  // the revision that is rolled out
-	Tally    tally  // of the earlier runs, when it continues as new
-	Tell     string // ID of a workflow that did not start the rollout and must be signaled at its end; empty: none
+	Revision int64  // the revision to roll out
+	Tally    tally  // figures of the earlier runs, after continue-as-new
+	Tell     string // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
 }
 
-// RolloutResult is how a rollout ended. Times are Go durations as text.
+// RolloutResult is the result of a rollout. Durations are Go durations as text.
 type RolloutResult struct {
 	Outcome  string // Completed, Cancelled, RolledBack, Superseded, Stopped or Gone
 	Why      string
 	Revision int64
-	Replaced int    // machines of former templates that were deleted
-	Machines int    // of the revision, when it ended
-	Took     string // from the first step to the end
-	Slowest  string // the step after which the rollout waited longest for the next one
+	Replaced int    // deleted machines of former templates
+	Machines int    // machines of the revision at the end
+	Took     string // duration from the first step to the end
+	Slowest  string // the step with the longest wait for the following step
 	SlowTook string
-	Waited   []RolloutWait    // the longest first
+	Waited   []RolloutWait    // waits by cause, longest first
 	Versions kube.MinVersions // the next decision needs caches with these versions
 }
 
-// RolloutWait is how long a rollout waited for one kind of thing.
+// RolloutWait is the total time for which a rollout waited for one cause.
 type RolloutWait struct {
 	For  string // Machines, Step, Paused, Invalid, or the reason why machines got no instance
 	Took string
 }
 
-// The outcomes of a rollout, besides Gone.
+// The outcomes of a rollout, in addition to run.OutcomeGone.
 const (
-	OutcomeCompleted  = "Completed"  // all machines are of the revision, and available
+	OutcomeCompleted  = "Completed"  // all machines have the revision and are available
 	OutcomeCancelled  = "Cancelled"  // a request holds the rollout
-	OutcomeRolledBack = "RolledBack" // a former template was put back
+	OutcomeRolledBack = "RolledBack" // a former template was restored
 	OutcomeSuperseded = "Superseded" // the template changed again, or the deployment is being deleted
-	OutcomeStopped    = "Stopped"    // its workflow was cancelled, and there was no rollout to hold
+	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to hold
 )
 
-// Calm is false: a rollout that has ended does not continue.
+// Calm returns false: a rollout that has ended does not continue.
 func (RolloutResult) Calm() bool { return false }
 
-type rolled struct {
+type rolloutState struct {
 	setWriter
 	revision int64
 	tally    tally
 }
 
-// Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. It is a child of
-// the deployment's workflow, and while it is open the only writer of the deployment's sets and status. Each step is
-// decided from the current facts, so that a run may be terminated at any moment: the deployment starts another rollout,
-// which continues the work.
+// Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. Rollout is a
+// child of the deployment's workflow. While it is open, only Rollout writes the deployment's sets and status. Each
+// step is decided from the current facts, so a run may be terminated at any time: the deployment starts another
+// rollout, which continues the work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	return roll(ctx, ofMillwright(), in)
+	return runRollout(ctx, millwrightAdapter(), in)
 }
 
 // ClusterAPIRollout is Rollout for a deployment of Cluster API.
 func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	return roll(ctx, ofClusterAPI(), in)
+	return runRollout(ctx, clusterAPIAdapter(), in)
 }
 
-func roll(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
-	w := setWriter{Object: run.NewObject(ctx, a.rollout, a.resource, in.Input), adapter: a, each: run.ReportEach}
-	w.names = w.rolloutID(ctx, in.Revision)
-	r := &rolled{setWriter: w, revision: in.Revision, tally: in.Tally}
-	r.ID, r.Live, r.Tell = r.names, !in.Continued, in.Tell
+func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
+	w := setWriter{
+		Object:         run.NewObject(ctx, a.rolloutKind, a.resource, in.Input),
+		adapter:        a,
+		reportInterval: run.ReportEach,
+	}
+	w.rolloutInStatus = w.rolloutID(ctx, in.Revision)
+	r := &rolloutState{setWriter: w, revision: in.Revision, tally: in.Tally}
+	r.ID, r.Live, r.Tell = r.rolloutInStatus, !in.Continued, in.Tell
 	if now := workflow.Now(ctx); r.tally.Began.IsZero() {
 		r.tally.Began, r.tally.Seen = now, now
 	}
 	return run.Loop(ctx, r)
 }
 
-func (r *rolled) Next() any {
+func (r *rolloutState) Next() any {
 	in := run.Input{Ref: r.Ref, Versions: r.Versions, Continued: true}
 	return RolloutInput{Input: in, Revision: r.revision, Tally: r.tally, Tell: r.Tell}
 }
 
-// Settle signals the follower of this rollout that it ends now. A follower that asks for it at the last moment gets the
-// signal, too: nothing yields between the last receive and the return.
-func (r *rolled) Settle(ctx workflow.Context, again bool) {
+// Settle signals the end of this rollout to its follower. A follower that asks at the last moment is also signaled:
+// the workflow does not yield between the last receive and the return.
+func (r *rolloutState) Settle(ctx workflow.Context, again bool) {
 	r.awaitMarks(ctx)
 	if again {
 		return
@@ -102,12 +106,13 @@ func (r *rolled) Settle(ctx workflow.Context, again bool) {
 	for r.Receive(); r.Tell != ""; r.Receive() {
 		id, ended := r.Tell, run.Changed{UID: r.Ref.UID, Versions: r.Versions, Ended: r.ID}
 		r.Tell = ""
-		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil) // a follower may be closed
+		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil) // the follower may be closed
 	}
 }
 
-// hold ends a rollout that was cancelled in Temporal as if an operator had requested it: the deployment is held.
-func (r *rolled) hold(ctx workflow.Context) (*RolloutResult, error) {
+// holdDeployment handles a rollout that was cancelled in Temporal like an operator's cancel request: the deployment
+// is held.
+func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, error) {
 	r.awaitMarks(ctx)
 	order := request.Order{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.Apply(ctx, order, true)
@@ -121,8 +126,8 @@ func (r *rolled) hold(ctx workflow.Context) (*RolloutResult, error) {
 	}
 }
 
-// Decide decides nothing once the rollout is cancelled: Step then writes the hold, from no facts.
-func (r *rolled) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
+// Decide returns an empty decision once the rollout is cancelled: Step then writes the hold, which needs no facts.
+func (r *rolloutState) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
 	if ctx.Err() == nil {
 		d, err = r.setWriter.Decide(ctx)
 	}
@@ -132,28 +137,28 @@ func (r *rolled) Decide(ctx workflow.Context) (d deployment.Decision, err error)
 	return d, err
 }
 
-// Step ends the rollout, carries out the decision, or waits. If the rollout was cancelled, Step writes the hold.
-func (r *rolled) Step(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
+// Step ends the rollout, carries out the decision, or waits. If the rollout is cancelled, Step writes the hold.
+func (r *rolloutState) Step(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if ctx.Err() != nil {
-		return r.hold(ctx)
+		return r.holdDeployment(ctx)
 	}
 	result, err := r.do(ctx, d)
 	if err = r.reportRefusal(ctx, d, err); ctx.Err() != nil {
-		err = nil // the next step writes the hold
+		err = nil // the next step of a cancelled rollout writes the hold
 	}
 	return result, err
 }
 
-func (r *rolled) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
+func (r *rolloutState) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if d.Gone {
 		return r.end(ctx, run.OutcomeGone, d), nil
 	}
-	r.tally.note(workflow.Now(ctx), d)
-	if outcome := r.over(d); outcome != "" {
+	r.tally.addDecision(workflow.Now(ctx), d)
+	if outcome := r.finalOutcome(d); outcome != "" {
 		return r.end(ctx, outcome, d), nil
 	}
-	r.Show(ctx, rolling(d).Explained(d.Blocked))
-	acted, err := r.act(ctx, d)
+	r.Show(ctx, rolloutStep(d).Explained(d.Blocked))
+	acted, err := r.applyDecision(ctx, d)
 	switch {
 	case err != nil:
 		return nil, err
@@ -161,16 +166,16 @@ func (r *rolled) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult
 		return r.end(ctx, OutcomeRolledBack, d), nil
 	case acted:
 		return nil, nil
-	case d.Rollout.Complete && r.marking == nil:
+	case d.Rollout.Complete && r.openMarks == nil:
 		return r.end(ctx, OutcomeCompleted, d), nil
 	default:
-		return nil, r.AwaitChange(ctx, r.resting(ctx, d)...)
+		return nil, r.AwaitChange(ctx, r.futuresToAwait(ctx, d)...)
 	}
 }
 
-// over returns the outcome if there is nothing left to do for this revision; empty if there is. The deployment's
-// workflow does what comes after.
-func (r *rolled) over(d deployment.Decision) string {
+// finalOutcome returns the rollout's outcome if no work is left for this revision, or "". The deployment's workflow
+// does the remaining work.
+func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	switch {
 	case d.Pending.Need == attention.Deletion,
 		d.Rollout.Create != nil,
@@ -184,8 +189,8 @@ func (r *rolled) over(d deployment.Decision) string {
 	}
 }
 
-func (r *rolled) end(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
-	r.awaitMarks(ctx) // the workflow that writes next then knows which marks are missing
+func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
+	r.awaitMarks(ctx) // the next writer of nodes must know which marks are missing
 	why := d.Rollout.Why
 	switch {
 	case d.Gone:
@@ -201,82 +206,86 @@ func (r *rolled) end(ctx workflow.Context, outcome string, d deployment.Decision
 }
 
 // result returns the result of a rollout that ends now.
-func (r *rolled) result(ctx workflow.Context, outcome, why string) *RolloutResult {
+func (r *rolloutState) result(ctx workflow.Context, outcome, why string) *RolloutResult {
 	result := r.tally.result(workflow.Now(ctx))
 	result.Outcome, result.Why, result.Revision, result.Versions = outcome, why, r.revision, r.Versions
 	return &result
 }
 
-// tally keeps the figures of a rollout for its result. A run that continues as new gets it in its input.
+// tally contains the figures for the result of a rollout. A run that continues as new passes its tally to the next
+// run.
 type tally struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision
 	Old      int       // machines of former templates at the last decision
 	Replaced int
-	Step     string    // the last one that changed the size of a set
-	Since    time.Time // start of Step
+	Step     string    // the last step that changed the size of a set
+	Since    time.Time // start time of Step
 	Slowest  string
 	SlowTook time.Duration
-	For      string // what the rollout waits for
-	Waits    []wait // in the order of their first occurrence
+	For      string      // cause for which the rollout waits
+	Waits    []waitTotal // waits by cause, in the order of their first occurrence
 }
 
-type wait struct {
+type waitTotal struct {
 	For  string
 	Took time.Duration
 }
 
-// note adds the figures of one decision.
-func (t *tally) note(now time.Time, d deployment.Decision) {
+// addDecision adds the figures of one decision.
+func (t *tally) addDecision(now time.Time, d deployment.Decision) {
 	t.Replaced += max(t.Old-d.Picture.Old, 0)
 	t.Old = d.Picture.Old
-	t.waited(now.Sub(t.Seen))
+	t.addWait(now.Sub(t.Seen))
 	t.Seen, t.For = now, d.Rollout.HoldBy
 	if d.Rollout.HoldBy == rollout.HeldByMachines && d.Picture.Blocked != "" {
 		t.For = d.Picture.Blocked
 	}
 	if slices.ContainsFunc(d.Rollout.Resize, func(r rollout.Resize) bool { return r.From != r.To }) {
-		t.close(now)
+		t.endStep(now)
 		t.Step, t.Since = d.Rollout.Why, now
 	}
 }
 
-func (t *tally) waited(took time.Duration) {
+func (t *tally) addWait(took time.Duration) {
 	if t.For == "" || took <= 0 {
 		return
 	}
-	i := slices.IndexFunc(t.Waits, func(w wait) bool { return w.For == t.For })
+	i := slices.IndexFunc(t.Waits, func(w waitTotal) bool { return w.For == t.For })
 	if i < 0 {
-		t.Waits = append(t.Waits, wait{For: t.For})
+		t.Waits = append(t.Waits, waitTotal{For: t.For})
 		i = len(t.Waits) - 1
 	}
 	t.Waits[i].Took += took
 }
 
-// close ends the last step.
-func (t *tally) close(now time.Time) {
+// endStep ends the last step.
+func (t *tally) endStep(now time.Time) {
 	if took := now.Sub(t.Since); t.Step != "" && took > t.SlowTook {
 		t.Slowest, t.SlowTook = t.Step, took
 	}
 }
 
 func (t *tally) result(now time.Time) RolloutResult {
-	t.waited(now.Sub(t.Seen))
+	t.addWait(now.Sub(t.Seen))
 	t.Seen = now
-	t.close(now)
+	t.endStep(now)
 	result := RolloutResult{
-		Replaced: t.Replaced, Took: legible(now.Sub(t.Began)), Slowest: run.Brief(t.Slowest), SlowTook: legible(t.SlowTook),
+		Replaced: t.Replaced,
+		Took:     formatDuration(now.Sub(t.Began)),
+		Slowest:  run.Brief(t.Slowest),
+		SlowTook: formatDuration(t.SlowTook),
 	}
 	waits := slices.Clone(t.Waits)
-	slices.SortStableFunc(waits, func(a, b wait) int { return int((b.Took - a.Took) / time.Millisecond) })
+	slices.SortStableFunc(waits, func(a, b waitTotal) int { return int((b.Took - a.Took) / time.Millisecond) })
 	for _, w := range waits {
-		result.Waited = append(result.Waited, RolloutWait{w.For, legible(w.Took)})
+		result.Waited = append(result.Waited, RolloutWait{w.For, formatDuration(w.Took)})
 	}
 	return result
 }
 
-// legible formats a duration for people: rounded to a tenth of a second, from a minute on to a second.
-func legible(d time.Duration) string {
+// formatDuration formats a duration for people: rounded to 0.1 s, or to 1 s from one minute on.
+func formatDuration(d time.Duration) string {
 	if d >= time.Minute {
 		return phrase.Length(d.Round(time.Second))
 	}

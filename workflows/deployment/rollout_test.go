@@ -19,28 +19,33 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// left is a decision with that many machines of former templates and of the new one.
-func left(d deployment.Decision, old, updated int) deployment.Decision {
+// withCounts returns the decision with old machines of former templates and updated machines of the new
+// template.
+func withCounts(d deployment.Decision, old, updated int) deployment.Decision {
 	d.Picture.Old, d.Picture.Counts.Updated = old, updated
 	return d
 }
 
-func blocked(d deployment.Decision, reason string) deployment.Decision {
+func withBlocker(d deployment.Decision, reason string) deployment.Decision {
 	d.Picture.Blocked = reason
 	return d
 }
 
-func TestRolloutRollsUntilAllIsThere(t *testing.T) {
-	w := newDeploymentWorld(t, left(moving("one more"), 3, 0), left(awaiting(rollout.HeldByMachines), 3, 1))
-	w.answer(0)
-	w.after(
-		time.Minute,
-		left(moving("another one"), 1, 1),
-		blocked(left(awaiting(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
+func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
+	w := newDeploymentWorld(
+		t,
+		withCounts(resizeDecision("one more"), 3, 0),
+		withCounts(waitDecision(rollout.HeldByMachines), 3, 1),
 	)
-	w.after(3*time.Minute, left(awaiting(rollout.HeldByStep), 1, 2))
-	w.after(3*time.Minute+30*time.Second, left(complete(), 0, 3))
-	result := w.rollOut(t)
+	w.mockWrites(0)
+	w.changeAfter(
+		time.Minute,
+		withCounts(resizeDecision("another one"), 1, 1),
+		withBlocker(withCounts(waitDecision(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
+	)
+	w.changeAfter(3*time.Minute, withCounts(waitDecision(rollout.HeldByStep), 1, 2))
+	w.changeAfter(3*time.Minute+30*time.Second, withCounts(completeDecision(), 0, 3))
+	result := w.runRollout(t)
 	require.Equal(t, workflows.RolloutResult{
 		Outcome:  workflows.OutcomeCompleted,
 		Why:      "all is there",
@@ -57,70 +62,70 @@ func TestRolloutRollsUntilAllIsThere(t *testing.T) {
 		},
 		Versions: kube.MinVersions{kube.SetsResource: "31"},
 	}, result)
-	require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.log)
+	require.Equal(t, []string{"ChangeSets", "ChangeSets"}, w.activityLog)
 	require.Equal(
 		t,
 		deployment.SetChanges{
 			Deployment: workflowstest.Ref,
-			SetChanges: rollout.SetChanges{Resize: moving("").Rollout.Resize},
+			SetChanges: rollout.SetChanges{Resize: resizeDecision("").Rollout.Resize},
 		},
-		w.orders[0],
+		w.activityInputs[0],
 	)
-	require.True(t, w.reads[0].Live, "it is not known what was written before")
-	require.False(t, w.reads[1].Live)
-	require.Equal(t, "31", w.reads[1].Versions[kube.SetsResource], "it sees what it wrote")
-	require.Equal(t, rolloutID, w.reads[0].WorkflowID, "the status has to name it")
+	require.True(t, w.decisionInputs[0].Live, "it is not known what was written before")
+	require.False(t, w.decisionInputs[1].Live)
+	require.Equal(t, "31", w.decisionInputs[1].Versions[kube.SetsResource], "it sees what it wrote")
+	require.Equal(t, rolloutID, w.decisionInputs[0].WorkflowID, "the status has to name it")
 }
 
 // A rollout ends only after its last report is written.
 func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
-	last := with(complete(), func(d *deployment.Decision) {
+	last := withChange(completeDecision(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Report, d.Rollout.Delete = attention.Scale, true, []rollout.Target{{Name: "s-1"}}
 	})
-	w := newDeploymentWorld(t, last, complete())
-	w.answer(0)
-	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.log)
+	w := newDeploymentWorld(t, last, completeDecision())
+	w.mockWrites(0)
+	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
 		deployment.SetChanges{Deployment: workflowstest.Ref, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}},
-		w.orders[0],
+		w.activityInputs[0],
 	)
-	require.Len(t, w.reads, 2)
+	require.Len(t, w.decisionInputs, 2)
 }
 
-// Counts change several times a second while many machines roll: they are written once a second, and the last ones are
-// written.
+// While many machines roll, their counts change several times a second. The counts are written once a second, and the
+// final counts are always written.
 func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
-	counts := with(awaiting(rollout.HeldByMachines), func(d *deployment.Decision) { d.Report = true })
-	calm := awaiting(rollout.HeldByMachines)
+	counts := withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) { d.Report = true })
+	calm := waitDecision(rollout.HeldByMachines)
 	w := newDeploymentWorld(t, counts, calm)
-	w.answer(0)
+	w.mockWrites(0)
 	written := func(n int, at time.Duration) {
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()
-			require.Len(t, w.log, n, "after %s", at)
+			require.Len(t, w.activityLog, n, "after %s", at)
 		}, at)
 	}
-	written(1, 200*time.Millisecond) // the first is written at once; time also passes here while an activity runs
-	w.after(250*time.Millisecond, counts)
-	w.after(400*time.Millisecond, counts)
-	w.after(600*time.Millisecond, counts, counts, calm)
+	written(1, 200*time.Millisecond) // first write at once; test time also passes while an activity runs
+	w.changeAfter(250*time.Millisecond, counts)
+	w.changeAfter(400*time.Millisecond, counts)
+	w.changeAfter(600*time.Millisecond, counts, counts, calm)
 	written(1, 900*time.Millisecond)
 	written(2, 1500*time.Millisecond)
 	written(2, 30*time.Second)
-	w.after(time.Minute, counts, calm)
-	written(3, time.Minute+300*time.Millisecond) // longer than ReportEach after the last report
-	w.after(
+	w.changeAfter(time.Minute, counts, calm)
+	written(3, time.Minute+300*time.Millisecond) // the last report is longer ago than ReportEach
+	w.changeAfter(
 		time.Minute+400*time.Millisecond,
-		with(complete(), func(d *deployment.Decision) { d.Report = true }),
-		complete(),
+		withChange(completeDecision(), func(d *deployment.Decision) { d.Report = true }),
+		completeDecision(),
 	)
-	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
-	require.Len(t, w.log, 4, "a complete rollout is reported at once")
+	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+	require.Len(t, w.activityLog, 4, "a complete rollout is reported at once")
 }
 
-func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
+func TestEndedRolloutWritesNothing(t *testing.T) {
 	type change = func(*deployment.Decision)
 	for _, row := range []struct {
 		name    string
@@ -135,26 +140,26 @@ func TestRolloutThatIsOverWritesNothingMore(t *testing.T) {
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},
 		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.Deletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
 		{"somebody cancelled it", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, workflows.OutcomeCancelled, "hold"},
-		{"the deployment is gone", func(d *deployment.Decision) { *d = gone() }, run.OutcomeGone, "the object is gone"},
+		{"the deployment is gone", func(d *deployment.Decision) { *d = goneDecision() }, run.OutcomeGone, "the object is gone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := with(moving("hold"), func(d *deployment.Decision) {
+			d := withChange(resizeDecision("hold"), func(d *deployment.Decision) {
 				d.Report, d.Rollout.Record = true, &rollout.Progress{Revision: 7}
 			})
-			w := newDeploymentWorld(t, awaiting(rollout.HeldByMachines))
-			w.answer(0)
-			w.after(time.Minute, with(d, row.change))
-			result := w.rollOut(t)
+			w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+			w.mockWrites(0)
+			w.changeAfter(time.Minute, withChange(d, row.change))
+			result := w.runRollout(t)
 			require.Equal(t, []string{row.outcome, row.why}, []string{result.Outcome, result.Why})
 			require.Equal(t, int64(7), result.Revision)
 			require.Equal(t, "1m", result.Took)
-			require.Empty(t, w.log)
+			require.Empty(t, w.activityLog)
 		})
 	}
 }
 
-// backTo is a decision to roll back to the template of a former set.
-func backTo(automatic bool) deployment.Decision {
+// rollbackDecision returns a decision to roll back to the template of a former set.
+func rollbackDecision(automatic bool) deployment.Decision {
 	d := deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
 		Version: "4",
@@ -168,155 +173,178 @@ func backTo(automatic bool) deployment.Decision {
 }
 
 func TestRolloutEndsWithARollback(t *testing.T) {
-	w := newDeploymentWorld(t, backTo(false))
-	w.answer(0)
-	result := w.rollOut(t)
+	w := newDeploymentWorld(t, rollbackDecision(false))
+	w.mockWrites(0)
+	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
 	require.Equal(t, "34", result.Versions[kube.DeploymentsResource], "the deployment must see the template that returned")
-	require.Equal(t, []string{"RollBackDeployment"}, w.log)
+	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(false).Rollout.Rollback},
-		w.orders[0],
+		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(false).Rollout.Rollback},
+		w.activityInputs[0],
 	)
 }
 
-// recorded is the decision before a rollback: the failed machines are not on record yet.
-func recorded(d deployment.Decision) deployment.Decision {
+// beforeRollback returns the decision before a rollback: the failed machines are not recorded yet.
+func beforeRollback(d deployment.Decision) deployment.Decision {
 	d.Rollout.Rollback, d.Rollout.Record = nil, &rollout.Progress{Revision: 7, Failed: []string{"m-1"}}
 	return d
 }
 
-// Failed machines may be gone when the template is written: they are recorded before.
-func TestMachinesThatFailedAreOnRecordBeforeARollback(t *testing.T) {
-	w := newDeploymentWorld(t, recorded(backTo(true)), backTo(true))
-	w.answer(0)
-	require.Equal(t, workflows.OutcomeRolledBack, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.log)
-	require.Equal(t, &rollout.Progress{Revision: 7, Failed: []string{"m-1"}}, w.orders[0].(deployment.Report).Record)
-	require.Equal(t, workflowstest.Ref.UID, w.orders[0].(deployment.Report).Step.RolloutOf)
-	require.Equal(t, "21", w.reads[1].Versions[kube.DeploymentsResource], "it is decided again with the record in sight")
+// Failed machines are recorded before the template is written, because they may be gone afterwards.
+func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
+	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), rollbackDecision(true))
+	w.mockWrites(0)
+	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *backTo(true).Rollout.Rollback},
-		w.orders[1],
+		&rollout.Progress{Revision: 7, Failed: []string{"m-1"}},
+		w.activityInputs[0].(deployment.Report).Record,
+	)
+	require.Equal(t, workflowstest.Ref.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
+	require.Equal(
+		t,
+		"21",
+		w.decisionInputs[1].Versions[kube.DeploymentsResource],
+		"it is decided again with the record in sight",
+	)
+	require.Equal(
+		t,
+		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(true).Rollout.Rollback},
+		w.activityInputs[1],
 	)
 }
 
-func TestAutomaticRollbackThatIsNotWantedAnyMoreIsNotDone(t *testing.T) {
-	w := newDeploymentWorld(t, recorded(backTo(true)), gone())
-	w.answer(0)
-	require.Equal(t, run.OutcomeGone, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"ReportDeployment"}, w.log)
+func TestUnneededAutomaticRollbackIsNotDone(t *testing.T) {
+	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
+	w.mockWrites(0)
+	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
 }
 
-func TestAMachineThatFailedAndCannotBeRecordedIsDecidedOnAgain(t *testing.T) {
-	w := newDeploymentWorld(t, recorded(backTo(true)), gone())
-	w.answer(0)
-	w.fails["ReportDeployment"] = conflicting()
-	require.Equal(t, run.OutcomeGone, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"ReportDeployment"}, w.log)
-	require.True(t, w.reads[1].Live)
+func TestFailedMachineIsDecidedAgainAfterARecordConflict(t *testing.T) {
+	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
+	w.mockWrites(0)
+	w.nextErrors["ReportDeployment"] = conflictError()
+	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
+	require.True(t, w.decisionInputs[1].Live)
 }
 
-func TestRolloutGoesOnWhenThereIsNothingToReturnTo(t *testing.T) {
-	nowhere := with(backTo(false), func(d *deployment.Decision) {
+func TestRolloutContinuesWithoutASetToRollBackTo(t *testing.T) {
+	nowhere := withChange(rollbackDecision(false), func(d *deployment.Decision) {
 		d.Rollout.Rollback = &rollout.Rollback{Revision: 5, Why: "no such set"}
 	})
-	w := newDeploymentWorld(t, nowhere, complete())
-	w.answer(0)
-	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"RollBackDeployment"}, w.log, "what asked for it is cleared")
+	w := newDeploymentWorld(t, nowhere, completeDecision())
+	w.mockWrites(0)
+	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog, "what asked for it is cleared")
 }
 
-func TestRolloutLooksAgainAfterWhatItDidNotExpect(t *testing.T) {
+func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 	for name, failure := range map[string]error{
-		"conflict":  conflicting(),
+		"conflict":  conflictError(),
 		"gone":      temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil),
-		"timed out": temporal.NewTimeoutError(3, errors.New("slow")), // schedule to close
+		"timed out": temporal.NewTimeoutError(3, errors.New("slow")), // enum value 3 is schedule-to-close
 	} {
 		for _, activity := range []string{"ChangeSets", "RollBackDeployment"} {
 			t.Run(name+" "+activity, func(t *testing.T) {
-				d := moving("grow")
+				d := resizeDecision("grow")
 				if activity == "RollBackDeployment" {
-					d = backTo(false)
+					d = rollbackDecision(false)
 				}
-				w := newDeploymentWorld(t, d, complete())
-				w.answer(0)
-				w.fails[activity] = failure
+				w := newDeploymentWorld(t, d, completeDecision())
+				w.mockWrites(0)
+				w.nextErrors[activity] = failure
 				log := []string{activity}
-				if name == "timed out" && activity == "ChangeSets" { // the local activity was tried before
-					w.both, log = true, append(log, activity)
+				if name == "timed out" && activity == "ChangeSets" { // the local activity ran before
+					w.failsTwice, log = true, append(log, activity)
 				}
-				result := w.rollOut(t)
+				result := w.runRollout(t)
 				require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
-				require.Equal(t, log, w.log)
-				require.True(t, w.reads[1].Live)
+				require.Equal(t, log, w.activityLog)
+				require.True(t, w.decisionInputs[1].Live)
 			})
 		}
 	}
 }
 
-func TestRolloutThatFailsForGood(t *testing.T) {
-	w := newDeploymentWorld(t, moving("grow"))
-	w.answer(0)
-	w.fails["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
+func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
+	w := newDeploymentWorld(t, resizeDecision("grow"))
+	w.mockWrites(0)
+	w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
 	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.Ref}, Revision: 7})
 	require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 }
 
-// A step of the rollout is recorded before the set sizes that follow from it are written.
+// A step of the rollout is recorded before the resulting set sizes are written.
 func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 	record := &rollout.Progress{Revision: 7, Step: 1}
 	w := newDeploymentWorld(
 		t,
-		with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }),
-		complete(),
+		withChange(resizeDecision("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }),
+		completeDecision(),
 	)
-	w.answer(0)
-	w.rollOut(t)
-	require.Equal(t, []string{"ReportDeployment", "ChangeSets"}, w.log, "and it reports once")
-	report := w.orders[0].(deployment.Report)
+	w.mockWrites(0)
+	w.runRollout(t)
+	require.Equal(t, []string{"ReportDeployment", "ChangeSets"}, w.activityLog, "and it reports once")
+	report := w.activityInputs[0].(deployment.Report)
 	require.Equal(t, record, report.Record)
 	require.Equal(t, rolloutID, report.WorkflowID)
 	require.Equal(t, rolloutID, report.Step.WorkflowID)
 	require.Equal(t, "roll", report.Step.Name)
-	require.Equal(t, "21", w.reads[1].Versions[kube.DeploymentsResource])
+	require.Equal(t, "21", w.decisionInputs[1].Versions[kube.DeploymentsResource])
 }
 
 func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
 	w := newDeploymentWorld(
 		t,
-		with(moving("next stage"), func(d *deployment.Decision) { d.Rollout.Record = &rollout.Progress{Revision: 7} }),
-		complete(),
+		withChange(
+			resizeDecision("next stage"),
+			func(d *deployment.Decision) { d.Rollout.Record = &rollout.Progress{Revision: 7} },
+		),
+		completeDecision(),
 	)
-	w.answer(0)
-	w.fails["ReportDeployment"] = conflicting()
-	w.rollOut(t)
-	require.Equal(t, []string{"ReportDeployment"}, w.log)
+	w.mockWrites(0)
+	w.nextErrors["ReportDeployment"] = conflictError()
+	w.runRollout(t)
+	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
 }
 
-// No signal reports the end of a pause point or of the progress deadline.
-func TestRolloutLooksAgainWhenTheTimeHasCome(t *testing.T) {
+// No signal reports the end of a pause point or the progress deadline.
+func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentWorld(t)
 	at := func(d time.Duration) deployment.Decision {
-		return with(awaiting(rollout.HeldByStep), func(a *deployment.Decision) { a.Rollout.Recheck = w.begun.Add(d) })
+		return withChange(
+			waitDecision(rollout.HeldByStep),
+			func(a *deployment.Decision) { a.Rollout.Recheck = w.startTime.Add(d) },
+		)
 	}
 	w.script = []deployment.Decision{
 		at(time.Minute),
 		at(3 * time.Minute),
 		at(time.Minute),
-		awaiting(rollout.HeldByMachines),
+		waitDecision(rollout.HeldByMachines),
 	}
-	w.after(time.Hour, complete())
-	require.Equal(t, workflows.OutcomeCompleted, w.rollOut(t).Outcome)
-	require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute, 3*time.Minute + time.Second, time.Hour}, w.looks,
-		"a time that is over by the worker's clock only is waited for")
+	w.changeAfter(time.Hour, completeDecision())
+	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+	require.Equal(
+		t,
+		[]time.Duration{0, time.Minute, 3 * time.Minute, 3*time.Minute + time.Second, time.Hour},
+		w.decisionTimes,
+		"a time that is over by the worker's clock only is waited for",
+	)
 }
 
 func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
-	w := newDeploymentWorld(t, left(moving("one more"), 3, 0), left(awaiting(rollout.HeldByMachines), 2, 1))
-	w.answer(0)
+	w := newDeploymentWorld(
+		t,
+		withCounts(resizeDecision("one more"), 3, 0),
+		withCounts(waitDecision(rollout.HeldByMachines), 2, 1),
+	)
+	w.mockWrites(0)
 	w.env.RegisterDelayedCallback(func() {
 		w.env.SetContinueAsNewSuggested(true)
 		workflowstest.Changed(w.env)
@@ -333,8 +361,8 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	)
 	require.Equal(t, int64(7), in.Revision)
 
-	later := newDeploymentWorld(t, left(complete(), 0, 3))
-	later.env.SetStartTime(w.begun.Add(2 * time.Minute))
+	later := newDeploymentWorld(t, withCounts(completeDecision(), 0, 3))
+	later.env.SetStartTime(w.startTime.Add(2 * time.Minute))
 	later.env.ExecuteWorkflow(workflows.Rollout, in)
 	var result workflows.RolloutResult
 	require.NoError(t, later.env.GetWorkflowResult(&result))
@@ -350,14 +378,18 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 		Waited:   []workflows.RolloutWait{{For: "Machines", Took: "2m"}},
 		Versions: in.Versions,
 	}, result)
-	require.False(t, later.reads[0].Live, "the versions are complete")
+	require.False(t, later.decisionInputs[0].Live, "the versions are complete")
 }
 
-func TestRolloutPutsTheFinalizerOnBeforeItReturns(t *testing.T) {
-	w := newDeploymentWorld(t, with(backTo(false), func(d *deployment.Decision) { d.Prepare = true }), backTo(false))
-	w.answer(0)
-	require.Equal(t, workflows.OutcomeRolledBack, w.rollOut(t).Outcome)
-	require.Equal(t, []string{"FinalizeDeployment", "RollBackDeployment"}, w.log)
+func TestRolloutAddsTheFinalizerBeforeARollback(t *testing.T) {
+	w := newDeploymentWorld(
+		t,
+		withChange(rollbackDecision(false), func(d *deployment.Decision) { d.Prepare = true }),
+		rollbackDecision(false),
+	)
+	w.mockWrites(0)
+	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)
+	require.Equal(t, []string{"FinalizeDeployment", "RollBackDeployment"}, w.activityLog)
 }
 
 func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
@@ -368,8 +400,8 @@ func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
 			Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByFault, Why: "hold"},
 		},
 	)
-	w.show()
-	w.after(time.Minute, gone())
-	w.rollOut(t)
-	require.Equal(t, []any{"invalid", true}, []any{w.shown["Step"], w.shown["Stuck"]})
+	w.recordSearchAttributes()
+	w.changeAfter(time.Minute, goneDecision())
+	w.runRollout(t)
+	require.Equal(t, []any{"invalid", true}, []any{w.searchAttributes["Step"], w.searchAttributes["Stuck"]})
 }

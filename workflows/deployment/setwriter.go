@@ -16,46 +16,48 @@ import (
 	"millwright/workflows/run"
 )
 
-// setWriter is what the workflows of a deployment and of its rollout share. While a rollout is open, only the rollout
-// writes the deployment's sets and status; at all other times only the deployment's workflow does.
+// setWriter is the common part of the workflows of a deployment and of its rollouts. While a rollout is open, only
+// the rollout writes the deployment's sets and status. Without an open rollout, only the deployment's workflow writes
+// the sets and the status.
 type setWriter struct {
 	*run.Object
 	adapter
-	names string // workflow ID that the status must name; empty: any
-	over  string // ID of a rollout that has ended though the status may still name it; empty: none
-	// least time between two reports of counts and conditions; zero: each change is reported at once
-	each       time.Duration
-	reported   time.Time       // when the status was written last
-	step       string          // the step that this run wrote last into the status; empty: none
-	marking    workflow.Future // marks that are being written on nodes; nil: none
-	marksAgain time.Time       // when marks that could not be written are tried again
-	// why the API server refused the set of the current template; empty: not refused, or no set is needed
-	noSet string
+	rolloutInStatus string // workflow ID that the status must name; empty: any
+	endedRollout    string // ID of an ended rollout that the status may still name; empty: none
+	// minimum time between two reports of counts and conditions; zero: each change is reported at once
+	reportInterval time.Duration
+	lastReportTime time.Time       // time of the last status write
+	reportedStep   string          // the step in this run's last status write; empty: none
+	openMarks      workflow.Future // marks that are being written on nodes; nil: none
+	marksRetryTime time.Time       // retry time of marks that could not be written
+	// reason of the API server's refusal to create the set of the current template; empty: not refused, or no set is
+	// needed
+	setRefusal string
 }
 
-// Decide asks an activity what is next for the sets.
+// Decide runs the activity that decides the next changes of the sets.
 func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
-	if w.marking != nil && w.marking.IsReady() {
+	if w.openMarks != nil && w.openMarks.IsReady() {
 		w.awaitMarks(ctx)
 	}
-	d, err = w.decide.RunLocalFirst(ctx, w.Object, "what is next for the sets?", w.deploymentRead(ctx))
+	d, err = w.decideDeployment.RunLocalFirst(ctx, w.Object, "what is next for the sets?", w.decisionInput(ctx))
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
-		w.noSet = ""
+		w.setRefusal = ""
 	}
 	return d, err
 }
 
-func (w *setWriter) deploymentRead(ctx workflow.Context) deployment.Input {
-	return deployment.Input{Read: w.Read(ctx), WorkflowID: w.names, Over: w.over}
+func (w *setWriter) decisionInput(ctx workflow.Context) deployment.Input {
+	return deployment.Input{Read: w.Read(ctx), WorkflowID: w.rolloutInStatus, Over: w.endedRollout}
 }
 
-// act carries out a decision, and reports whether there was anything to do. The rollout's record is written before its
-// consequences.
-func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+// applyDecision carries out a decision, and reports whether there was anything to do. applyDecision writes the
+// rollout's record before the changes that follow from the record.
+func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Prepare || d.Release {
-		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, w.finalize, w.Read(ctx))
+		return true, run.Write(ctx, w.Object, "finalizer: "+d.Pending.Why, w.finalizeDeployment, w.Read(ctx))
 	}
 	if d.Rollout.Record != nil {
 		if err := w.report(ctx, d, d.Rollout.Record); err != nil {
@@ -63,9 +65,9 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		}
 	}
 	if d.Rollout.Rollback != nil {
-		return true, w.rollBack(ctx, d)
+		return true, w.restoreTemplate(ctx, d)
 	}
-	if w.takesLong(d.Rollout) {
+	if w.mayTakeLong(d.Rollout) {
 		if err := w.SetSearchAttributes(ctx); err != nil {
 			return true, err
 		}
@@ -75,7 +77,7 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := w.grant.RunLocalFirst(ctx, w.Object, d.Pending.Why, w.Read(ctx))
+		granted, err := w.grantReplacements.RunLocalFirst(ctx, w.Object, d.Pending.Why, w.Read(ctx))
 		if err != nil {
 			return true, err
 		}
@@ -90,57 +92,59 @@ func (w *setWriter) act(ctx workflow.Context, d deployment.Decision) (acted bool
 	return acted || d.Rollout.Record != nil, nil
 }
 
-// mustReport reports whether the status must be written now although the decision has no record of the rollout.
+// mustReport reports whether the status must be written now although the decision contains no record of the rollout.
 func (w *setWriter) mustReport(d deployment.Decision, now time.Time) bool {
-	return w.unreported(d) && d.Rollout.Record == nil && !w.reportAt(d).After(now)
+	return w.isStatusStale(d) && d.Rollout.Record == nil && !w.earliestReportTime(d).After(now)
 }
 
-// unreported reports whether the status differs from what was read or, for a waiting rollout, shows another step.
-func (w *setWriter) unreported(d deployment.Decision) bool {
-	waits := w.names != "" && d.Pending.Need != attention.Nothing && !d.Rollout.Acts()
-	return d.Report || waits && w.step != "" && w.step != w.Shown.Name
+// isStatusStale reports whether the status is out of date or, for a waiting rollout, shows another step.
+func (w *setWriter) isStatusStale(d deployment.Decision) bool {
+	waits := w.rolloutInStatus != "" && d.Pending.Need != attention.Nothing && !d.Rollout.Acts()
+	return d.Report || waits && w.reportedStep != "" && w.reportedStep != w.Shown.Name
 }
 
-// reportAt is the earliest time for a status write in which only counts and conditions change. A complete rollout is
-// reported at once.
-func (w *setWriter) reportAt(d deployment.Decision) time.Time {
-	if d.Rollout.Complete || w.reported.IsZero() {
+// earliestReportTime returns the earliest time for a status write in which only counts and conditions change. A
+// complete rollout is reported at once.
+func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
+	if d.Rollout.Complete || w.lastReportTime.IsZero() {
 		return time.Time{}
 	}
-	return w.reported.Add(w.each)
+	return w.lastReportTime.Add(w.reportInterval)
 }
 
-// report writes the status, with the record of the rollout if there is one.
+// report writes the status, and the record of the rollout if record is not nil.
 func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
-	report := deployment.Report{Input: w.deploymentRead(ctx), Record: record, NoSet: w.noSet}
-	w.step = ""
+	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.setRefusal}
+	w.reportedStep = ""
 	if d.Pending.Need != attention.Nothing {
-		report.Step, w.step = w.Operation(), w.Shown.Name
-		if w.names != "" {
+		report.Step, w.reportedStep = w.Operation(), w.Shown.Name
+		if w.rolloutInStatus != "" {
 			report.Step.RolloutOf = w.Ref.UID
 		}
 	}
-	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.adapter.report, report); err != nil {
+	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.adapter.reportDeployment, report); err != nil {
 		return err
 	}
-	w.reported = workflow.Now(ctx)
+	w.lastReportTime = workflow.Now(ctx)
 	return nil
 }
 
-// rollBack writes a former template into the deployment.
-func (w *setWriter) rollBack(ctx workflow.Context, d deployment.Decision) error {
+// restoreTemplate restores a former template in the deployment.
+func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision) error {
 	if err := w.SetSearchAttributes(ctx); err != nil {
 		return err
 	}
 	order := deployment.RollBack{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
 	var done kube.MinVersions
-	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBack, order).Get(ctx, &done)
+	err := workflow.ExecuteActivity(run.Batch(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBackDeployment, order).
+		Get(ctx, &done)
 	w.RaiseMinVersions(done)
 	return err
 }
 
-// carryOut does what a decision lists: marks of machines alone, a new set alone, or else all other writes concurrently.
-// Writes at nodes delay the others by at most seven seconds: a local attempt and the time of run.Soon.
+// carryOut makes the writes of a decision: only the marks of machines, only a new set, or all other writes
+// concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
+// run.Soon (5 s).
 func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
@@ -153,20 +157,20 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 			Mark:       d.Rollout.Mark,
 			Unmark:     d.Rollout.Unmark,
 		}
-		return true, w.await(
+		return true, w.awaitWrites(
 			ctx,
-			workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.mark, marks).Get,
+			workflow.ExecuteActivity(run.Batch(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.markMachines, marks).Get,
 		)
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, Creation: *d.Rollout.Create}
-		err := w.await(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), w.create, creation).Get)
-		w.noSet = run.Refused(err)
+		err := w.awaitWrites(ctx, workflow.ExecuteActivity(run.Batch(ctx, why, 1), w.createSet, creation).Get)
+		w.setRefusal = run.Refused(err)
 		return true, err
 	}
-	started, atNodes := []run.Writing{}, w.atNodes(ctx, d.Rollout)
+	started, atNodes := []run.Writing{}, w.startNodeWrites(ctx, d.Rollout)
 	if len(d.Rollout.Ask) > 0 {
 		questions := capi.Questions{Deployment: w.Ref, Sets: d.Rollout.Ask}
-		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.ask, questions).Get)
+		started = append(started, workflow.ExecuteActivity(run.Question(ctx, why), w.askExtension, questions).Get)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{Deployment: w.Ref, Generation: d.Generation, SetChanges: d.Rollout.SetChanges}
@@ -177,33 +181,34 @@ func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted
 		machines := deployment.MachineChanges{Deployment: w.Ref, MachineChanges: d.Rollout.MachineChanges}
 		started = append(started, workflow.ExecuteActivity(run.Batch(ctx, why, n), w.changeMachines, machines).Get)
 	}
-	err = w.await(ctx, started...)
-	if failed := timeoutAsRefused(w.await(ctx, atNodes...)); err == nil {
+	err = w.awaitWrites(ctx, started...)
+	if failed := timeoutAsRefused(w.awaitWrites(ctx, atNodes...)); err == nil {
 		err = failed
 	}
 	return len(started)+len(atNodes) > 0, err
 }
 
-// Settle waits for marks that are being written: the next writer writes the same nodes.
+// Settle waits for open marks, because the next writer writes the same nodes.
 func (w *setWriter) Settle(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
 
-// reportRefusal shows and reports a write that the API server refused. It returns err: the run loop waits.
+// reportRefusal shows and reports a write that the API server refused. reportRefusal returns err, and the run loop
+// waits.
 func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
 	if run.FailedWith(err, kube.TypeRefused) {
 		w.ShowRefusal(ctx, err)
-		_ = w.report(ctx, d, nil) // an error is ignored: the status itself may be what is refused
+		_ = w.report(ctx, d, nil) // ignore the error: the API server may refuse the status as well
 	}
 	return err
 }
 
-// takesLong reports whether the writes of a decision may take longer than a local attempt.
-func (w *setWriter) takesLong(d rollout.Decision) bool {
+// mayTakeLong reports whether the writes of a decision may take longer than a local attempt.
+func (w *setWriter) mayTakeLong(d rollout.Decision) bool {
 	return d.Create != nil || max(d.NodeChanges.Len(), d.SetChanges.Len()) > run.FewWrites ||
 		len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.ClearUpdateResult)+len(d.Ask) > 0
 }
 
-// await waits for all writes, raises the versions that they returned, and returns the first error.
-func (w *setWriter) await(ctx workflow.Context, writes ...run.Writing) (first error) {
+// awaitWrites waits for all writes, raises the minimum versions to the written versions, and returns the first error.
+func (w *setWriter) awaitWrites(ctx workflow.Context, writes ...run.Writing) (first error) {
 	for _, get := range writes {
 		var versions kube.MinVersions
 		if err := get(ctx, &versions); err != nil && first == nil {
@@ -240,8 +245,8 @@ func setTable(p deployment.Picture) string {
 		run.Table(rows)
 }
 
-// rolling returns the step of a rollout, open or not yet started.
-func rolling(d deployment.Decision) run.Step {
+// rolloutStep returns the step of a rollout that is open or has not started yet.
+func rolloutStep(d deployment.Decision) run.Step {
 	s := run.Step{
 		Name:      vocabulary.StepRoll,
 		Why:       d.Rollout.Why,
@@ -270,17 +275,17 @@ func rolling(d deployment.Decision) run.Step {
 	return s
 }
 
-// resting returns what a deployment or rollout waits for besides signals: the end of writes at nodes, and the times at
-// which something is due although nothing changes.
-func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
+// futuresToAwait returns the futures that a deployment or rollout awaits besides signals: the end of node writes, and
+// timers for times at which something is due without a change.
+func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
 	switch {
-	case w.marking != nil:
-		futures = append(futures, w.marking)
-	case w.marksAgain.After(workflow.Now(ctx)):
-		futures = append(futures, w.Timer(ctx, "marks", "then nodes are marked that could not be", w.marksAgain))
+	case w.openMarks != nil:
+		futures = append(futures, w.openMarks)
+	case w.marksRetryTime.After(workflow.Now(ctx)):
+		futures = append(futures, w.Timer(ctx, "marks", "then nodes are marked that could not be", w.marksRetryTime))
 	}
-	if w.unreported(d) {
-		futures = append(futures, w.Timer(ctx, "report", "then the status is written", w.reportAt(d)))
+	if w.isStatusStale(d) {
+		futures = append(futures, w.Timer(ctx, "report", "then the status is written", w.earliestReportTime(d)))
 	} else {
 		w.CancelTimer("report")
 	}
@@ -292,7 +297,7 @@ func (w *setWriter) resting(ctx workflow.Context, d deployment.Decision) (future
 			w.CancelTimer(at.name)
 			continue
 		}
-		soon := workflow.Now(ctx).Add(time.Second) // no busy loop if that time has come
+		soon := workflow.Now(ctx).Add(time.Second) // a due time in the past must not cause a busy loop
 		futures = append(futures, w.Timer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.Later(at.time, soon)))
 	}
 	return futures

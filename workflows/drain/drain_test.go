@@ -59,8 +59,8 @@ func TestTheLadderIsClimbedByDeadlines(t *testing.T) {
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
 
-// Where the cluster cannot evict, the drain says so once. It is no force until its deadline, and what it waits for is
-// no failure.
+// If the cluster cannot evict, the drain reports that once. Deletion in order counts as force only after its
+// deadline, and the drain's wait for a pod is no failure.
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Ladder.NoEviction = "the API server does not serve policy/v1"
@@ -98,7 +98,7 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	require.Equal(t, vocabulary.StateProcessing, begun.Operation.State)
 }
 
-func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
+func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	picture := func(why string) drain.Picture { return drain.Picture{Why: why} }
@@ -116,7 +116,8 @@ func TestBlockersAreToldWhenTheyComeAndGo(t *testing.T) {
 	require.Equal(t, []string{"PodDisruptionBudget shop/web"}, e.Reports[1].Step.BlockedBy)
 }
 
-// A wait for a volume ends long before the evictions do. Where something else blocks, too, their end is what follows.
+// A wait for a volume ends long before the deadline of the evictions. If another blocker exists, the shown deadline
+// is that of the evictions.
 func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	until := e.Env.Now().Add(2 * time.Minute)
@@ -133,7 +134,7 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
 
-// What a status calls blocked is stuck in Temporal, a volume too.
+// If the status says blocked, the search attribute Stuck is true, also if a volume blocks the drain.
 func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	var stuck []bool
@@ -152,8 +153,9 @@ func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
 }
 
-// The first report comes before the pods are seen, and stays while they leave one after the other.
-func TestADrainThatNothingBlocksSaysWhatItDoes(t *testing.T) {
+// The first report comes before the pods are read. While pods leave one after the other, no further report is
+// written.
+func TestFirstReportDescribesTheMeans(t *testing.T) {
 	for why, ladder := range map[string]drain.Ladder{
 		"evicts the pods of its node":           {Timeout: time.Hour},
 		"deletes the pods of its node in order": {Timeout: time.Hour, NoEviction: "the API server does not serve policy/v1"},
@@ -167,7 +169,7 @@ func TestADrainThatNothingBlocksSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-func TestForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
+func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
@@ -183,17 +185,17 @@ func TestForceThatIsAskedForMeanwhileCountsAtOnce(t *testing.T) {
 	require.Equal(t, drain.Kill, e.Asked[1].Means)
 }
 
-// The machine changes between the decision and the record of the means: the next decision reads it, and records the
-// means again.
-func TestADrainWhoseRecordMeetsAChangeGoesOn(t *testing.T) {
+// The machine changes between the decision and the record of the means. The next decision reads the change, and the
+// drain records the means again.
+func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Failing = times(2, kube.Conflict(workflowstest.Ref))
+	e.Failing = failFirstReports(2, kube.Conflict(workflowstest.Ref))
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 	require.Equal(t, vocabulary.DrainDrained, e.Run(t).Outcome)
 }
 
-// times fails so many reports.
-func times(n int, err error) func(machine.Report) error {
+// failFirstReports returns a function that fails the first n reports.
+func failFirstReports(n int, err error) func(machine.Report) error {
 	return func(machine.Report) error {
 		if n--; n >= 0 {
 			return err
@@ -202,11 +204,11 @@ func times(n int, err error) func(machine.Report) error {
 	}
 }
 
-func TestWhatWasNotWrittenIsSaidAgain(t *testing.T) {
+func TestRefusedReportsAreRepeated(t *testing.T) {
 	refused := temporal.NewNonRetryableApplicationError("no", kube.TypeRefused, nil)
 	t.Run("a hold", func(t *testing.T) {
 		e := workflowstest.NewDrainWorld(t)
-		e.Hold, e.Failing = "alice: look at it first", times(1, refused)
+		e.Hold, e.Failing = "alice: look at it first", failFirstReports(1, refused)
 		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
@@ -227,7 +229,7 @@ func TestWhatWasNotWrittenIsSaidAgain(t *testing.T) {
 		e.Answer(blocked)
 		e.Answer(blocked)
 		e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
-		fail := times(1, refused)
+		fail := failFirstReports(1, refused)
 		e.Failing = func(r machine.Report) error {
 			if len(e.Asked) == 0 {
 				return nil
@@ -240,7 +242,7 @@ func TestWhatWasNotWrittenIsSaidAgain(t *testing.T) {
 	})
 }
 
-func TestDrainOfWhatIsGoneLeavesNoRecord(t *testing.T) {
+func TestCancelledDecisionLeavesNoRecord(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Result = activities.Cancelled
 	require.Equal(t, activities.Cancelled, e.Run(t).Outcome)
@@ -248,7 +250,7 @@ func TestDrainOfWhatIsGoneLeavesNoRecord(t *testing.T) {
 	require.Empty(t, e.Asked)
 }
 
-func TestCancelledDrainAsksNobodyAfterwards(t *testing.T) {
+func TestCancelledDrainEvictsNoFurtherPods(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
@@ -258,7 +260,7 @@ func TestCancelledDrainAsksNobodyAfterwards(t *testing.T) {
 	require.Len(t, e.Reports, 1, "it has begun, and says nothing of an end")
 }
 
-func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
+func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Busy()
 	e.Answer(activities.Evicted{Outcome: activities.OutcomeEmpty})
@@ -282,9 +284,9 @@ func TestHeldDrainAsksNobodyUntilItIsResumed(t *testing.T) {
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
 
-// The status said last that the drain was resumed. So the next eviction tells of everything that blocks, also of what
-// was told before the hold.
-func TestAResumedDrainSaysAgainWhatBlocksIt(t *testing.T) {
+// The last status says that the drain was resumed. The next eviction must report all blockers again, including those
+// reported before the hold.
+func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	budget := activities.Evicted{
 		Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "shop/web needs 3"},
@@ -326,9 +328,9 @@ func TestRetryAsksEverybodyAgain(t *testing.T) {
 	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
 }
 
-// lastOperation is Failed, as in MCM, where somebody has to change what blocks the drain, and where its deadline has
-// passed and pods are left; it is Processing again when the drain moves.
-func TestADrainThatIsStuckHasFailed(t *testing.T) {
+// As in machine-controller-manager, lastOperation is Failed while a person must remove a blocker, and while pods
+// remain after the deadline. lastOperation is Processing again when the drain makes progress.
+func TestLastOperationOfAStuckDrainIsFailed(t *testing.T) {
 	blocked := func(bad bool) activities.Evicted {
 		return activities.Evicted{
 			Outcome: activities.OutcomeChanged, Picture: drain.Picture{Why: "1 pod is blocked"},

@@ -11,22 +11,25 @@ import (
 	"millwright/workflows/run"
 )
 
-// ClusterAPIDrain is Drain for the node of a machine of Cluster API, in place of Cluster API's own drain. It waits
-// until Cluster API has come to the pre-drain hooks of the machine, and at the end removes Millwright's hook. The
-// bridge starts it, with the input of a run.
+// ClusterAPIDrain is Drain for a machine of Cluster API, and replaces Cluster API's own drain. ClusterAPIDrain waits
+// until Cluster API has reached the machine's pre-drain hooks, and removes Millwright's hook at the end. The bridge
+// starts ClusterAPIDrain with the input of a run.
 func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
-	return empty(ctx, ofClusterAPI(), in)
+	return runDrain(ctx, clusterAPIAdapter(), in)
 }
 
-// await does what comes before the pods of a machine of Cluster API are removed: it waits for Cluster API, for the
-// cluster of the node, for the machine's turn, and cordons the node. It reports whether there was anything to do. A
-// result ends the run.
-func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over *Result, done bool, err error) {
-	if d.mute++; next.ClusterAPI.Step != drain.HookUnknown {
-		d.mute = 0
+// prepareClusterAPIDrain prepares the drain of a Cluster API machine: it waits for Cluster API, for the node's
+// cluster and for the machine's turn, and cordons the node. done reports whether anything was still to be prepared. A
+// non-nil result ends the run.
+func (d *nodeDrain) prepareClusterAPIDrain(
+	ctx workflow.Context,
+	next activities.Decision,
+) (over *Result, done bool, err error) {
+	if d.unansweredDecisions++; next.ClusterAPI.Step != drain.HookUnknown {
+		d.unansweredDecisions = 0
 	}
 	switch next.ClusterAPI.Step {
-	default: // nothing comes before
+	default: // the drain needs no preparation
 	case drain.HookReturn:
 		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
 		return &Result{Outcome: activities.Cancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
@@ -34,28 +37,28 @@ func (d *nodeDrain) await(ctx workflow.Context, next activities.Decision) (over 
 		d.Show(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.phase(), Node: d.NodeName})
 		return nil, true, d.AwaitChange(ctx)
 	case drain.HookPaused:
-		return nil, true, d.awaitSaid(ctx, next, vocabulary.BlockedPaused)
+		return nil, true, d.reportAndWait(ctx, next, vocabulary.BlockedPaused)
 	case drain.HookUnknown:
-		return nil, true, d.awaitSaid(
+		return nil, true, d.reportAndWait(
 			ctx,
 			next,
 			vocabulary.BlockedTargetUnavailable,
-			d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.Again(d.mute))),
+			d.Timer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.RefusalWait(d.unansweredDecisions))),
 		)
 	case drain.HookDrain:
 		if next.ClusterAPI.Queue != "" && next.Hold == "" {
 			return nil, true, d.awaitTurn(ctx, next)
 		}
 		if next.ClusterAPI.Cordon {
-			_, _, err := d.cordon.UnlessChanged(ctx, d.Object, "cordons node "+d.NodeName, d.Read(ctx))
+			_, _, err := d.cordonNode.UnlessChanged(ctx, d.Object, "cordons node "+d.NodeName, d.Read(ctx))
 			return nil, true, err
 		}
 	}
 	return nil, false, nil
 }
 
-// awaitSaid waits for a signal, or until one of the futures is ready, and lets the machine say why.
-func (d *nodeDrain) awaitSaid(
+// reportAndWait reports the reason in the machine's status, and waits for a signal or for a future.
+func (d *nodeDrain) reportAndWait(
 	ctx workflow.Context,
 	next activities.Decision,
 	blocker string,
@@ -67,25 +70,25 @@ func (d *nodeDrain) awaitSaid(
 		BlockedBy: []string{blocker}, Stuck: true,
 	})
 	if !again {
-		if err := d.writeStatus(ctx, next.Why, d.report(ctx, vocabulary.ReasonBlocked, next.Why)); err != nil {
+		if err := d.writeStatus(ctx, next.Why, d.newReport(ctx, vocabulary.ReasonBlocked, next.Why)); err != nil {
 			return err
 		}
 	}
 	return d.AwaitChange(ctx, futures...)
 }
 
-// awaitTurn waits for the machine's turn to be drained. The bridge signals the machines that are next.
+// awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
 	d.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.phase(), Node: d.NodeName})
-	if !again { // then decide again: a turn that became free before this record woke no run
-		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.report(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
+	if !again { // decide again after this write: a turn that became free before it woke no run
+		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.newReport(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}
 	return d.AwaitChange(ctx)
 }
 
-// holdCancelled records on the machine that a person cancelled the drain in Temporal. For the drains of Millwright's
-// machines, the workflow of the machine does that.
+// holdCancelled records on a Cluster API machine that a person cancelled the drain in Temporal. For a machine of
+// Millwright, the machine's own workflow records the cancellation.
 func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
@@ -93,14 +96,19 @@ func (d *nodeDrain) holdCancelled(ctx workflow.Context) error {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	why := "the drain was cancelled in Temporal"
-	_, err := d.halt.RunLocalFirst(ctx, d.Object, "holds the drain: "+why, activities.Holding{Read: d.Read(ctx), Why: why})
+	_, err := d.recordHold.RunLocalFirst(
+		ctx,
+		d.Object,
+		"holds the drain: "+why,
+		activities.Holding{Read: d.Read(ctx), Why: why},
+	)
 	if run.FailedWith(err, kube.TypeObjectGone) {
 		return nil
 	}
 	return err
 }
 
-// releaseHook removes the hook from a machine of Cluster API; nothing from others.
+// releaseHook removes Millwright's hook from a machine of Cluster API. Machines of Millwright have no hook.
 func (d *nodeDrain) releaseHook(ctx workflow.Context, drained bool, why string) error {
 	if d.kind != run.KindClusterAPIDrain {
 		return nil
@@ -109,7 +117,7 @@ func (d *nodeDrain) releaseHook(ctx workflow.Context, drained bool, why string) 
 		ctx,
 		d.Object,
 		"removes the hook: "+why,
-		d.release,
+		d.removeHook,
 		capi.HookRelease{Read: d.Read(ctx), Drained: drained},
 	)
 }

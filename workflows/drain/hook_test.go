@@ -76,11 +76,12 @@ func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	require.Empty(t, e.Released)
 }
 
-// What comes before the pods: Cluster API comes to the hook, the cluster answers, and the machine's turn comes.
-func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
+// Before it removes pods, the drain waits for Cluster API to reach the hook, for the cluster's answer, and for its
+// turn.
+func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 	for name, row := range map[string]struct {
 		wait    activities.Decision
-		signal  bool // a signal ends the wait; otherwise time does
+		signal  bool // a signal ends the wait; otherwise a timer ends it
 		steps   []string
 		blocked []string
 	}{
@@ -116,7 +117,7 @@ func TestWhatADrainForClusterAPIWaitsFor(t *testing.T) {
 	}
 }
 
-// A cluster that does not answer is asked less and less often; one that has answered meanwhile, as often as at first.
+// The interval between questions to a cluster without an answer grows. An answer resets the interval.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookUnknown}, Why: "no answer"}
@@ -164,7 +165,7 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	)
 }
 
-// A drain that is held does not begin, and does not take a turn.
+// A held drain does not begin and takes no turn.
 func TestAHeldDrainForClusterAPI(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook, e.Hold = activities.Decision{
@@ -182,7 +183,7 @@ func TestAHeldDrainForClusterAPI(t *testing.T) {
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
 
-// Nobody starts a cancelled drain again before somebody resumes it.
+// A drain that was cancelled in Temporal starts again only after a person resumes it.
 func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	e.Hook = activities.Decision{ClusterAPI: activities.Hook{Step: drain.HookDrain}}

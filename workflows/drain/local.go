@@ -8,43 +8,44 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities on the machines of one API. Those of type run.Local may run as local activities: see
-// run.Local.
+// adapter contains the activities for the machines of one API. An activity of type run.Local may run as a local
+// activity: see run.Local.
 type adapter struct {
 	kind     run.Kind
-	resource kube.Resource // of the machines
+	resource kube.Resource // the cache of the machines
 
-	decide run.Local[drain.Input, drain.Decision]
-	report run.Local[machine.Report, kube.Reported]
-	evict  any
+	decideDrain run.Local[drain.Input, drain.Decision]
+	reportDrain run.Local[machine.Report, kube.Reported]
+	evictPods   any
 
-	// Of Cluster API alone: the drain is no child, and does itself what the workflow of a machine does around a drain.
-	cordon  run.Local[kube.Read, kube.MinVersions]
-	release run.Local[capi.HookRelease, string]
-	halt    run.Local[drain.Holding, string]
+	// Only for Cluster API: its drain has no parent workflow, and itself cordons the node, removes the hook and
+	// records holds.
+	cordonNode run.Local[kube.Read, kube.MinVersions]
+	removeHook run.Local[capi.HookRelease, string]
+	recordHold run.Local[drain.Holding, string]
 }
 
-// ofMillwright is for the machines of machine.sapcloud.io.
-func ofMillwright() adapter {
+// millwrightAdapter returns the adapter for machines of machine.sapcloud.io.
+func millwrightAdapter() adapter {
 	a := new(drain.Activities)
 	return adapter{
 		kind: run.KindDrain, resource: kube.MachinesResource,
-		decide: run.Repeatable(a.DecideDrain),
-		report: run.Repeatable(new(machine.Activities).ReportMachine),
-		evict:  a.EvictPods,
+		decideDrain: run.Repeatable(a.DecideDrain),
+		reportDrain: run.Repeatable(new(machine.Activities).ReportMachine),
+		evictPods:   a.EvictPods,
 	}
 }
 
-// ofClusterAPI is for the machines of cluster.x-k8s.io.
-func ofClusterAPI() adapter {
+// clusterAPIAdapter returns the adapter for machines of cluster.x-k8s.io.
+func clusterAPIAdapter() adapter {
 	a := new(capi.Activities)
 	return adapter{
 		kind: run.KindClusterAPIDrain, resource: capi.MachinesResource,
-		decide:  run.Repeatable(a.DecideClusterAPIDrain),
-		report:  run.Repeatable(a.ReportClusterAPIDrain),
-		evict:   a.EvictClusterAPIPods,
-		cordon:  run.Repeatable(a.CordonClusterAPINode),
-		release: run.Repeatable(a.ReleaseClusterAPIHook),
-		halt:    run.Repeatable(a.HoldClusterAPIDrain),
+		decideDrain: run.Repeatable(a.DecideClusterAPIDrain),
+		reportDrain: run.Repeatable(a.ReportClusterAPIDrain),
+		evictPods:   a.EvictClusterAPIPods,
+		cordonNode:  run.Repeatable(a.CordonClusterAPINode),
+		removeHook:  run.Repeatable(a.ReleaseClusterAPIHook),
+		recordHold:  run.Repeatable(a.HoldClusterAPIDrain),
 	}
 }

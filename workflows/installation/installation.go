@@ -1,4 +1,4 @@
-// Package installation has the workflow that marks the name of an installation as taken.
+// Package installation contains the workflow that reserves the name of an installation.
 package installation
 
 import (
@@ -10,13 +10,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// Input is the input of the mark. Fields may be added, never renamed or retyped.
+// Input is the input of Installation. Fields may be added. Fields must not be renamed or retyped.
 type Input struct {
 	ControlCluster string // UID of the namespace kube-system of the control cluster
 }
 
-// Installation does nothing until it is cancelled. While it is open, its ID is the mark that an installation of this
-// name exists in the Temporal namespace, and its memo says which control cluster has the name.
+// Installation does nothing until it is cancelled. While its run is open, its workflow ID reserves the installation's
+// name in the Temporal namespace, and its memo names the control cluster.
 func Installation(ctx workflow.Context, in Input) error {
 	workflow.SetCurrentDetails(
 		ctx,

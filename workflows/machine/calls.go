@@ -14,32 +14,32 @@ import (
 	"millwright/workflows/run"
 )
 
-// provide runs one call of the provider until it succeeds. It returns nil without an error when the machine needs
-// something else by now: the call was given up, or a problem was shown and then something changed. A creation ends with
-// its deadline; a deletion has none.
-func (m *machine) provide(
+// callProvider runs one provider call until it succeeds. callProvider returns nil, nil if the machine needs something
+// else now: the call was cancelled, or a problem was shown and something has changed since. The creation timeout ends
+// the call of a creation; a call of a deletion has no timeout.
+func (m *machine) callProvider(
 	ctx workflow.Context,
 	d activities.Decision,
 	activity any,
 	call cloud.InstanceCall,
 ) (*cloud.InstanceAnswer, error) {
-	m.callsFor = d.Call
+	m.callCauses = d.Call
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-		answer, end, err := m.interruptible(ctx, d, activity, call)
+		answer, end, err := m.callInterruptibly(ctx, d, activity, call)
 		if d.Need == attention.Instance {
-			call.NeverTried = false // valid for the first call only: it may have created something
+			call.NeverTried = false // the first call may have created an instance
 		}
 		switch {
 		case err != nil:
 			return nil, err
-		case end == aborted:
+		case end == outcomeAborted:
 			return nil, nil
-		case end == hurried:
-			call.Known = nil // something changed: call again at once, and show the outcome
-		case answer.Problem == nil, m.unasked(d) && answer.Nameless():
+		case end == outcomeCallAgain:
+			call.Known = nil // the cause of the back-off has changed: call again at once
+		case answer.Problem == nil, m.needsInstanceNames(d) && answer.Nameless():
 			return &answer, nil
-		case d.Need == attention.Deletion && call.NeverTried && waitsForPeople(*answer.Problem):
-			return &cloud.InstanceAnswer{}, nil // no instance was ever created
+		case d.Need == attention.Deletion && call.NeverTried && needsPerson(*answer.Problem):
+			return &cloud.InstanceAnswer{}, nil // no instance was ever created, so the deletion succeeds
 		default:
 			if again, err := m.handleProblem(ctx, d, &call, answer, end); err != nil || !again {
 				return nil, err
@@ -49,7 +49,8 @@ func (m *machine) provide(
 	return nil, nil
 }
 
-// handleProblem shows a problem that a call of the provider met, and reports whether to call again, after a back-off.
+// handleProblem shows the problem that a provider call returned. handleProblem reports whether to call again after a
+// back-off.
 func (m *machine) handleProblem(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -67,40 +68,40 @@ func (m *machine) handleProblem(
 		}
 	}
 	switch {
-	case waitsForPeople(*problem) && end == overtaken: // it may be solved already: call again at once
+	case needsPerson(*problem) && end == outcomeStale: // a change may have solved the problem
 		return false, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
-	case waitsForPeople(*problem):
-		return false, m.awaitRepair(ctx, d, *problem)
+	case needsPerson(*problem):
+		return false, m.awaitRepairByPerson(ctx, d, *problem)
 	}
 	call.Known = problem
 	return true, m.showProblem(ctx, d, *problem, call.LastKnownState, false)
 }
 
-// waitsForPeople reports whether a problem stays until a person changes something.
-func waitsForPeople(p kube.Problem) bool {
+// needsPerson reports whether a problem lasts until a person changes something.
+func needsPerson(p kube.Problem) bool {
 	return p.React == kube.UntilSpec || p.React == kube.UntilCredential
 }
 
-// callOutcome is how a call of the provider ended.
+// callOutcome says how a provider call ended.
 type callOutcome int
 
 const (
-	undisturbed callOutcome = iota
-	overtaken               // something changed while it ran: what it read may be out of date
-	hurried                 // what it depends on changed while it backed off from a problem: call again at once
-	aborted                 // it was given up: the machine is being deleted, or its time is over
+	outcomeUndisturbed callOutcome = iota
+	outcomeStale                   // something changed during the call: its answer may be out of date
+	outcomeCallAgain               // the cause of the back-off has changed: call again at once
+	outcomeAborted                 // the call was cancelled: the machine is being deleted, or the time is over
 )
 
-// interruptible runs an activity. At each signal it decides whether to keep the call, to repeat it at once, or to give
-// it up: a creation is given up as soon as the machine is being deleted or its timeout has passed. The deletion finds
-// an instance that the call may have created, by the machine's UID.
-func (m *machine) interruptible(
+// callInterruptibly runs an activity of the provider. At each signal it decides whether to keep the call, to repeat
+// the call at once, or to cancel it. callInterruptibly cancels a creation as soon as the machine is being deleted or
+// the creation timeout has ended. The deletion finds an instance that a cancelled call created, by the machine's UID.
+func (m *machine) callInterruptibly(
 	ctx workflow.Context,
 	d activities.Decision,
 	activity any,
 	call cloud.InstanceCall,
 ) (answer cloud.InstanceAnswer, end callOutcome, err error) {
-	if err := m.callEnded(ctx); err != nil {
+	if err := m.awaitUnfinishedCall(ctx); err != nil {
 		return answer, end, err
 	}
 	futures := make([]workflow.Future, 0, 2)
@@ -112,7 +113,7 @@ func (m *machine) interruptible(
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, call)
 	futures = append(futures, future)
-	if err := m.tell(ctx, call); err != nil {
+	if err := m.reportBlockers(ctx, call); err != nil {
 		return answer, end, err
 	}
 	for {
@@ -124,35 +125,35 @@ func (m *machine) interruptible(
 		case future.IsReady():
 			return answer, end, future.Get(ctx, &answer)
 		case futures[0].IsReady(): // the creation timeout has ended
-			m.Live, m.running, m.calling = true, future, name
-			return answer, aborted, nil
+			m.Live, m.unfinishedCall, m.unfinishedCallName = true, future, name
+			return answer, outcomeAborted, nil
 		case !changed:
 			continue
 		}
-		now, createBy, err := m.reconsider(ctx, d, call)
-		if now == undisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			now = aborted // the next run calls again
+		now, createBy, err := m.reconsiderCall(ctx, d, call)
+		if now == outcomeUndisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			now = outcomeAborted // the next run calls the provider again
 		}
-		if err != nil || now == hurried || now == aborted {
-			m.running, m.calling = future, name
+		if err != nil || now == outcomeCallAgain || now == outcomeAborted {
+			m.unfinishedCall, m.unfinishedCallName = future, name
 			return answer, now, err
 		}
-		if end = max(end, now); len(futures) > 1 { // the timeout may have been changed
+		if end = max(end, now); len(futures) > 1 { // the creation timeout may have changed
 			futures[0] = m.creationTimer(ctx, createBy)
 		}
 	}
 }
 
-// callOptions returns the options of a provider's call, and the name from which its activity ID is made.
+// callOptions returns the activity options of a provider call, and the name in its activity ID.
 func (m *machine) callOptions(
 	ctx workflow.Context,
 	d activities.Decision,
 	call cloud.InstanceCall,
 ) (options workflow.Context, name string) {
 	name, why, of := m.Shown.Name, m.Shown.Why, run.Cloud
-	if m.unasked(d) {
+	if m.needsInstanceNames(d) {
 		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
-			of = run.Glance
+			of = run.OptionalQuestion
 		}
 	}
 	options = of(ctx, d.Provider, m.ActivityID(name), why)
@@ -166,10 +167,10 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 	return m.Timer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
 
-// reconsider decides what to do with a call of the provider after a signal, and when a creation must end. A call that
-// backs off from a problem goes on doing so unless what it depends on has changed; the decisions of earlier versions do
-// not say whether it has.
-func (m *machine) reconsider(
+// reconsiderCall decides after a signal whether a provider call continues, and returns the creation's deadline. A
+// call in back-off continues unless its cause has changed (Decision.Call). Decisions of earlier versions leave
+// Decision.Call empty; the call is then repeated at once.
+func (m *machine) reconsiderCall(
 	ctx workflow.Context,
 	d activities.Decision,
 	call cloud.InstanceCall,
@@ -178,72 +179,72 @@ func (m *machine) reconsider(
 	var err error
 	if d.Need == attention.Instance {
 		now, err = m.Decide(ctx)
-		if err != nil || now.Gone || now.Need != attention.Instance || elsewhere(now, d) {
-			return aborted, now.CreateBy, err
+		if err != nil || now.Gone || now.Need != attention.Instance || hasOtherProvider(now, d) {
+			return outcomeAborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
-	} else if d.Deletion == nil { // the instance of a stale node is deleted, the machine stays: no change cancels that
-		return overtaken, d.CreateBy, nil
-	} else if now, err = m.Decide(ctx); err != nil || m.unwanted(now, d) {
-		return aborted, time.Time{}, err
+	} else if d.Deletion == nil { // deletes only the instance of a stale node: no change cancels the call
+		return outcomeStale, d.CreateBy, nil
+	} else if now, err = m.Decide(ctx); err != nil || m.isCallUnwanted(now, d) {
+		return outcomeAborted, time.Time{}, err
 	}
-	switch before := m.callsFor; {
+	switch before := m.callCauses; {
 	case call.Known != nil && now.Call != "" && now.Call == before:
-		return undisturbed, d.CreateBy, nil
+		return outcomeUndisturbed, d.CreateBy, nil
 	case call.Known != nil:
-		m.callsFor = now.Call
-		return hurried, d.CreateBy, nil
+		m.callCauses = now.Call
+		return outcomeCallAgain, d.CreateBy, nil
 	}
-	return overtaken, d.CreateBy, m.tell(ctx, call)
+	return outcomeStale, d.CreateBy, m.reportBlockers(ctx, call)
 }
 
-// unwanted reports whether a call of a deletion is not wanted any more: a person holds the deletion, has abandoned the
-// instance, or wants no drain; or the class names another provider.
-func (m *machine) unwanted(now, before activities.Decision) bool {
+// isCallUnwanted reports whether a call of a deletion is no longer needed: a person holds the deletion, has abandoned
+// the instance or skips the drain, or the class names another provider.
+func (m *machine) isCallUnwanted(now, before activities.Decision) bool {
 	return now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != before.Deletion.Stage ||
-		m.unasked(before) && now.Deletion.Hurry && !before.Deletion.Hurry || elsewhere(now, before)
+		m.needsInstanceNames(before) && now.Deletion.Hurry && !before.Deletion.Hurry || hasOtherProvider(now, before)
 }
 
-// elsewhere reports whether the class names another provider than before: the call must go to the queue of that one.
-func elsewhere(now, before activities.Decision) bool {
+// hasOtherProvider reports whether the class names another provider than before. The call must then use that
+// provider's task queue.
+func hasOtherProvider(now, before activities.Decision) bool {
 	return now.Provider != "" && now.Provider != before.Provider
 }
 
-// tell reports the step of an open call again when the status does not name what blocks it: its provider has lost its
-// workers or has one again, or the call has been open for long. A run whose own page does not show the blockers yet
-// also reports, even if the status names them. A call that backs off from a problem reports nothing here: that problem
-// is shown.
-func (m *machine) tell(ctx workflow.Context, call cloud.InstanceCall) error {
-	shown := !m.blocked || len(m.Shown.BlockedBy) > 0
-	if shown && !m.unsaid || call.Known != nil {
+// reportBlockers reports the step of an open call again if the status does not name the current blockers: the
+// provider has lost its workers, has workers again, or has not answered for long. A run whose own page lacks the
+// blockers also reports. A call in back-off reports nothing here, because its problem is shown already.
+func (m *machine) reportBlockers(ctx workflow.Context, call cloud.InstanceCall) error {
+	shown := !m.isBlocked || len(m.Shown.BlockedBy) > 0
+	if shown && !m.blockersUnreported || call.Known != nil {
 		return nil
 	}
-	m.unsaid = false
-	return m.writeStatus(ctx, "what blocks the call has changed", m.progress(ctx, "", nil))
+	m.blockersUnreported = false
+	return m.writeStatus(ctx, "what blocks the call has changed", m.progressReport(ctx, "", nil))
 }
 
-// callEnded waits for the end of a call that was given up: two calls for one machine never run at once. Its outcome is
-// ignored.
-func (m *machine) callEnded(ctx workflow.Context) error {
-	if m.running == nil {
+// awaitUnfinishedCall cancels an open inquiry, and waits for the end of the unfinished call, because two calls for
+// one machine must never run at once. The outcome of the unfinished call is ignored.
+func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
+	if m.unfinishedCall == nil {
 		return nil
 	}
-	if m.inquiry.end != nil {
-		m.inquiry.end()
-		m.inquiry.end = nil
+	if m.inquiry.cancelCall != nil {
+		m.inquiry.cancelCall()
+		m.inquiry.cancelCall = nil
 	}
-	if err := m.SetSearchAttributes(ctx); err != nil { // the call may take long to learn that it was given up
+	if err := m.SetSearchAttributes(ctx); err != nil { // the cancellation may take long to reach the call
 		return err
 	}
-	m.GivenUp(m.calling, m.running.Get(ctx, nil))
-	m.running = nil
+	m.GivenUp(m.unfinishedCallName, m.unfinishedCall.Get(ctx, nil))
+	m.unfinishedCall = nil
 	return ctx.Err()
 }
 
-// awaitRepair shows a problem that only a person can solve, and waits until something changes. The timer makes the wait
-// visible in the timeline, which shows neither current details nor results of local activities; when it fires, the
-// machine is decided again. The clock of a creation stands still meanwhile.
-func (m *machine) awaitRepair(ctx workflow.Context, d activities.Decision, p kube.Problem) error {
+// awaitRepairByPerson shows a problem that only a person can solve, and waits until something changes. A timer makes
+// the wait visible in Temporal's timeline, which shows neither current details nor results of local activities. When
+// the timer fires, the run decides again. The creation timeout is paused during the wait.
+func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decision, p kube.Problem) error {
 	m.CancelTimer("creation")
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
 		return err
@@ -253,8 +254,8 @@ func (m *machine) awaitRepair(ctx workflow.Context, d activities.Decision, p kub
 	return m.AwaitChange(ctx, wait)
 }
 
-// showProblem shows a problem in details, search attributes, status, condition and event. The report also keeps the
-// provider's last known state of the instance.
+// showProblem shows a problem in the details, search attributes, status, condition and event. The report also
+// contains the provider's last known state of the instance.
 func (m *machine) showProblem(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -267,7 +268,7 @@ func (m *machine) showProblem(
 		phase, operation = vocabulary.PhaseTerminating, vocabulary.OperationDelete
 	}
 	s := m.Shown
-	if m.unasked(d) {
+	if m.needsInstanceNames(d) {
 		s.Name = vocabulary.StepInstanceStatus
 	}
 	s.Name = cmp.Or(
@@ -279,7 +280,7 @@ func (m *machine) showProblem(
 		s.Deadline = time.Time{}
 	}
 	m.Show(ctx, s)
-	report := m.progress(
+	report := m.progressReport(
 		ctx,
 		phase,
 		lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message),
@@ -292,8 +293,8 @@ func (m *machine) showProblem(
 	return m.writeStatus(ctx, "blocked by "+p.Reason+": "+p.Message, report)
 }
 
-// problemConditions returns the conditions that show the problem. If the provider was called, the class and its Secrets
-// were read.
+// problemConditions returns the conditions that show the problem. A problem of a provider call proves that the class
+// and its Secrets were read.
 func problemConditions(d activities.Decision, p kube.Problem) []activities.Condition {
 	switch p.Reason {
 	case vocabulary.ReasonClassNotFound,
@@ -305,12 +306,12 @@ func problemConditions(d activities.Decision, p kube.Problem) []activities.Condi
 	default:
 		return []activities.Condition{
 			{Type: vocabulary.ConditionInstanceReady, Reason: p.Reason, Message: p.Message},
-			classRead(d),
+			classReadCondition(d),
 		}
 	}
 }
 
-func classRead(d activities.Decision) activities.Condition {
+func classReadCondition(d activities.Decision) activities.Condition {
 	return activities.Condition{
 		Type:    vocabulary.ConditionClassReady,
 		True:    true,

@@ -13,11 +13,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// create makes the instance and records its names on the object. It returns early when the machine is being deleted,
-// when the creation timeout has ended, and when what blocked it has changed: the caller decides again.
+// create makes the instance and records its names on the object. create returns early if the machine is being deleted,
+// if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides again.
 func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
-		return m.awaitRepair(ctx, d, *d.Problem)
+		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
 		return run.Write(ctx, m.Object, "puts the finalizer on", addFinalizer, m.Read(ctx))
@@ -35,7 +35,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	if err != nil || !ready {
 		return err
 	}
-	answer, err := m.provide(ctx, d, new(cloud.Provider).CreateInstance, call)
+	answer, err := m.callProvider(ctx, d, new(cloud.Provider).CreateInstance, call)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 			},
 		)
 		addresses := answer.Addresses
-		if answer, err = m.provide(ctx, d, new(cloud.Provider).InitializeInstance, call); err != nil || answer == nil {
+		if answer, err = m.callProvider(ctx, d, new(cloud.Provider).InitializeInstance, call); err != nil || answer == nil {
 			return err
 		}
 		if answer.Addresses == nil {
@@ -67,16 +67,16 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 	return m.made(ctx, d, call, *answer)
 }
 
-// begin issues the token with which the node will join, and records that a creation begins. ready is false if something
-// else came first.
+// begin issues the bootstrap token of the node, and records that a creation begins. ready is false if something else
+// must be done first.
 func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud.InstanceCall, ready bool, err error) {
-	call = m.call(d)
-	m.attempt = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
+	call = m.instanceCall(d)
+	m.attemptName = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
 		return call, false, err
 	}
 	call.Tokenless = d.Target && !d.Token
-	begin := m.progress(
+	begin := m.progressReport(
 		ctx,
 		"",
 		lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"),
@@ -95,8 +95,8 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 	return call, true, nil
 }
 
-// issueToken issues the bootstrap token of this attempt, or finds it again. A target cluster that does not answer
-// delays neither a deletion nor the creation timeout.
+// issueToken issues the bootstrap token of this attempt, or finds the token again. A target cluster that does not
+// answer delays neither a deletion nor the creation timeout.
 func (m *machine) issueToken(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -105,7 +105,7 @@ func (m *machine) issueToken(
 	if !d.Token {
 		return true, nil
 	}
-	request := activities.TokenRequest{Read: m.Read(ctx), Expires: d.CreateBy, Attempt: m.attempt}
+	request := activities.TokenRequest{Read: m.Read(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
 	timeout := m.creationTimer(ctx, d.CreateBy)
 	token, ready, err := issueToken.UnlessChanged(ctx, m.Object, "makes the bootstrap token", request, timeout)
 	if run.FailedWith(err, kube.TypeTokenGone) { // too late for a token: wait for the timeout
@@ -115,8 +115,8 @@ func (m *machine) issueToken(
 	return ready, err
 }
 
-// record writes the instance's names to the object. An instance whose node name belongs to another node is deleted
-// again and the machine is Failed: then the creation is over.
+// record writes the instance's names to the object. If the node name already belongs to another node, record deletes
+// the instance and sets the phase Failed; over is then true.
 func (m *machine) record(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -144,9 +144,9 @@ func (m *machine) record(
 			BlockedBy: []string{vocabulary.ReasonStaleNode},
 		},
 	)
-	// provide must treat this call neither as a creation, which has a timeout, nor as the deletion of the machine.
+	// callProvider must not apply the creation timeout or the rules of the machine's deletion to this call.
 	d.Need = attention.Nothing
-	if answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, call); err != nil || answer == nil {
+	if answer, err := m.callProvider(ctx, d, new(cloud.Provider).DeleteInstance, call); err != nil || answer == nil {
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
@@ -161,8 +161,8 @@ func (m *machine) record(
 	})
 }
 
-// recordNames writes the names of an instance to the object. stale says why its node name belongs to another node;
-// empty: it does not.
+// recordNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
+// node, or empty.
 func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (stale string, err error) {
 	in.Read = m.Read(ctx)
 	record, err := recordInstance.RunLocalFirst(ctx, m.Object, "records instance "+in.ProviderID, in)
@@ -172,16 +172,16 @@ func (m *machine) recordNames(ctx workflow.Context, in activities.Recorded) (sta
 	return record.Stale, err
 }
 
-// nodeOf names the node of a machine in a sentence. Some clouds do not know the name of a node before it joins.
-func nodeOf(name string) string {
+// nodePhrase returns a phrase for the node of a machine. Some clouds do not know a node's name before the node joins.
+func nodePhrase(name string) string {
 	if name == "" {
 		return "a node with its provider ID"
 	}
 	return "node " + name
 }
 
-// made reports that the instance exists, and also that its node has joined if that has happened already. Without a
-// target cluster the machine is Available and creation is complete.
+// made reports that the instance exists, and whether its node has joined. Without a target cluster the creation is
+// complete, and the phase is Available.
 func (m *machine) made(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -190,7 +190,7 @@ func (m *machine) made(
 ) error {
 	s := run.Step{
 		Name:     vocabulary.StepAwaitNode,
-		Why:      fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodeOf(call.NodeName)),
+		Why:      fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodePhrase(call.NodeName)),
 		Phase:    vocabulary.PhasePending,
 		Node:     call.NodeName,
 		Deadline: d.CreateBy,
@@ -208,7 +208,7 @@ func (m *machine) made(
 		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
 	}
 	m.Show(ctx, s)
-	report := m.progress(ctx, s.Phase, operation)
+	report := m.progressReport(ctx, s.Phase, operation)
 	report.LastKnownState = answer.LastKnownState
 	if d.Target {
 		report.NodeName = call.NodeName
@@ -220,10 +220,10 @@ func (m *machine) made(
 		}
 	}
 	report.Conditions = []activities.Condition{
-		classRead(d),
+		classReadCondition(d),
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
-	if d.Target { // with a target, the event Joined follows; until then the condition says that the instance exists
+	if d.Target { // with a target cluster the event Joined follows; until then the condition reports the instance
 		next, err := decideAfterCreate.RunLocalFirst(ctx, m.Object, "has its node joined already?", report)
 		if err != nil {
 			return err
@@ -234,6 +234,6 @@ func (m *machine) made(
 	} else {
 		report.Event = &kube.Event{Reason: vocabulary.ReasonInstanceCreated, Message: s.Why}
 	}
-	report.Read.At = workflow.Now(ctx) // the decision may have taken long
+	report.Read.At = workflow.Now(ctx) // DecideAfterCreate may have taken long
 	return m.writeStatus(ctx, "phase "+s.Phase+": "+s.Why, report)
 }

@@ -15,8 +15,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A creation that fails with the provider's code Internal: the machine is in CrashLoopBackOff with that code until the
-// creation succeeds, and is called again meanwhile.
+// A creation fails with the provider's code Internal. The machine is in CrashLoopBackOff with this code, and the call
+// is retried until the creation succeeds.
 func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	w := newWorld(t)
 	broken := &kube.Problem{
@@ -24,14 +24,14 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 		Message: "the cloud is broken",
 		React:   kube.ReactionTo(provider.Internal),
 	}
-	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: broken}, nil
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.after(time.Minute, w.joined)
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(
 		t,
 		[]string{
@@ -44,7 +44,7 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 			"record virtual:///i-1",
 			"report Pending",
 		},
-		w.log[:8],
+		w.activityLog[:8],
 	)
 	require.Equal(
 		t,
@@ -60,20 +60,21 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 	require.Equal(t, "Pending", w.reports[1].Phase)
 }
 
-// A machine whose creation is done is not created again: its workflow makes no token and calls no provider.
+// A machine whose creation has finished is not created again: its workflow issues no token and calls no provider.
 func TestMachineWhoseCreationIsDone(t *testing.T) {
 	w := newWorld(t)
-	w.joined()
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "report Running", "finish", "decide"}, w.log)
-	require.Empty(t, w.calls)
+	w.setNodeJoined()
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
+	require.Equal(t, []string{"decide", "report Running", "finish", "decide"}, w.activityLog)
+	require.Empty(t, w.providerCalls)
 }
 
-// A run that finds its blocker in the status, such as one that follows a crash, shows it on its page, too, and once.
-func TestAMachineWhoseStatusSaysWhatBlocksIt(t *testing.T) {
+// If the status contains the blocker already, for example after a crash of the previous run, the workflow shows the
+// blocker in Temporal as well, and only once.
+func TestMachineWhoseStatusNamesItsBlocker(t *testing.T) {
 	for name, row := range map[string]struct {
 		blocked, unsaid bool
-		reports         int // before the instance is there
+		reports         int // number of reports before the instance exists
 	}{
 		"nothing blocks it":               {false, false, 0},
 		"the status says it":              {true, false, 1},
@@ -83,12 +84,12 @@ func TestAMachineWhoseStatusSaysWhatBlocksIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.decision.Blocked, w.decision.Unsaid = row.blocked, row.unsaid
-			w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				w.decision.Blocked, w.decision.Unsaid = false, false
 				return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 			}
-			w.after(time.Minute, w.joined)
-			require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+			w.changeAfter(time.Minute, w.setNodeJoined)
+			require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 			said := slices.DeleteFunc(slices.Clone(w.reports), func(r machine.Report) bool { return r.Phase != "" })
 			require.Len(t, said, row.reports)
 		})

@@ -17,14 +17,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// delete takes the deletion one stage further. The decision says which stage has work. The deletion is complete when
-// the stage Release is done. A stage is recorded in the status before its work starts, so that no later run falls back
-// to an earlier stage. A stage that finishes in its first local attempt is not recorded.
+// delete carries out one stage of the deletion: the stage that the decision names. The deletion is complete after the
+// stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
+// earlier stage. A stage that succeeds in its first local attempt is not recorded.
 func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
-	if d.Problem != nil && d.NeverTried { // even without a class: the provider has nothing to delete
+	if d.Problem != nil && d.NeverTried { // no class is needed: the provider has nothing to delete
 		return m.release(ctx, d, "no instance was ever created: our finalizer is removed")
 	}
-	if again, err := m.identify(ctx, d); err != nil || again {
+	if again, err := m.recordMissingNames(ctx, d); err != nil || again {
 		return err
 	}
 	s := *d.Deletion
@@ -32,28 +32,29 @@ func (m *machine) delete(ctx workflow.Context, d activities.Decision) error {
 		return err
 	}
 	if s.BlockedBy == nil {
-		if over, err := m.tryQuickly(ctx, d, s); err != nil || over {
+		if over, err := m.tryStageLocally(ctx, d, s); err != nil || over {
 			return err
 		}
 	}
-	if err := m.enter(ctx, d, s); err != nil {
+	if err := m.enterStage(ctx, d, s); err != nil {
 		return err
 	}
-	return m.advance(ctx, d, s)
+	return m.runStage(ctx, d, s)
 }
 
-// tryQuickly attempts a stage without recording it first. over is false if the stage must be recorded and run normally.
-func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s deletion.Step) (over bool, err error) {
+// tryStageLocally tries a stage before the stage is recorded. over is false if the stage must be recorded and run
+// normally.
+func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s deletion.Step) (over bool, err error) {
 	switch {
 	case s.Stage == deletion.Drain:
 		return true, m.drain(ctx, d)
 	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
-		_, over, err := deleteNode.Attempt(ctx, "removes node "+d.NodeName, m.removal(d))
-		if !over { // it takes longer than a local attempt: the stage is recorded and shown
+		_, over, err := deleteNode.Attempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
+		if !over { // an activity longer than a local attempt: record and show the stage
 			return false, nil
 		}
 		if err == nil {
-			m.done = deletion.Node
+			m.finishedStage = deletion.Node
 		}
 		return true, err
 	case s.Stage == deletion.Release && s.Abandoned == "":
@@ -63,8 +64,8 @@ func (m *machine) tryQuickly(ctx workflow.Context, d activities.Decision, s dele
 	}
 }
 
-// advance does the work of a stage that is on record. While something blocks the stage, it only waits for a change.
-func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
+// runStage does the work of a recorded stage. While something blocks the stage, runStage only waits for a change.
+func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	switch {
 	case len(s.BlockedBy) > 0:
 		return m.AwaitChange(ctx)
@@ -75,17 +76,18 @@ func (m *machine) advance(ctx workflow.Context, d activities.Decision, s deletio
 	case s.Stage == deletion.Node:
 		return m.deleteNode(ctx, d)
 	default: // the status says that the instance stays
-		m.done = deletion.Node
+		m.finishedStage = deletion.Node
 		return m.release(ctx, d, "our finalizer is removed")
 	}
 }
 
-// announce writes the condition on the node that its machine is being deleted, before anything is done to the node.
+// announce sets the node condition which says that the machine is being deleted. No other write to the node comes
+// first.
 func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announced bool, err error) {
-	if !d.Deletion.Announce || m.announced == d.NodeName {
+	if !d.Deletion.Announce || m.announcedNode == d.NodeName {
 		return true, nil
 	}
-	made, went, err := onTarget(
+	made, went, err := runOnTarget(
 		ctx,
 		m,
 		d,
@@ -94,31 +96,31 @@ func (m *machine) announce(ctx workflow.Context, d activities.Decision) (announc
 		m.Read(ctx),
 	)
 	m.RaiseMinVersions(made)
-	if len(made) > 0 { // if no node could be written, the next decision tries again
-		m.announced = d.NodeName
+	if len(made) > 0 { // if no node was written, the next decision tries again
+		m.announcedNode = d.NodeName
 	}
-	return went != waits, err
+	return went != targetUnanswered, err
 }
 
-// enter shows the stage that begins, and records it in the status if it is not on record.
-func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
+// enterStage shows a stage that begins, and records the stage in the status if it is not recorded yet.
+func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
 	if s.Stage == deletion.Drain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {
-		return nil // shown as queued until its turn has come
+		return nil // the machine is shown as queued until its turn has come
 	}
-	now := stageOf(s, d)
+	now := stepOfStage(s, d)
 	again, resumed := m.Shown.Name == now.Name && m.Shown.Why == now.Why, m.Shown.Name == vocabulary.StepHeld
 	m.Show(ctx, now)
 	if !s.Record && (again || !now.Stuck) && !resumed {
 		return nil
 	}
-	_, description := named(s.Stage)
-	report := m.progress(
+	_, description := stageNames(s.Stage)
+	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
 	)
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
-	if result, message := m.withoutDrain(s, d); result != "" {
+	if result, message := m.skippedDrainResult(s, d); result != "" {
 		report.Deletion.Result = result
 		report.Conditions = []activities.Condition{
 			{Type: vocabulary.ConditionDrained, True: true, Reason: result, Message: message},
@@ -135,11 +137,11 @@ func (m *machine) enter(ctx workflow.Context, d activities.Decision, s deletion.
 	return m.writeStatus(ctx, "stage "+string(s.Stage)+": "+s.Why, report)
 }
 
-// withoutDrain returns the result of a drain that was not needed, and why it was not; both are empty if it was, or if
-// its result is on record.
-func (m *machine) withoutDrain(s deletion.Step, d activities.Decision) (result, why string) {
+// skippedDrainResult returns the result of a drain that was not necessary, and the reason. The result and the reason
+// are empty if a drain was necessary or its result is already recorded.
+func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
-	case s.Empty && m.undrained:
+	case s.Empty && m.drainSkipped:
 		return vocabulary.DrainSkipped, "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it"
 	case s.Empty:
 		return vocabulary.DrainDrained, "no pod had to leave node " + d.NodeName
@@ -150,8 +152,8 @@ func (m *machine) withoutDrain(s deletion.Step, d activities.Decision) (result, 
 	}
 }
 
-// stageOf returns the step that shows a stage.
-func stageOf(s deletion.Step, d activities.Decision) run.Step {
+// stepOfStage returns the step that shows a stage in Temporal and in the status.
+func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 	now := run.Step{
 		Why:       s.Why,
 		Phase:     vocabulary.PhaseTerminating,
@@ -163,15 +165,15 @@ func stageOf(s deletion.Step, d activities.Decision) run.Step {
 		now.Name = vocabulary.StepHeld
 		return now
 	}
-	if now.Name, _ = named(s.Stage); s.Stage == deletion.Instance {
+	if now.Name, _ = stageNames(s.Stage); s.Stage == deletion.Instance {
 		now.Why = fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
 	}
 	return now
 }
 
-// named returns the name of the step of a stage, and the description of the stage in lastOperation, which no decision
-// reads. Where machine-controller-manager has such a stage, the words of the description are its own.
-func named(s deletion.Stage) (step, description string) {
+// stageNames returns the step name of a stage and its description for lastOperation. No decision reads the description.
+// For stages that machine-controller-manager also has, the description uses machine-controller-manager's words.
+func stageNames(s deletion.Stage) (step, description string) {
 	switch s {
 	case deletion.PreDrainHooks:
 		return vocabulary.StepAwaitHooks, "Set machine status to termination"
@@ -188,11 +190,11 @@ func named(s deletion.Stage) (step, description string) {
 	}
 }
 
-// detach waits until no volume is attached to the node any more, or until its time is over: the cloud detaches the
-// remaining volumes when it deletes the instance.
+// detach waits until no volume is attached to the node or until the stage's timeout ends. After the timeout the cloud
+// detaches the remaining volumes when it deletes the instance.
 func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 	since := d.StageSince
-	if d.Deletion.Record { // it has just begun
+	if d.Deletion.Record { // the stage has just begun
 		since = workflow.Now(ctx)
 	}
 	in := drain.Detaching{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
@@ -213,24 +215,23 @@ func (m *machine) detach(ctx workflow.Context, d activities.Decision) error {
 			return err
 		}
 		if !seen.GoesOn {
-			m.done = deletion.Detach
+			m.finishedStage = deletion.Detach
 			return nil
 		}
-		if err := m.nameVolumes(ctx, d, seen); err != nil {
+		if err := m.showVolumes(ctx, d, seen); err != nil {
 			return err
 		}
 		in.Shown = seen.Left
 	}
 }
 
-// mostVolumesNamed is how many volumes the sentence of the stage Detach names. Source: what fits on a screen of 80
-// columns.
-const mostVolumesNamed = 2
+// maxVolumesNamed is the number of volumes in the message of the stage Detach. Source: two names fit on 80 columns.
+const maxVolumesNamed = 2
 
-// nameVolumes shows which volumes are still attached to the node, and until when they are waited for.
-func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
+// showVolumes shows the volumes that are still attached to the node, and the end of the wait for them.
+func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.Detached) error {
 	all := len(seen.Left) + seen.More
-	why := phrase.OneOf(all, "volume ", "volumes ") + phrase.ListOf(seen.Left, all, mostVolumesNamed, ", ") +
+	why := phrase.OneOf(all, "volume ", "volumes ") + phrase.ListOf(seen.Left, all, maxVolumesNamed, ", ") +
 		phrase.OneOf(all, " is", " are") + " still attached to the node"
 	s := run.Step{
 		Name:     vocabulary.StepAwaitDetach,
@@ -244,8 +245,8 @@ func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen 
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
 	m.Show(ctx, s)
-	_, description := named(deletion.Detach)
-	report := m.progress(
+	_, description := stageNames(deletion.Detach)
+	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
@@ -255,18 +256,18 @@ func (m *machine) nameVolumes(ctx workflow.Context, d activities.Decision, seen 
 
 func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
-		return m.awaitRepair(ctx, d, *d.Problem)
+		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
-	answer, err := m.provide(ctx, d, new(cloud.Provider).DeleteInstance, m.call(d))
+	answer, err := m.callProvider(ctx, d, new(cloud.Provider).DeleteInstance, m.instanceCall(d))
 	if err != nil || answer == nil {
 		return err
 	}
-	m.done, m.anothers = deletion.Instance, answer.Anothers != ""
-	if !m.anothers {
+	m.finishedStage, m.instanceIsAnothers = deletion.Instance, answer.Anothers != ""
+	if !m.instanceIsAnothers {
 		return nil
 	}
 	message := "the instance stays: " + answer.Anothers
-	report := m.progress(ctx, vocabulary.PhaseTerminating, nil)
+	report := m.progressReport(ctx, vocabulary.PhaseTerminating, nil)
 	report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceAnothers, Message: message}
 	report.Conditions = []activities.Condition{
 		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceAnothers, Message: message},
@@ -275,68 +276,68 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 }
 
 func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error {
-	_, went, err := onTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.removal(d))
-	if went != waits {
-		m.done = deletion.Node
+	_, went, err := runOnTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.nodeRemoval(d))
+	if went != targetUnanswered {
+		m.finishedStage = deletion.Node
 	}
 	return err
 }
 
-func (m *machine) removal(d activities.Decision) activities.NodeRemoval {
+func (m *machine) nodeRemoval(d activities.Decision) activities.NodeRemoval {
 	return activities.NodeRemoval{
 		Machine:       m.Ref,
 		NodeName:      d.NodeName,
 		ProviderID:    d.ProviderID,
-		InstanceStays: d.Deletion.Stays || m.anothers,
+		InstanceStays: d.Deletion.Stays || m.instanceIsAnothers,
 	}
 }
 
-// release removes what is left in the target cluster, then the finalizer.
+// release removes the machine's remaining objects from the target cluster, then the finalizer.
 func (m *machine) release(ctx workflow.Context, d activities.Decision, summary string) error {
 	in := activities.Releasing{Read: m.Read(ctx), Hurry: d.Deletion.Hurry}
-	_, went, err := onTarget(ctx, m, d, summary, releaseMachine, in)
-	if went != waits {
-		m.done = deletion.Release
+	_, went, err := runOnTarget(ctx, m, d, summary, releaseMachine, in)
+	if went != targetUnanswered {
+		m.finishedStage = deletion.Release
 	}
 	return err
 }
 
-// passage says how a deletion went past an activity in the target cluster.
-type passage int
+// targetOutcome says whether a deletion may continue after an activity in the target cluster.
+type targetOutcome int
 
 const (
-	waits      passage = iota // it did not: the cluster has not answered
-	done                      // the activity was done
-	passedOver                // the cluster does not answer, and a person does not want to wait for it
+	targetUnanswered targetOutcome = iota // the target cluster has not answered: the deletion waits
+	targetDone                            // the activity succeeded: the deletion continues
+	targetSkipped                         // the target cluster does not answer, but a person skips the wait
 )
 
-// onTarget runs an activity in the target cluster. While that cluster does not answer, lastOperation is Failed, and
-// each signal leads to a new decision. The deletion does not wait for that cluster if a person requested skip or
-// abandon-instance or, before the stage Instance, force.
-func onTarget[In, Out any](
+// runOnTarget runs an activity in the target cluster. While the target cluster does not answer, lastOperation is
+// Failed, and each signal leads to a new decision. The deletion does not wait for the target cluster if a person
+// requested skip or abandon-instance or, before the stage Instance, force.
+func runOnTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.Local[In, Out], in In,
-) (out Out, went passage, err error) {
+) (out Out, went targetOutcome, err error) {
 	out, over, err := activity.Attempt(ctx, summary, in)
 	switch {
 	case over && err != nil:
-		return out, waits, err
+		return out, targetUnanswered, err
 	case over:
-		return out, done, nil
+		return out, targetDone, nil
 	case d.Deletion.Hurry || d.Deletion.Force:
-		return out, passedOver, nil
+		return out, targetSkipped, nil
 	}
-	if _, internal := kube.Failure(err, kube.TypeInternal); !internal { // else it answers, and soon counts as a refusal
+	if _, internal := kube.Failure(err, kube.TypeInternal); !internal { // an internal error is an answer
 		if err := m.showUnanswered(ctx, d, summary, err); err != nil {
-			return out, waits, err
+			return out, targetUnanswered, err
 		}
 	}
 	if over, err = m.UntilChanged(ctx, summary, activity.Activity, in, &out); over {
-		went = done
+		went = targetDone
 	}
 	return out, went, err
 }
 
-// showUnanswered shows in details and status that the target cluster does not answer, or does not allow, an activity.
+// showUnanswered shows in details and status that the target cluster does not answer an activity, or refuses it.
 func (m *machine) showUnanswered(ctx workflow.Context, d activities.Decision, summary string, err error) error {
 	s := m.Shown
 	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
@@ -347,7 +348,7 @@ func (m *machine) showUnanswered(ctx workflow.Context, d activities.Decision, su
 	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 	s.Stuck = true
 	m.Show(ctx, s)
-	report := m.progress(
+	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),

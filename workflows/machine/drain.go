@@ -15,10 +15,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// drain empties the node of a machine that is being deleted, in a child workflow. A node without pods and attached
-// volumes needs no drain: its machine skips the stage.
+// drain drains the node of a machine that is being deleted, in a child workflow. If the node has neither pods nor
+// attached volumes, the machine skips the stage Drain.
 func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
-	load, went, err := onTarget(
+	load, went, err := runOnTarget(
 		ctx,
 		m,
 		d,
@@ -26,24 +26,24 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 		cordonAndCountPods,
 		m.Read(ctx),
 	)
-	if err != nil || went == waits {
+	if err != nil || went == targetUnanswered {
 		return err
 	}
 	m.RaiseMinVersions(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
-		m.done, m.undrained = deletion.Detach, went == passedOver
+		m.finishedStage, m.drainSkipped = deletion.Detach, went == targetSkipped
 		return nil
 	}
-	if d.Deletion.Record { // only recorded drains take turns: decide again once this one is on record
-		return m.enter(ctx, d, *d.Deletion)
+	if d.Deletion.Record { // only recorded drains take turns: record the drain, then decide again
+		return m.enterStage(ctx, d, *d.Deletion)
 	}
-	if err := m.enter(ctx, d, *d.Deletion); err != nil {
+	if err := m.enterStage(ctx, d, *d.Deletion); err != nil {
 		return err
 	}
 	if load.Queue != "" {
-		return m.queue(ctx, d, load.Queue)
+		return m.awaitTurn(ctx, d, load.Queue)
 	}
-	shown := stageOf(*d.Deletion, d)
+	shown := stepOfStage(*d.Deletion, d)
 	shown.Why = fmt.Sprintf(
 		"the workflow %s drains node %s: its page says what it waits for",
 		run.InstallationOf(ctx).ID(run.KindDrain, m.Ref),
@@ -54,16 +54,16 @@ func (m *machine) drain(ctx workflow.Context, d activities.Decision) error {
 	return err
 }
 
-// queue waits for the machine's turn. The bridge signals the machines that are next.
-func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string) error {
-	// Stuck: the cluster of the node did not answer for a while, and the status says so.
+// awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
+func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why string) error {
+	// Stuck means here: the node's cluster did not answer for a while, and the status still says so.
 	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
 	m.Show(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
-	if !again { // then decide again: a turn that became free before this record woke no run
+	if !again { // decide again after this write: a turn that became free before it woke no run
 		return m.writeStatus(
 			ctx,
 			why,
-			m.progress(
+			m.progressReport(
 				ctx,
 				vocabulary.PhaseTerminating,
 				lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why),
@@ -75,14 +75,14 @@ func (m *machine) queue(ctx workflow.Context, d activities.Decision, why string)
 
 // drainPreserved drains the node of a machine that is Failed and preserved.
 func (m *machine) drainPreserved(ctx workflow.Context, d activities.Decision) error {
-	if err := m.showKept(ctx, d, vocabulary.StepDrain); err != nil {
+	if err := m.showPreservation(ctx, d, vocabulary.StepDrain); err != nil {
 		return err
 	}
 	_, err := m.runDrain(ctx, d, vocabulary.DrainForPreservation)
 	return err
 }
 
-// drainForUpdate cordons and drains the node that is updated in place. It reports false when the machine needs
+// drainForUpdate cordons and drains a node that is updated in place. drainForUpdate returns false if the machine needs
 // something else first.
 func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
 	made, done, err := cordonNode.UnlessChanged(ctx, m.Object, "cordons node "+d.NodeName, m.Read(ctx))
@@ -93,12 +93,12 @@ func (m *machine) drainForUpdate(ctx workflow.Context, d activities.Decision) (b
 	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
 }
 
-// runDrain runs a drain, and reports whether it finished. Every other outcome is handled here, and the next decision
-// says what to do.
+// runDrain runs a drain, and reports whether the drain finished. runDrain handles every other outcome, and the next
+// decision then says what to do.
 func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose string) (over bool, err error) {
 	stopped, result, err := m.awaitDrain(ctx, d, purpose)
 	m.RaiseMinVersions(result.Versions)
-	m.Live = len(result.Versions) == 0 // then it is not known what the drain wrote
+	m.Live = len(result.Versions) == 0 // without versions it is unknown what the drain wrote
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -108,21 +108,21 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 		return result.Outcome != drain.Cancelled, nil
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
 		// the drain of a terminated run is about to end: no signal reports its end
-		return false, m.handover(ctx, "the drain of an earlier run is ending")
+		return false, m.awaitHandover(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
-		return false, m.holdDrain(ctx, d, purpose)
-	default: // terminated or failed unexpectedly: the next drain continues its work
-		return false, m.handover(ctx, "the drain has failed: another one begins")
+		return false, m.recordDrainHold(ctx, d, purpose)
+	default: // the drain was terminated or has failed: the next drain continues its work
+		return false, m.awaitHandover(ctx, "the drain has failed: another one begins")
 	}
 }
 
-func (m *machine) handover(ctx workflow.Context, why string) error {
+func (m *machine) awaitHandover(ctx workflow.Context, why string) error {
 	return m.AwaitChange(ctx, m.Timer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
 }
 
-// holdDrain records on the object that a person stopped the drain. The node of a machine that is being deleted stays
-// cordoned until another request; a node that waits for an update may get new pods.
-func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose string) error {
+// recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node
+// stays cordoned until another request. If the node waits for an update, it is uncordoned and may get new pods.
+func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, purpose string) error {
 	hold := drain.Holding{Read: m.Read(ctx), Why: "the drain was cancelled in Temporal"}
 	if err := run.Write(ctx, m.Object, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
 		purpose != vocabulary.DrainForUpdate {
@@ -133,8 +133,8 @@ func (m *machine) holdDrain(ctx workflow.Context, d activities.Decision, purpose
 	return err
 }
 
-// awaitDrain starts a drain, waits for its end, and forwards signals to it. It cancels the drain when this run has to
-// end, and the drain of a machine that stays also when the machine needs something else first.
+// awaitDrain starts a drain, forwards signals to it and waits for its end. awaitDrain cancels the drain when this run
+// must end. awaitDrain also cancels the drain of a machine that stays, if the machine needs something else first.
 func (m *machine) awaitDrain(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -155,27 +155,27 @@ func (m *machine) awaitDrain(
 			return false, result, err
 		}
 		if m.Receive() && !future.IsReady() {
-			// the drain reads the same versions; if it has ended meanwhile, the error is harmless
+			// the drain must read the same versions; if the drain has ended meanwhile, the error is harmless
 			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.Changed{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}
 		if purpose != "" && !future.IsReady() {
-			if d, wanted, err = m.stillDraining(ctx); err != nil {
+			if d, wanted, err = m.isDrainStillNeeded(ctx); err != nil {
 				return false, result, err
 			}
 		}
 		if !future.IsReady() && (!wanted || workflow.GetInfo(ctx).GetContinueAsNewSuggested()) {
 			cancel()
-			_ = future.Get(ctx, nil) // how it ends does not matter
+			_ = future.Get(ctx, nil) // the outcome of a cancelled drain is not needed
 			return true, result, nil
 		}
 	}
 	return false, result, future.Get(ctx, &result)
 }
 
-// stillDraining decides again during the drain of a machine that stays, and reports whether the drain is still what the
-// machine needs first.
-func (m *machine) stillDraining(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
+// isDrainStillNeeded decides again during the drain of a machine that stays, and reports whether the machine still
+// needs the drain first.
+func (m *machine) isDrainStillNeeded(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
 	d, err = m.Decide(ctx)
 	mustReport := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)
 	return d, !mustReport && !d.Gone && d.Need == attention.Drain, err

@@ -14,37 +14,38 @@ import (
 	"millwright/workflows/run"
 )
 
-// unasked reports whether the provider has yet to be asked for the names of a machine's instance. Either the creation
-// was interrupted before they were recorded: the node may still join, and is then drained and removed like any other.
-// Or only a label says that a node without provider ID is the machine's. A decision that skips the drain because a name
-// is missing must wait for the answer. ADR 0030.
-func (m *machine) unasked(d activities.Decision) bool {
+// needsInstanceNames reports whether the provider must be asked for the names of a machine's instance. The first
+// case: the creation was interrupted before the names were recorded. The node of such an interrupted creation may
+// still join; the deletion then drains and removes the node. The second case: only a label says that a node without
+// provider ID belongs to the machine. A decision that skips the drain because of a missing name must wait for the
+// answer. ADR 0030.
+func (m *machine) needsInstanceNames(d activities.Decision) bool {
 	s := d.Deletion
 	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
-	return unproven && !m.answered && d.Target && !d.NeverTried && !s.Stays
+	return unproven && !m.namesSettled && d.Target && !d.NeverTried && !s.Stays
 }
 
-// identify asks the provider for the names of an instance that is not on record, until it answers, and records them. It
-// reports true when a new decision must follow. After the request skip, the provider is asked at most once; after
-// abandon-instance, it is not asked any more.
-func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again bool, err error) {
+// recordMissingNames asks the provider for the names of an instance that is not recorded, and records the answer.
+// recordMissingNames returns true if a new decision must follow. After the request skip, recordMissingNames asks the
+// provider at most once; after abandon-instance, recordMissingNames does not ask.
+func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision) (again bool, err error) {
 	switch hurry := d.Deletion.Hurry; {
-	case !m.unasked(d):
+	case !m.needsInstanceNames(d):
 		return false, nil
 	case d.Deletion.Held():
-		return true, m.holdUnasked(ctx, d)
-	case hurry && (m.asked || d.Problem != nil):
-		m.answered = true
+		return true, m.awaitHoldEnd(ctx, d)
+	case hurry && (m.askedForNamesOnce || d.Problem != nil):
+		m.namesSettled = true
 		return false, nil
 	case d.Problem != nil:
-		m.asked = true
-		return true, m.awaitRepair(ctx, d, *d.Problem)
+		m.askedForNamesOnce = true
+		return true, m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
-	answer, err := m.ask(ctx, d)
+	answer, err := m.askForNames(ctx, d)
 	if err != nil || answer == nil {
 		return true, err
 	}
-	m.answered = true
+	m.namesSettled = true
 	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
@@ -55,14 +56,14 @@ func (m *machine) identify(ctx workflow.Context, d activities.Decision) (again b
 	return err == nil && stale == "", err
 }
 
-// ask asks the provider until it answers. It returns nil, nil if the caller must decide again. If a person wants no
-// drain, it asks once, and a missing answer counts as "there is no instance".
-func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
-	call := m.call(d)
-	m.asked = true
+// askForNames asks the provider until it answers. askForNames returns nil, nil if the caller must decide again. If a
+// person skips the drain, askForNames makes one call, and a missing answer counts as "there is no instance".
+func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
+	call := m.instanceCall(d)
+	m.askedForNamesOnce = true
 	if d.Deletion.Hurry {
-		answer, end, err := m.interruptible(ctx, d, new(cloud.Provider).InstanceStatus, call)
-		if ctx.Err() != nil || end == aborted {
+		answer, end, err := m.callInterruptibly(ctx, d, new(cloud.Provider).InstanceStatus, call)
+		if ctx.Err() != nil || end == outcomeAborted {
 			return nil, ctx.Err()
 		}
 		if err != nil {
@@ -71,8 +72,8 @@ func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.Insta
 		return &answer, nil
 	}
 	for {
-		answer, err := m.provide(ctx, d, new(cloud.Provider).InstanceStatus, call)
-		if call.Known != nil || ctx.Err() != nil || !silent(err) {
+		answer, err := m.callProvider(ctx, d, new(cloud.Provider).InstanceStatus, call)
+		if call.Known != nil || ctx.Err() != nil || !isUnanswered(err) {
 			return answer, err
 		}
 		call.Known = kube.NoAnswer("provider " + d.Provider + " has not said whether there is an instance")
@@ -82,17 +83,17 @@ func (m *machine) ask(ctx workflow.Context, d activities.Decision) (*cloud.Insta
 	}
 }
 
-// silent reports whether the first half minute of the question has passed without an answer.
-func silent(err error) bool {
+// isUnanswered reports whether the question's first half minute has passed without an answer of the provider.
+func isUnanswered(err error) bool {
 	failed, is := errors.AsType[*temporal.ActivityError](err)
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
 }
 
-// holdUnasked waits for the end of an operator's hold. No stage begins before the provider has answered: a later stage
-// would skip the drain for good.
-func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error {
-	m.Show(ctx, stageOf(*d.Deletion, d))
-	report := m.progress(
+// awaitHoldEnd waits until an operator's hold ends. No stage may begin before the provider has answered, because a
+// later stage would skip the drain for good.
+func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) error {
+	m.Show(ctx, stepOfStage(*d.Deletion, d))
+	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
 		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why),
@@ -104,17 +105,17 @@ func (m *machine) holdUnasked(ctx workflow.Context, d activities.Decision) error
 	return m.AwaitChange(ctx)
 }
 
-// askWhose asks the provider once for the name of the node of a machine that stays, if that can settle whose the node
-// is, and records the name. It reports true when a new decision must follow. Without an answer within a minute, the
-// doubt stays.
-func (m *machine) askWhose(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
-	if !d.Ask || m.wondered || d.Provider == "" || d.NeverTried {
+// askNodeOwner asks the provider once for the node name of a machine that stays, if the node's ownership is in doubt,
+// and records the name. askNodeOwner returns true if a new decision must follow. Without an answer within a minute,
+// the node's ownership stays in doubt.
+func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
+	if !d.Ask || m.askedNodeOwnerOnce || d.Provider == "" || d.NeverTried {
 		return false, nil
 	}
-	m.wondered = true
+	m.askedNodeOwnerOnce = true
 	m.Show(
 		ctx,
-		shown(
+		stepForDecision(
 			d,
 			vocabulary.StepInstanceStatus,
 			"asks provider "+d.Provider+" whether node "+d.NodeName+" is of its instance",
@@ -124,8 +125,8 @@ func (m *machine) askWhose(ctx workflow.Context, d activities.Decision) (settled
 		return false, err
 	}
 	var answer cloud.InstanceAnswer
-	question := run.Briefly(ctx, d.Provider, m.Shown.Why)
-	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.call(d)).Get(ctx, &answer)
+	question := run.ShortQuestion(ctx, d.Provider, m.Shown.Why)
+	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.instanceCall(d)).Get(ctx, &answer)
 	if err != nil || answer.Problem != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}

@@ -15,23 +15,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// newNameless is a world with a machine that is being deleted, and whose creation was interrupted before the names of
-// its instance were recorded.
-func newNameless(t *testing.T) *world {
-	w := newGoing(t)
+// newNamelessWorld returns a world with a machine that is being deleted. The machine's creation was interrupted
+// before the names of its instance were recorded.
+func newNamelessWorld(t *testing.T) *world {
+	w := newDeletionWorld(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	return w
 }
 
-func refusal(reason string, react kube.Reaction) cloud.InstanceAnswer {
+func problemAnswer(reason string, react kube.Reaction) cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{
 		Problem: &kube.Problem{Reason: reason, Message: "the cloud says " + reason, React: react, Failures: 1},
 	}
 }
 
-// noAnswer fails like a provider that does not answer. The test environment gives up after a few attempts, a server
-// does not.
-func noAnswer(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+// unansweredError returns the error of a provider that does not answer. The test environment stops after a few
+// attempts; a real server retries without limit.
+func unansweredError(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 	wait := 2 * time.Second
 	if in.Known != nil {
 		wait = 15 * time.Minute
@@ -43,14 +43,14 @@ func noAnswer(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 	)
 }
 
-func found() cloud.InstanceAnswer {
+func instanceFound() cloud.InstanceAnswer {
 	return cloud.InstanceAnswer{ProviderID: "virtual:///m-1", NodeName: "m-1"}
 }
 
-func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
-	w := newNameless(t)
-	w.unrecorded = "virtual:///m-1"
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+func TestUnrecordedInstanceIsDrained(t *testing.T) {
+	w := newNamelessWorld(t)
+	w.unrecordedInstance = "virtual:///m-1"
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(
 		t,
 		[]string{
@@ -65,45 +65,45 @@ func TestInstanceThatNobodyRecordedIsDrainedToo(t *testing.T) {
 			"weigh",
 			"drain m-1",
 		},
-		w.log[:10],
+		w.activityLog[:10],
 	)
 }
 
-// An answer that settles the question: there is no name to tell.
-func TestInstanceThatWasNeverMadeIsAskedForOnce(t *testing.T) {
+// Some answers of the provider prove that there is no instance name to record.
+func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 	for name, answer := range map[string]cloud.InstanceAnswer{
-		"NotFound":      {Gone: true, Problem: refusal("NotFound", kube.Retry).Problem},
-		"Unimplemented": refusal("Unimplemented", kube.UntilSpec),
-		"AlreadyExists": refusal("AlreadyExists", kube.UntilSpec), // another Machine's
+		"NotFound":      {Gone: true, Problem: problemAnswer("NotFound", kube.Retry).Problem},
+		"Unimplemented": problemAnswer("Unimplemented", kube.UntilSpec),
+		"AlreadyExists": problemAnswer("AlreadyExists", kube.UntilSpec), // the instance of another Machine
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newNameless(t)
-			w.going.Node = false
-			w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
-			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-			require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.log)
+			w := newNamelessWorld(t)
+			w.deletionFacts.Node = false
+			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
+			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+			require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.activityLog)
 		})
 	}
 }
 
-// A refusal is shown with the provider's words, and the question is repeated: a node that joins later is drained.
+// A refusal is shown with the provider's message, and the question is repeated: a node that joins later is drained.
 func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
-	w := newNameless(t)
+	w := newNamelessWorld(t)
 	looks := 0
-	w.look = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		switch looks++; looks {
 		case 1:
 			require.Nil(t, in.Known)
-			return refusal("Unavailable", kube.Retry), nil
+			return problemAnswer("Unavailable", kube.Retry), nil
 		case 2:
 			require.Equal(t, "Unavailable", in.Known.Reason)
-			return refusal("Internal", kube.Retry), nil
+			return problemAnswer("Internal", kube.Retry), nil
 		default:
-			return found(), nil
+			return instanceFound(), nil
 		}
 	}
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
 		"decide",
 		"look",
@@ -115,8 +115,8 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 		"decide",
 		"weigh",
 		"report Terminating",
-	}, w.log[:10])
-	require.Contains(t, w.log, "drain m-1")
+	}, w.activityLog[:10])
+	require.Contains(t, w.activityLog, "drain m-1")
 	first := w.reports[0]
 	require.Equal(t, "instance-status", first.Step.Name)
 	require.Equal(t, []string{"Unavailable"}, first.Step.BlockedBy)
@@ -125,18 +125,18 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 	require.Nil(t, first.Deletion, "no stage is recorded: a later one would skip the drain for good")
 }
 
-// A provider that does not answer at all is shown after half a minute, and waited for.
+// A provider that does not answer is shown after 30 seconds, and the deletion waits for the provider.
 func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
-	w := newNameless(t)
+	w := newNamelessWorld(t)
 	silent := true
-	w.look = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if silent {
-			return noAnswer(in)
+			return unansweredError(in)
 		}
-		return found(), nil
+		return instanceFound(), nil
 	}
-	w.after(time.Hour, func() {
-		require.NotContains(t, w.log, "delete ")
+	w.changeAfter(time.Hour, func() {
+		require.NotContains(t, w.activityLog, "delete ")
 		require.Equal(t, []string{"DeadlineExceeded"}, w.reports[0].Step.BlockedBy)
 		require.Equal(
 			t,
@@ -145,16 +145,16 @@ func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
 		)
 		silent = false
 	})
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Contains(t, w.log, "drain m-1")
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+	require.Contains(t, w.activityLog, "drain m-1")
 }
 
-// A problem that only a person can solve waits for a change.
+// If only a person can solve the problem, the question is repeated after a change.
 func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 	for name, fail := range map[string]func(w *world){
 		"the cloud refuses": func(w *world) {
-			w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-				return refusal("Unauthenticated", kube.UntilCredential), nil
+			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+				return problemAnswer("Unauthenticated", kube.UntilCredential), nil
 			}
 		},
 		"the class is missing": func(w *world) {
@@ -162,86 +162,86 @@ func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newNameless(t)
+			w := newNamelessWorld(t)
 			fail(w)
-			w.after(time.Minute, func() {
+			w.changeAfter(time.Minute, func() {
 				require.Len(t, w.reports[0].Step.BlockedBy, 1)
 				require.Equal(t, "instance-status", w.reports[0].Step.Name)
-				require.NotContains(t, w.log, "delete ")
-				w.decision.Problem, w.look, w.unrecorded = nil, nil, "virtual:///m-1"
+				require.NotContains(t, w.activityLog, "delete ")
+				w.decision.Problem, w.instanceStatus, w.unrecordedInstance = nil, nil, "virtual:///m-1"
 			})
-			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-			require.Contains(t, w.log, "drain m-1")
+			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+			require.Contains(t, w.activityLog, "drain m-1")
 		})
 	}
 }
 
-// A person ends the question, at whatever point it is.
+// A person can end the question for an instance at any time.
 func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 	stuck := func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		return refusal("PermissionDenied", kube.UntilCredential), nil
+		return problemAnswer("PermissionDenied", kube.UntilCredential), nil
 	}
 	for name, request := range map[string]func(f *deletion.Facts){
 		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
 		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" },
 	} {
-		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": noAnswer, "stuck": stuck} {
+		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": unansweredError, "stuck": stuck} {
 			t.Run(name+", "+how, func(t *testing.T) {
-				w := newNameless(t)
-				w.going.Node, w.look = false, look
+				w := newNamelessWorld(t)
+				w.deletionFacts.Node, w.instanceStatus = false, look
 				start := w.env.Now()
-				w.after(10*time.Minute, func() {
-					require.NotContains(t, w.log, "release")
-					request(&w.going)
+				w.changeAfter(10*time.Minute, func() {
+					require.NotContains(t, w.activityLog, "release")
+					request(&w.deletionFacts)
 				})
-				require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+				require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 				require.Less(t, w.env.Now().Sub(start), 11*time.Minute)
-				require.Equal(t, name == "skip", slices.Contains(w.log, "delete "))
+				require.Equal(t, name == "skip", slices.Contains(w.activityLog, "delete "))
 			})
 		}
 	}
 }
 
-// The annotation exclude was there before: the provider is asked once, because the Node has to be removed all the same.
+// If the annotation exclude was set before, the provider is asked once, because the Node must be removed in any case.
 func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newNameless(t)
-			w.going.Skip = "annotation exclude asks for it"
-			w.look = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			w := newNamelessWorld(t)
+			w.deletionFacts.Skip = "annotation exclude asks for it"
+			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if answers {
-					return found(), nil
+					return instanceFound(), nil
 				}
-				return noAnswer(in)
+				return unansweredError(in)
 			}
-			w.after(5*time.Second, func() {}) // a signal does not end the question
+			w.changeAfter(5*time.Second, func() {}) // a signal does not end the question
 			start := w.env.Now()
-			require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.LessOrEqual(t, w.env.Now().Sub(start), time.Minute)
-			require.Equal(t, answers, slices.Contains(w.log, "delete node m-1"))
-			require.NotContains(t, w.log, "drain m-1")
+			require.Equal(t, answers, slices.Contains(w.activityLog, "delete node m-1"))
+			require.NotContains(t, w.activityLog, "drain m-1")
 		})
 	}
 }
 
-// A hold comes before the question, and no stage is recorded under it.
+// During a hold, the provider is not asked and no stage is recorded.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
-	w := newNameless(t)
-	w.going.Hold, w.unrecorded = "alice: look at it first", "virtual:///m-1"
-	w.after(time.Hour, func() {
-		require.NotContains(t, w.log, "look")
+	w := newNamelessWorld(t)
+	w.deletionFacts.Hold, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
+	w.changeAfter(time.Hour, func() {
+		require.NotContains(t, w.activityLog, "look")
 		require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 		require.Nil(t, w.reports[0].Deletion)
-		w.going.Hold = ""
+		w.deletionFacts.Hold = ""
 	})
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Contains(t, w.log, "drain m-1")
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+	require.Contains(t, w.activityLog, "drain m-1")
 }
 
-// A label alone says that a node is of the machine, as after a takeover from a driver whose nodes have no provider ID.
-// The provider tells the name of the instance's node.
-func TestWhoseTheNodeOfAMachineThatStaysIsAsked(t *testing.T) {
+// Only a label says that a node belongs to the machine, as after a takeover from a driver whose nodes have no
+// provider ID. The provider returns the name of the instance's node.
+func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	doubtful := func(t *testing.T) *world {
 		w := newWorld(t)
 		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.Sync, "Running", "m-1"
@@ -250,23 +250,23 @@ func TestWhoseTheNodeOfAMachineThatStaysIsAsked(t *testing.T) {
 	}
 	t.Run("the provider knows", func(t *testing.T) {
 		w := doubtful(t)
-		w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			w.decision.Need, w.decision.InDoubt, w.decision.Ask = attention.Nothing, false, false
-			return found(), nil
+			return instanceFound(), nil
 		}
-		require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-		require.Equal(t, 1, w.count("look"))
-		require.True(t, w.records[0].Told)
-		require.Equal(t, "m-1", w.records[0].NodeName)
+		require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
+		require.Equal(t, 1, w.countActivities("look"))
+		require.True(t, w.instanceRecords[0].Told)
+		require.Equal(t, "m-1", w.instanceRecords[0].NodeName)
 		require.Empty(t, w.reports, "nothing to say")
 	})
 	t.Run("the provider does not know", func(t *testing.T) {
 		w := doubtful(t)
-		w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return cloud.InstanceAnswer{}, nil }
-		w.after(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
-		w.run(t)
-		require.Equal(t, 1, w.count("look"), "once")
-		require.Empty(t, w.records)
+		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return cloud.InstanceAnswer{}, nil }
+		w.changeAfter(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
+		w.runMachine(t)
+		require.Equal(t, 1, w.countActivities("look"), "once")
+		require.Empty(t, w.instanceRecords)
 		require.Equal(t, []string{"OwnershipInDoubt"}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "OwnershipInDoubt", w.reports[0].Event.Reason)
 	})

@@ -9,10 +9,10 @@ import (
 	"millwright/decide/inplace"
 )
 
-// updateInPlace takes our next step in the in-place update of the machine's node. It also reports the end of the health
-// timeout.
+// updateInPlace carries out Millwright's next step of an in-place update of the machine's node. updateInPlace also
+// reports the end of the health timeout.
 func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) error {
-	s := shown(d, vocabulary.StepUpdateInPlace, d.InPlace.Why)
+	s := stepForDecision(d, vocabulary.StepUpdateInPlace, d.InPlace.Why)
 	changes := s.Name != m.Shown.Name
 	m.Show(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
@@ -31,7 +31,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 			return err
 		}
 	case inplace.Update:
-		report := m.progress(
+		report := m.progressReport(
 			ctx,
 			vocabulary.PhaseInPlaceUpdating,
 			lastOperation(
@@ -42,7 +42,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 		)
 		report.Event = &kube.Event{Reason: vocabulary.PhaseInPlaceUpdating, Message: report.Operation.Description}
 		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
-	default: // only the condition must be written
+	default: // only the node's condition must be written
 	}
 	mark := activities.InPlaceMark{Read: m.Read(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
 	made, err := markInPlace.RunLocalFirst(ctx, m.Object, "the node says "+mark.Reason, mark)
@@ -50,10 +50,10 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 		return err
 	}
 	m.RaiseMinVersions(made)
-	if again := m.marked == d.InPlace.Why; again || len(made) == 0 { // the other party acts next
-		m.marked = ""
+	if again := m.markedUpdateState == d.InPlace.Why; again || len(made) == 0 { // the agent on the node acts next
+		m.markedUpdateState = ""
 		return m.awaitMachine(ctx, d)
 	}
-	m.marked = d.InPlace.Why
+	m.markedUpdateState = d.InPlace.Why
 	return nil
 }

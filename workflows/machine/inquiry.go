@@ -11,62 +11,63 @@ import (
 	"millwright/workflows/run"
 )
 
-// inquiry is the question to the provider whether the instance of an unhealthy machine is gone. While it is open, it is
-// also the machine's running call. It delays nothing: signals and deadlines are handled meanwhile, and the next call to
-// the provider ends it.
-type inquiry struct {
-	settled bool // the provider need not be asked, or not again, in this outage
-	// a person has to repair something before the provider can answer; the next signal may tell of that
-	stuck bool
-	known *kube.Problem       // why the last call had no answer; nil: it is the first call
-	end   workflow.CancelFunc // ends the open call; nil: none is open
+// goneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open question
+// is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled meanwhile,
+// and the next provider call cancels the question.
+type goneInquiry struct {
+	isSettled bool // the provider need not be asked (again) in this outage
+	// the provider can answer only after a person has repaired something; the next signal may report the repair
+	needsRepair bool
+	lastProblem *kube.Problem       // the reason why the last call had no answer; nil: first call
+	cancelCall  workflow.CancelFunc // cancels the open call; nil: no call is open
 }
 
-// resume lets a stuck question be asked again, because something has changed.
-func (q *inquiry) resume() {
-	if q.stuck {
-		q.settled, q.stuck = false, false
+// resetIfStuck allows a stuck question to be asked again, because something has changed.
+func (q *goneInquiry) resetIfStuck() {
+	if q.needsRepair {
+		q.isSettled, q.needsRepair = false, false
 	}
 }
 
-// inquire asks whether the instance is gone, unless the question is open already, and waits for the answer, a signal or
-// a deadline. A call that fails is repeated by the retry policy until it is answered: while the breaker is open,
-// nothing else shows whether a silent machine still has its instance.
-func (m *machine) inquire(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
+// askWhetherInstanceIsGone asks the provider whether the instance is gone, unless the question is open already.
+// askWhetherInstanceIsGone waits for the answer, a signal or a deadline. The retry policy repeats a failed call until
+// the provider answers: while the circuit breaker is open, only the provider can say whether a machine with an
+// unreachable node still has its instance.
+func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	q := &m.inquiry
-	if q.end == nil {
-		if err := m.callEnded(ctx); err != nil {
+	if q.cancelCall == nil {
+		if err := m.awaitUnfinishedCall(ctx); err != nil {
 			return err
 		}
-		of, call := run.Glance, m.call(d)
-		if call.Known = q.known; q.known != nil {
+		of, call := run.OptionalQuestion, m.instanceCall(d)
+		if call.Known = q.lastProblem; q.lastProblem != nil {
 			of = run.Cloud
 		}
 		options, end := workflow.WithCancel(
 			of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"),
 		)
-		m.running = workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, call)
-		m.calling = vocabulary.StepInstanceStatus
-		q.end = end
+		m.unfinishedCall = workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, call)
+		m.unfinishedCallName = vocabulary.StepInstanceStatus
+		q.cancelCall = end
 	}
-	open := m.running
+	open := m.unfinishedCall
 	if err := m.awaitHealth(ctx, d, v, open); err != nil || !open.IsReady() {
 		return err
 	}
-	m.running, q.end = nil, nil
+	m.unfinishedCall, q.cancelCall = nil, nil
 	var answer cloud.InstanceAnswer
 	err := open.Get(ctx, &answer)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		q.known = kube.NoAnswer("provider " + d.Provider + " has not said whether the instance is gone")
+		q.lastProblem = kube.NoAnswer("provider " + d.Provider + " has not said whether the instance is gone")
 	case answer.Problem == nil || answer.Nameless():
-		q.settled, q.known = true, nil
-	case waitsForPeople(*answer.Problem):
-		q.settled, q.stuck, q.known = true, true, nil
+		q.isSettled, q.lastProblem = true, nil
+	case needsPerson(*answer.Problem):
+		q.isSettled, q.needsRepair, q.lastProblem = true, true, nil
 	default:
-		q.known = answer.Problem
+		q.lastProblem = answer.Problem
 	}
 	if !answer.Gone {
 		return nil

@@ -7,13 +7,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local ones; run.Local says why these.
+// The activities that may run as local activities; run.Local has the rule.
 var (
 	// Decisions: they write nothing.
 	decideMachine     = run.Repeatable(new(activities.Activities).DecideMachine)
 	decideAfterCreate = run.Repeatable(new(activities.Activities).DecideAfterCreate)
 
-	// Writes of the object itself: the second one finds what the first one wrote.
+	// Writes of the object itself: a second run finds the result of the first run.
 	reportMachine       = run.Repeatable(new(activities.Activities).ReportMachine)
 	addFinalizer        = run.Repeatable(new(activities.Activities).AddFinalizer)
 	recordCreateIntent  = run.Repeatable(new(activities.Activities).RecordCreateIntent)
@@ -21,7 +21,7 @@ var (
 	holdDrain           = run.Repeatable(new(drain.Activities).HoldDrain)
 	withdrawReplacement = run.Repeatable(new(deployment.Activities).WithdrawReplacement)
 
-	// Writes in the target cluster: what they write follows from the machine alone.
+	// Writes in the target cluster: their content depends only on the machine.
 	announceTermination = run.Repeatable(new(activities.Activities).AnnounceTermination)
 	cordonAndCountPods  = run.Repeatable(new(drain.Activities).CordonAndCountPods)
 	cordonNode          = run.Repeatable(new(activities.Activities).CordonNode)

@@ -1,4 +1,4 @@
-// Package machine has the workflow of a Machine: creation, health, in-place updates, preservation and deletion.
+// Package machine contains the workflow of a Machine: creation, health, in-place updates, preservation and deletion.
 package machine
 
 import (
@@ -19,53 +19,53 @@ import (
 
 type machine struct {
 	*run.Object
-	attempt string          // name of the creation attempt, for its bootstrap token
-	running workflow.Future // a call of the provider that was given up and has not ended yet; nil: none
-	calling string          // the name of that activity
+	attemptName        string          // name of the creation attempt, for its bootstrap token
+	unfinishedCall     workflow.Future // an open inquiry, or a cancelled provider call that has not ended; nil: none
+	unfinishedCallName string          // activity name of the unfinished call
 
-	blocked bool    // something blocks the step of the machine, as of the last decision
-	unsaid  bool    // the status does not name what blocks the step
-	inquiry inquiry // the question to the provider whether the instance is gone
+	isBlocked          bool        // something blocks the machine's step, according to the last decision
+	blockersUnreported bool        // the status does not name the blockers of the step
+	inquiry            goneInquiry // the question to the provider whether the instance is gone
 
-	readAgain  bool   // a sync of the node wrote nothing, and the facts were read again live
-	unsyncable string // what the node lacks and cannot get at present; empty: not known
-	wondered   bool   // the provider was asked whose the node is
-	refusal    string // the words of the API server that refused the last sync of the node; empty: it refused none
-	refusals   int    // writes of the node that it refused since the last sync that was done
-	marked     string // the in-place update state that was last written to the node's condition
+	rereadLive         bool   // a node sync wrote nothing, and the facts were read again live
+	unsyncableReason   string // the missing parts that the node cannot get at present; empty: unknown
+	askedNodeOwnerOnce bool   // the provider was asked for the owner of the node
+	syncRefusal        string // the API server's message that refused the last node sync; empty: no refusal
+	nodeRefusals       int    // refused node writes since the last successful sync
+	markedUpdateState  string // the in-place update state in the last write of the node's condition
 
-	done      deletion.Stage // the last stage of the deletion that this run has finished
-	asked     bool           // the provider was asked for the names of an instance that is not on record
-	answered  bool           // that question is settled: the provider has answered, or a person does not want to wait
-	callsFor  string         // what the present call of the provider depends on, as Decision.Call
-	anothers  bool           // the instance is another Machine's, and stays
-	announced string         // the node on which this run has written the condition that its machine is deleted
-	undrained bool           // the node was not drained: its cluster did not answer, and a person does not wait for it
+	finishedStage      deletion.Stage // the last deletion stage that this run has finished
+	askedForNamesOnce  bool           // the provider was asked for the names of an unrecorded instance
+	namesSettled       bool           // the question for the names has an answer, or a person skips it
+	callCauses         string         // the causes of the current provider call, see Decision.Call
+	instanceIsAnothers bool           // the instance belongs to another Machine, and stays
+	announcedNode      string         // the node whose condition this run has set to "machine is being deleted"
+	drainSkipped       bool           // node not drained: its cluster did not answer, and a person skips the wait
 }
 
-// Machine reconciles one Machine while it is in motion: it creates and initialises the instance, waits for the node,
-// follows the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends
-// when the machine is calm or gone. A deletion can interrupt every step, and a run may be terminated at any moment: the
-// next run finds its place from the object and the provider.
+// Machine reconciles one Machine that has work: it creates and initialises the instance, waits for the node, follows
+// the node's health, and deletes instance, node and finalizer when the object is being deleted. The run ends when the
+// machine is calm or gone. A deletion can interrupt every step. A run may be terminated at any time: the next run
+// continues from the state of the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return run.Loop(ctx, &machine{Object: run.NewObject(ctx, run.KindMachine, kube.MachinesResource, in)})
 }
 
-// Settle waits for the end of a call that was given up before the run continues as new: the next run would not know of
-// it.
+// Settle waits for the end of an unfinished call before the run continues as new, because the next run would not know
+// about the call.
 func (m *machine) Settle(ctx workflow.Context, again bool) {
 	if again {
-		_ = m.callEnded(ctx)
+		_ = m.awaitUnfinishedCall(ctx)
 	}
 }
 
 func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 	in := m.Read(ctx)
-	in.Done = m.done
+	in.Done = m.finishedStage
 	m.Live = false
 	d, err := decideMachine.RunLocalFirst(ctx, m.Object, "what does it need next?", in)
 	if err == nil {
-		m.blocked, m.unsaid = d.Blocked, d.Unsaid
+		m.isBlocked, m.blockersUnreported = d.Blocked, d.Unsaid
 	}
 	return d, err
 }
@@ -75,43 +75,43 @@ func (m *machine) writeStatus(ctx workflow.Context, summary string, report activ
 	return run.Report(ctx, m.Object, summary, reportMachine, report)
 }
 
-// Step does what the machine needs next. A result means that no work is left. The status shows a write that the API
-// server refused.
+// Step carries out the machine's next step. A non-nil result means that no work is left. If the API server refuses a
+// write, Step reports the refusal in the status.
 func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
-	result, err := m.step(ctx, d)
+	result, err := m.carryOut(ctx, d)
 	if run.FailedWith(err, kube.TypeRefused) {
 		m.ShowRefusal(ctx, err)
-		// an error is ignored: the status itself may be what is refused
-		_ = m.writeStatus(ctx, m.Shown.Why, m.progress(ctx, "", nil))
+		// ignore the error: the API server may refuse the status as well
+		_ = m.writeStatus(ctx, m.Shown.Why, m.progressReport(ctx, "", nil))
 	}
 	return result, err
 }
 
-func (m *machine) step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
+func (m *machine) carryOut(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	switch {
 	case d.Gone:
 		return run.Gone(d.Why)
 	case d.Need == attention.Deletion:
-		if err := m.delete(ctx, d); err != nil || m.done != deletion.Release {
+		if err := m.delete(ctx, d); err != nil || m.finishedStage != deletion.Release {
 			return nil, err
 		}
 		return run.Gone("instance, node and finalizer are gone")
 	case d.Health != nil && d.Health.Change != nil:
 		return nil, m.reportVerdict(ctx, d, *d.Health, activities.Report{})
 	case d.Need != attention.Nothing:
-		return nil, m.do(ctx, d)
+		return nil, m.handleNeed(ctx, d)
 	}
-	m.Show(ctx, shown(d, "", d.Why))
-	if d.Busy { // the status still shows a step that is finished
+	m.Show(ctx, stepForDecision(d, "", d.Why))
+	if d.Busy { // the status still shows a finished step
 		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.Read(ctx)})
 	}
-	if m.running != nil && !m.running.IsReady() { // the next run would not know of a call that was given up
-		return nil, m.AwaitChange(ctx, m.running)
+	if m.unfinishedCall != nil && !m.unfinishedCall.IsReady() { // the next run would not know about an unfinished call
+		return nil, m.AwaitChange(ctx, m.unfinishedCall)
 	}
 	return run.Calm(d.Why)
 }
 
-func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
+func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error {
 	switch d.Need {
 	case attention.Health:
 		if d.Health.Due != nil {
@@ -128,11 +128,11 @@ func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
 	case attention.Recovery:
 		return m.awaitRecovery(ctx, d, *d.Health)
 	case attention.Sync:
-		return m.syncOr(ctx, d)
+		return m.syncOrContinue(ctx, d)
 	case attention.Preserve:
-		return m.preserve(ctx, d)
-	case attention.Kept: // until the preservation ends
-		if err := m.showKept(ctx, d, vocabulary.StepPreserved); err != nil {
+		return m.writePreservation(ctx, d)
+	case attention.Kept: // a preserved machine waits until the preservation ends
+		if err := m.showPreservation(ctx, d, vocabulary.StepPreserved); err != nil {
 			return err
 		}
 		return m.awaitDeadline(ctx, d)
@@ -146,13 +146,13 @@ func (m *machine) do(ctx workflow.Context, d activities.Decision) error {
 	}
 }
 
-// shown returns a step with the phase and the node of the decision.
-func shown(d activities.Decision, name, why string) run.Step {
+// stepForDecision returns a step with the phase and the node of the decision.
+func stepForDecision(d activities.Decision, name, why string) run.Step {
 	return run.Step{Name: name, Why: why, Phase: d.Phase, Node: d.NodeName}
 }
 
-// reportVerdict writes the machine's new phase, its health clock and the conditions of its node, together with the
-// report before, which has not been written yet.
+// reportVerdict writes the machine's new phase, the time of its health timeout and its node's conditions.
+// reportVerdict also writes the content of the report before, which is not written yet.
 func (m *machine) reportVerdict(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -160,7 +160,7 @@ func (m *machine) reportVerdict(
 	before activities.Report,
 ) error {
 	m.Show(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
-	if err := m.withdraw(ctx, d); err != nil {
+	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
 	report := verdictReport(m.Read(ctx), v)
@@ -172,9 +172,9 @@ func (m *machine) reportVerdict(
 	if err := m.writeStatus(ctx, "phase "+v.Change.Phase+": "+v.Why, report); err != nil {
 		return err
 	}
-	m.inquiry.settled = false
+	m.inquiry.isSettled = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
-		// If this is interrupted because the target cluster does not answer, the remaining tokens expire.
+		// If the target cluster does not answer and finishJoin is interrupted, the remaining tokens expire.
 		version, _, err := finishJoin.UnlessChanged(ctx, m.Object, "the bootstrap tokens go", m.Read(ctx))
 		m.Wrote(version)
 		return err
@@ -182,16 +182,16 @@ func (m *machine) reportVerdict(
 	return nil
 }
 
-// withdraw revokes the grant of a replacement that is not needed now.
-func (m *machine) withdraw(ctx workflow.Context, d activities.Decision) error {
+// withdrawGrant revokes the grant of a replacement that is no longer needed.
+func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) error {
 	if !d.Withdraw {
 		return nil
 	}
 	return run.Write(ctx, m.Object, "the granted replacement is withdrawn", withdrawReplacement, m.Read(ctx))
 }
 
-// copyConditions writes the conditions of the node into the status. If they are written already, the node has changed
-// since the decision, and the bridge's signal about it wakes the run.
+// copyConditions writes the node's conditions into the status. If the status already contains them, the node has
+// changed since the decision, and the bridge's signal about the change wakes the run.
 func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) error {
 	report := activities.Report{Read: m.Read(ctx)}
 	if m.Shown.Name != "" {
@@ -208,7 +208,7 @@ func (m *machine) copyConditions(ctx workflow.Context, d activities.Decision) er
 	return nil
 }
 
-// awaitMachine waits until a signal arrives, one of the futures is ready, or one of the machine's deadlines has passed.
+// awaitMachine waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
 func (m *machine) awaitMachine(ctx workflow.Context, d activities.Decision, futures ...workflow.Future) error {
 	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
 		name := "health"
@@ -220,7 +220,7 @@ func (m *machine) awaitMachine(ctx workflow.Context, d activities.Decision, futu
 	return m.awaitDeadline(ctx, d, futures...)
 }
 
-// verdictReport returns the status report of a verdict.
+// verdictReport returns the status report of a health verdict.
 func verdictReport(read kube.Read, v health.Verdict) activities.Report {
 	report := activities.Report{Read: read, Clock: v.Clock}
 	if c := v.Change; c != nil {
@@ -238,17 +238,22 @@ func verdictReport(read kube.Read, v health.Verdict) activities.Report {
 
 // awaitNode waits until the node joins, the machine is being deleted, or the creation timeout has ended.
 func (m *machine) awaitNode(ctx workflow.Context, d activities.Decision) error {
-	s := shown(d, vocabulary.StepAwaitNode, d.Why)
+	s := stepForDecision(d, vocabulary.StepAwaitNode, d.Why)
 	s.Deadline = d.CreateBy
 	m.Show(ctx, s)
-	deadline := m.Timer(ctx, "creation", "gives up waiting for "+nodeOf(d.NodeName)+": the creation timeout", d.CreateBy)
+	deadline := m.Timer(
+		ctx,
+		"creation",
+		"gives up waiting for "+nodePhrase(d.NodeName)+": the creation timeout",
+		d.CreateBy,
+	)
 	return m.awaitDeadline(ctx, d, deadline)
 }
 
 // awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the
-// provider whether the instance is gone, until it answers: if it is, the timeout ends early.
+// provider whether the instance is gone. If the instance is gone, the timeout ends early.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
-	s := shown(d, vocabulary.StepAwaitRecovery, v.Why)
+	s := stepForDecision(d, vocabulary.StepAwaitRecovery, v.Why)
 	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
 		s.Name = vocabulary.StepAwaitUpdate
 	}
@@ -267,15 +272,15 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 			return err
 		}
 	}
-	if v.Look && !m.inquiry.settled && d.Provider != "" {
-		return m.inquire(ctx, d, v)
+	if v.Look && !m.inquiry.isSettled && d.Provider != "" {
+		return m.askWhetherInstanceIsGone(ctx, d, v)
 	}
 	err := m.awaitHealth(ctx, d, v)
-	m.inquiry.resume()
+	m.inquiry.resetIfStuck()
 	return err
 }
 
-// awaitHealth waits until a signal arrives, one of the futures is ready, or one of the machine's deadlines has passed.
+// awaitHealth waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
 func (m *machine) awaitHealth(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -292,10 +297,10 @@ func (m *machine) awaitHealth(
 		append(futures, m.Timer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
 }
 
-// awaitDeadline waits until a signal arrives or one of the machine's deadlines has passed. The awaited change may have
-// come without a signal, so after a deadline the facts are read from the API server.
+// awaitDeadline waits until a signal arrives or a deadline of the machine has passed. After a deadline the next
+// decision reads from the API server, because the awaited change may have happened without a signal.
 func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, deadlines ...workflow.Future) error {
-	if d.PreserveUntil.After(workflow.Now(ctx)) { // an end that has passed already is written without a timer
+	if d.PreserveUntil.After(workflow.Now(ctx)) { // a preservation that has already ended needs no timer
 		deadlines = append(deadlines, m.Timer(ctx, "preservation", "preserved until then", d.PreserveUntil))
 	}
 	if err := m.AwaitChange(ctx, deadlines...); err != nil {
@@ -307,42 +312,48 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 	return nil
 }
 
-// syncOr brings the node to what template and class want. If that is impossible at present, it does what else the
-// machine needs; if there is nothing else, the status says why, and it waits for a change.
-func (m *machine) syncOr(ctx workflow.Context, d activities.Decision) error {
+// syncOrContinue writes the node to match the template and the class. If the write is impossible at present,
+// syncOrContinue handles the machine's next need. Without another need, the status shows the reason, and
+// syncOrContinue waits for a change.
+func (m *machine) syncOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
-	case d.Why != m.unsyncable:
-		return m.sync(ctx, d)
+	case d.Why != m.unsyncableReason:
+		return m.writeNode(ctx, d)
 	case d.Otherwise != attention.Nothing:
 		d.Need = d.Otherwise
-		return m.do(ctx, d)
+		return m.handleNeed(ctx, d)
 	}
-	if settled, err := m.askWhose(ctx, d); settled || err != nil {
+	if settled, err := m.askNodeOwner(ctx, d); settled || err != nil {
 		return err
 	}
-	s := shown(d, vocabulary.StepSyncNode, "node "+d.NodeName+" cannot be written: "+cmp.Or(m.refusal, d.Why))
+	s := stepForDecision(
+		d,
+		vocabulary.StepSyncNode,
+		"node "+d.NodeName+" cannot be written: "+cmp.Or(m.syncRefusal, d.Why),
+	)
 	if d.InDoubt {
 		s.BlockedBy = []string{vocabulary.BlockedOwnership}
 	}
-	err := m.awaitWritable(ctx, d, s, m.refusal)
-	m.unsyncable = ""
+	err := m.awaitWritable(ctx, d, s, m.syncRefusal)
+	m.unsyncableReason = ""
 	return err
 }
 
-// awaitWritable waits until something changes or the node may be written again. The status says why if a person has to
-// do something: the API server refused the write with the words of refusal, or it is in doubt whose the node is.
+// awaitWritable waits until something changes or the next attempt to write the node is due. The status shows the
+// reason if a person must act: the API server refused the write with the message refusal, or the node's ownership is
+// in doubt.
 func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
 	again := run.RecheckStuck
 	if refusal != "" {
-		m.refusals++
-		again = run.Again(m.refusals)
+		m.nodeRefusals++
+		again = run.RefusalWait(m.nodeRefusals)
 	}
 	if s.Stuck = true; len(s.BlockedBy) == 0 {
 		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
 	}
 	m.Show(ctx, s)
 	if refusal != "" || d.InDoubt {
-		report := m.progress(ctx, "", nil)
+		report := m.progressReport(ctx, "", nil)
 		report.Event = &kube.Event{Warning: true, Reason: s.BlockedBy[0], Message: s.Why}
 		if err := m.writeStatus(ctx, s.Why, report); err != nil {
 			return err
@@ -353,41 +364,41 @@ func (m *machine) awaitWritable(ctx workflow.Context, d activities.Decision, s r
 	return m.awaitDeadline(ctx, d, recheck)
 }
 
-// sync brings the node to what template and class want. If nothing was written, the caches may have been stale:
-// the facts are read again live, once. If nothing is written then either, or the API server refuses the write,
-// something else has to change first.
-func (m *machine) sync(ctx workflow.Context, d activities.Decision) error {
+// writeNode writes the node to match the template and the class. If there was nothing to write, the caches may have
+// been stale, and writeNode reads the facts once more from the API server. If there is still nothing to write, or the
+// API server refuses the write, writeNode sets unsyncableReason: something else must change first.
+func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.Show(ctx, s)
 	made, err := syncNode.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
-	m.refusal = run.Refused(err)
+	m.syncRefusal = run.Refused(err)
 	switch {
-	case err != nil && m.refusal == "":
+	case err != nil && m.syncRefusal == "":
 		return err
 	case len(made) > 0:
-		m.readAgain, m.refusals = false, 0
+		m.rereadLive, m.nodeRefusals = false, 0
 		m.RaiseMinVersions(made)
 		return nil
-	case m.refusal == "" && !m.readAgain:
-		m.readAgain, m.Live = true, true
+	case m.syncRefusal == "" && !m.rereadLive:
+		m.rereadLive, m.Live = true, true
 		return nil
 	}
-	m.readAgain, m.unsyncable = false, d.Why
+	m.rereadLive, m.unsyncableReason = false, d.Why
 	return nil
 }
 
-// preserve writes the decision about the machine's preservation to machine and node. If the API server refuses the
-// write, or if there was nothing to write, it waits for a change.
-func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
-	if err := m.withdraw(ctx, d); err != nil {
+// writePreservation writes the preservation decision to the machine and the node. If the API server refuses the
+// write, or if there is nothing to write, writePreservation waits for a change.
+func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision) error {
+	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	m.Show(ctx, shown(d, vocabulary.StepPreserve, d.Why))
+	m.Show(ctx, stepForDecision(d, vocabulary.StepPreserve, d.Why))
 	made, err := preserveMachine.RunLocalFirst(ctx, m.Object, d.Why, m.Read(ctx))
 	m.RaiseMinVersions(made)
 	if refusal := run.Refused(err); refusal != "" {
-		s := shown(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
+		s := stepForDecision(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
 		return m.awaitWritable(ctx, d, s, refusal)
 	}
 	if err != nil || len(made) > 0 {
@@ -396,12 +407,13 @@ func (m *machine) preserve(ctx workflow.Context, d activities.Decision) error {
 	return m.awaitDeadline(ctx, d)
 }
 
-// showKept shows a step of a preservation, and records it in the status if it differs from the one shown before.
-func (m *machine) showKept(ctx workflow.Context, d activities.Decision, name string) error {
-	if err := m.withdraw(ctx, d); err != nil {
+// showPreservation shows a step of a preservation, and writes the step to the status if it differs from the previous
+// step.
+func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, name string) error {
+	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	s, changes := shown(d, name, d.Why), name != m.Shown.Name
+	s, changes := stepForDecision(d, name, d.Why), name != m.Shown.Name
 	s.Deadline = d.PreserveUntil
 	m.Show(ctx, s)
 	if !changes {
@@ -410,11 +422,15 @@ func (m *machine) showKept(ctx workflow.Context, d activities.Decision, name str
 	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.Read(ctx), Step: m.Operation()})
 }
 
-func (m *machine) progress(ctx workflow.Context, phase string, operation *activities.LastOperation) activities.Report {
+func (m *machine) progressReport(
+	ctx workflow.Context,
+	phase string,
+	operation *activities.LastOperation,
+) activities.Report {
 	return activities.Report{Read: m.Read(ctx), Phase: phase, Operation: operation, Step: m.Operation()}
 }
 
-func (m *machine) call(d activities.Decision) cloud.InstanceCall {
+func (m *machine) instanceCall(d activities.Decision) cloud.InstanceCall {
 	return cloud.InstanceCall{
 		Machine:        m.Ref,
 		Class:          d.Class,

@@ -32,64 +32,65 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// world answers the activities of one machine and records their calls in order.
+// world answers the activities of one machine and records the activity calls in order.
 type world struct {
-	mu        sync.Mutex
-	env       *testsuite.TestWorkflowEnvironment
-	decision  machine.Decision // returned by DecideMachine
-	there     *health.Verdict  // the node's verdict in DecideAfterCreate: nil while there is no node
-	log       []string
-	reports   []machine.Report
-	calls     []cloud.InstanceCall
-	create    func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
-	reported  func(machine.Report) // called with each report; may be nil
-	attempts  []string
-	occupied  bool  // pods are left on the node
-	noToken   error // error of IssueToken
-	synced    kube.MinVersions
-	stale     string
-	gone      bool // the instance
-	failedAt  time.Time
-	deletion  cloud.InstanceAnswer
-	decidedAt time.Time // workflow time of the last decision
-	decided   []kube.Read
-	overAt    time.Time // end of the preservation
+	mu              sync.Mutex
+	env             *testsuite.TestWorkflowEnvironment
+	decision        machine.Decision // the decision that DecideMachine returns
+	nodeVerdict     *health.Verdict  // the node's verdict in DecideAfterCreate; nil: no node exists
+	activityLog     []string
+	reports         []machine.Report
+	providerCalls   []cloud.InstanceCall
+	createInstance  func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
+	onReport        func(machine.Report) // called with each report; may be nil
+	tokenAttempts   []string
+	podsRemain      bool  // true: pods remain on the node
+	tokenError      error // error of IssueToken
+	syncVersions    kube.MinVersions
+	staleReason     string
+	instanceGone    bool // true: the provider has no instance
+	failedAt        time.Time
+	deletionAnswer  cloud.InstanceAnswer
+	decisionTime    time.Time // workflow time of the last decision
+	decisionReads   []kube.Read
+	preservationEnd time.Time // end of the preservation
 
-	going deletion.Facts // facts of its deletion
-	load  drain.NodeLoad
-	drain workflowsdrain.Result
+	deletionFacts deletion.Facts // facts of the machine's deletion
+	nodeLoad      drain.NodeLoad
+	drainResult   workflowsdrain.Result
 
-	refuse  int    // number of times that the API server refuses the finalizer
-	bad     error  // what the API server answers to a write of the node; nil: it accepts it
-	drained func() // called when a drain has ended; may be nil
+	finalizerRefusals int    // number of times that the API server refuses the finalizer
+	nodeWriteError    error  // the API server's error for a write of the node; nil: it accepts the write
+	onDrained         func() // called when a drain has ended; may be nil
 
-	begins  []machine.Report   // what RecordCreateIntent was told
-	records []machine.Recorded // and RecordInstance
+	createIntents   []machine.Report   // the inputs of RecordCreateIntent
+	instanceRecords []machine.Recorded // the inputs of RecordInstance
 
-	cancelled bool  // a person cancels the drain
-	away      bool  // the target cluster does not answer
-	denied    error // what that cluster answers; nil: nothing
-	// what AwaitDetach tells one after the other, before the volumes are detached
-	slow      []drain.Detached
-	detaching []drain.Detaching // what it was asked then
-	attached  bool              // a volume stays attached to the node
-	// instance that the provider knows and the object does not have
-	unrecorded string
-	look       func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // answers InstanceStatus; nil: unrecorded does
-	looks      time.Duration                                             // how long InstanceStatus takes
+	cancelDrain bool  // true: a person cancels the drain
+	targetAway  bool  // true: the target cluster does not answer
+	targetError error // the target cluster's error; nil: it does not answer
+	// the successive results of AwaitDetach before the volumes are detached
+	detachResults  []drain.Detached
+	detachInputs   []drain.Detaching // the inputs of AwaitDetach
+	volumeAttached bool              // true: a volume stays attached to the node
+	// instance that the provider knows but the object does not contain
+	unrecordedInstance     string
+	instanceStatus         func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // InstanceStatus; nil: unrecordedInstance
+	instanceStatusDuration time.Duration                                             // duration of InstanceStatus
 }
 
-// decide returns what DecideMachine would: a creation whose timeout has ended is Failed.
+// decide returns the decision of DecideMachine: a creation whose timeout has ended is Failed.
 func (w *world) decide(at time.Time, done deletion.Stage) machine.Decision {
-	w.decidedAt = at
+	w.decisionTime = at
 	d := w.decision
 	if d.Need == attention.Deletion {
-		facts := w.going
+		facts := w.deletionFacts
 		facts.Done, facts.NodeName = done, d.NodeName
 		step := deletion.Decide(facts)
 		d.Deletion = &step
 	}
-	if (d.Need == attention.Kept || d.Need == attention.Drain) && !w.overAt.IsZero() && !at.Before(w.overAt) {
+	if (d.Need == attention.Kept || d.Need == attention.Drain) && !w.preservationEnd.IsZero() &&
+		!at.Before(w.preservationEnd) {
 		d.Need = attention.Preserve
 	}
 	creating := d.Need == attention.Instance || d.Need == attention.Node ||
@@ -125,91 +126,91 @@ func newWorld(t *testing.T) *world {
 	any1 := []any{mock.Anything, mock.Anything}
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.Read) (machine.Decision, error) {
 		defer w.lock()()
-		w.note("decide")
-		w.decided = append(w.decided, in)
+		w.logActivity("decide")
+		w.decisionReads = append(w.decisionReads, in)
 		return w.decide(in.At, in.Done), nil
 	})
 	env.OnActivity("DecideAfterCreate", any1...).Return(func(context.Context, machine.Report) (machine.Decision, error) {
 		defer w.lock()()
 		d := w.decision
-		d.Health = w.there
+		d.Health = w.nodeVerdict
 		return d, nil
 	})
 	env.OnActivity("IssueToken", any1...).Return(func(_ context.Context, in machine.TokenRequest) (kube.TokenRef, error) {
 		defer w.lock()()
-		w.note("token")
-		w.attempts = append(w.attempts, in.Attempt)
-		return kube.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.noToken
+		w.logActivity("token")
+		w.tokenAttempts = append(w.tokenAttempts, in.Attempt)
+		return kube.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.tokenError
 	})
-	env.OnActivity("FinishJoin", any1...).Return(w.written("finish"))
+	env.OnActivity("FinishJoin", any1...).Return(w.logWrite("finish"))
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
 		defer w.lock()()
-		w.note("sync")
-		return w.synced, w.bad
+		w.logActivity("sync")
+		return w.syncVersions, w.nodeWriteError
 	})
 	env.OnActivity("InstanceStatus", any1...).
-		AfterFn(func() time.Duration { return w.looks }).
+		AfterFn(func() time.Duration { return w.instanceStatusDuration }).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
-			w.note("look")
-			if w.look != nil {
-				return w.look(in)
+			w.logActivity("look")
+			if w.instanceStatus != nil {
+				return w.instanceStatus(in)
 			}
 			return cloud.InstanceAnswer{
-				Gone:       w.gone,
-				ProviderID: w.unrecorded,
-				NodeName:   strings.TrimPrefix(w.unrecorded, "virtual:///"),
+				Gone:       w.instanceGone,
+				ProviderID: w.unrecordedInstance,
+				NodeName:   strings.TrimPrefix(w.unrecordedInstance, "virtual:///"),
 			}, nil
 		})
 	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.Read) (string, error) {
 		defer w.lock()()
-		w.note("prepare")
-		if w.refuse--; w.refuse >= 0 {
+		w.logActivity("prepare")
+		if w.finalizerRefusals--; w.finalizerRefusals >= 0 {
 			return "", kube.Refused("machines is forbidden")
 		}
 		w.decision.Prepare = false
 		return "2", nil
 	})
 	env.OnActivity("RecordCreateIntent", any1...).
-		Return(func(_ context.Context, in machine.Report) (machine.Begun, error) {
+		Return(func(_ context.Context, in machine.Report) (machine.CreateIntentResult, error) {
 			defer w.lock()()
 			workflowstest.Timed(t, env, in.Read)
-			w.note("begin")
-			w.begins = append(w.begins, in)
+			w.logActivity("begin")
+			w.createIntents = append(w.createIntents, in)
 			never := w.decision.NeverTried
 			w.decision.NeverTried = false
-			return machine.Begun{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
+			return machine.CreateIntentResult{Version: "2", NeverTried: never, RunID: "run-of-the-record"}, nil
 		})
 	env.OnActivity("CreateInstance", any1...).
 		Return(func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
-			w.note("create")
-			w.calls = append(w.calls, in)
-			return w.create(ctx, in)
+			w.logActivity("create")
+			w.providerCalls = append(w.providerCalls, in)
+			return w.createInstance(ctx, in)
 		})
 	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in machine.Recorded) (machine.Record, error) {
 		defer w.lock()()
-		w.note("record " + in.ProviderID)
-		w.records = append(w.records, in)
-		if w.stale == "" {
+		w.logActivity("record " + in.ProviderID)
+		w.instanceRecords = append(w.instanceRecords, in)
+		if w.staleReason == "" {
 			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
 			if w.decision.Need == attention.Name {
 				w.decision.Need = attention.Node
 			}
 		}
-		return machine.Record{Version: "3", Stale: w.stale}, nil
+		return machine.Record{Version: "3", Stale: w.staleReason}, nil
 	})
 	env.OnActivity("InitializeInstance", any1...).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
-			w.note("initialise " + in.ProviderID)
+			w.logActivity("initialise " + in.ProviderID)
 			return cloud.InstanceAnswer{ProviderID: in.ProviderID, NodeName: in.NodeName}, nil
 		})
 	env.OnActivity("ReportMachine", any1...).Return(func(_ context.Context, in machine.Report) (kube.Reported, error) {
 		defer w.lock()()
 		workflowstest.Timed(t, env, in.Read)
 		w.reports = append(w.reports, in)
-		w.note("report " + in.Phase)
+		w.logActivity("report " + in.Phase)
 		switch in.Phase {
 		case "Pending":
 			w.decision.Need, w.decision.Phase = attention.Node, in.Phase
@@ -217,16 +218,16 @@ func newWorld(t *testing.T) *world {
 			w.decision.Need, w.decision.Phase, w.decision.Health = attention.Nothing, in.Phase, nil
 		}
 		if in.Phase == "Failed" && w.failedAt.IsZero() {
-			w.failedAt = w.decidedAt
+			w.failedAt = w.decisionTime
 		}
 		if in.Deletion != nil {
-			w.going.Recorded = deletion.Later(w.going.Recorded, in.Deletion.Stage)
+			w.deletionFacts.Recorded = deletion.Later(w.deletionFacts.Recorded, in.Deletion.Stage)
 			if in.Deletion.Result != "" {
-				w.going.Result = in.Deletion.Result
+				w.deletionFacts.Result = in.Deletion.Result
 			}
 		}
-		if w.reported != nil {
-			w.reported(in)
+		if w.onReport != nil {
+			w.onReport(in)
 		}
 		reported := kube.Reported{Version: "4"}
 		if in.Step != nil {
@@ -237,42 +238,42 @@ func newWorld(t *testing.T) *world {
 	env.OnActivity("DeleteInstance", any1...).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
-			w.note("delete " + in.ProviderID)
-			w.calls = append(w.calls, in)
-			return w.deletion, nil
+			w.logActivity("delete " + in.ProviderID)
+			w.providerCalls = append(w.providerCalls, in)
+			return w.deletionAnswer, nil
 		})
 	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, kube.Read) (kube.MinVersions, error) {
 		defer w.lock()()
-		w.note("announce")
-		if w.away {
-			return nil, cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
+		w.logActivity("announce")
+		if w.targetAway {
+			return nil, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return kube.MinVersions{kube.NodesResource: "7"}, nil
 	})
 	env.OnActivity("CordonAndCountPods", any1...).Return(func(context.Context, kube.Read) (drain.NodeLoad, error) {
 		defer w.lock()()
-		w.note("weigh")
-		if w.away {
-			return drain.NodeLoad{}, cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
+		w.logActivity("weigh")
+		if w.targetAway {
+			return drain.NodeLoad{}, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
-		return w.load, nil
+		return w.nodeLoad, nil
 	})
 	env.OnActivity("HoldDrain", any1...).Return(func(_ context.Context, in drain.Holding) (string, error) {
 		defer w.lock()()
-		w.note("hold: " + in.Why)
-		w.going.Hold = in.Why
+		w.logActivity("hold: " + in.Why)
+		w.deletionFacts.Hold = in.Why
 		return "8", nil
 	})
 	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in drain.Detaching) (drain.Detached, error) {
 		defer w.lock()()
-		w.note("detach " + in.NodeName)
-		if len(w.slow) > 0 {
-			seen := w.slow[0]
-			w.slow = w.slow[1:]
-			w.detaching = append(w.detaching, in)
+		w.logActivity("detach " + in.NodeName)
+		if len(w.detachResults) > 0 {
+			seen := w.detachResults[0]
+			w.detachResults = w.detachResults[1:]
+			w.detachInputs = append(w.detachInputs, in)
 			return seen, nil
 		}
-		if w.attached { // as far as the workflow can see
+		if w.volumeAttached { // for the workflow, AwaitDetach runs on
 			return drain.Detached{}, temporal.NewApplicationErrorWithOptions(
 				"goes on",
 				"GoesOn",
@@ -283,61 +284,61 @@ func newWorld(t *testing.T) *world {
 	})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflowsdrain.Input) (workflowsdrain.Result, error) {
 		defer w.lock()()
-		w.note("drain " + in.NodeName + in.Purpose)
-		if w.cancelled {
-			w.cancelled = false
+		w.logActivity("drain " + in.NodeName + in.Purpose)
+		if w.cancelDrain {
+			w.cancelDrain = false
 			return workflowsdrain.Result{}, temporal.NewCanceledError()
 		}
-		if w.occupied {
+		if w.podsRemain {
 			w.mu.Unlock()
 			err := workflow.Sleep(ctx, 10*time.Hour)
 			w.mu.Lock()
 			return workflowsdrain.Result{}, err
 		}
-		w.going.Result = w.drain.Outcome
-		if w.drained != nil {
-			w.drained()
+		w.deletionFacts.Result = w.drainResult.Outcome
+		if w.onDrained != nil {
+			w.onDrained()
 		}
-		return w.drain, nil
+		return w.drainResult, nil
 	}, workflow.RegisterOptions{Name: "Drain"})
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in machine.NodeRemoval) error {
 		defer w.lock()()
-		w.note("delete node " + in.NodeName)
-		if w.away {
-			return cmp.Or[error](w.denied, errors.New("dial tcp: connection refused"))
+		w.logActivity("delete node " + in.NodeName)
+		if w.targetAway {
+			return cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return nil
 	})
 	env.OnActivity("ReleaseMachine", any1...).Return(func(context.Context, machine.Releasing) (string, error) {
 		defer w.lock()()
-		w.note("release")
+		w.logActivity("release")
 		return "2", nil
 	})
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Uninitialized: true}, nil
 	}
 	t.Cleanup(func() { require.True(t, env.IsWorkflowCompleted()) })
 	return w
 }
 
-// lock guards the world: under load, a local activity may still run after it was given up.
+// lock guards the world: under load, a local activity may still run after the workflow has cancelled it.
 func (w *world) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
 }
 
-func (w *world) note(what string) { w.log = append(w.log, what) }
+func (w *world) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *world) written(what string) func(context.Context, kube.Read) (string, error) {
+func (w *world) logWrite(what string) func(context.Context, kube.Read) (string, error) {
 	return func(context.Context, kube.Read) (string, error) {
 		defer w.lock()()
-		w.note(what)
+		w.logActivity(what)
 		return "2", nil
 	}
 }
 
-// after changes the world after a time, and signals the change.
-func (w *world) after(d time.Duration, change func()) {
+// changeAfter changes the world after the time d, and signals the change.
+func (w *world) changeAfter(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
 		change()
@@ -346,7 +347,7 @@ func (w *world) after(d time.Duration, change func()) {
 	}, d)
 }
 
-func (w *world) joined() {
+func (w *world) setNodeJoined() {
 	w.decision.Need = attention.Health
 	w.decision.Health = &health.Verdict{
 		Change: &health.Change{
@@ -360,8 +361,8 @@ func (w *world) joined() {
 	}
 }
 
-// events returns the reasons of the events that were reported.
-func (w *world) events() (reasons []string) {
+// eventReasons returns the reasons of the reported events.
+func (w *world) eventReasons() (reasons []string) {
 	for _, r := range w.reports {
 		if r.Event != nil {
 			reasons = append(reasons, r.Event.Reason)
@@ -370,7 +371,7 @@ func (w *world) events() (reasons []string) {
 	return reasons
 }
 
-func (w *world) run(t *testing.T) run.Result {
+func (w *world) runMachine(t *testing.T) run.Result {
 	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -380,31 +381,32 @@ func (w *world) run(t *testing.T) run.Result {
 
 func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 	w := newWorld(t)
-	w.after(time.Minute, w.joined)
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
 		"decide", "token", "begin", "create", "record virtual:///i-1", "initialise virtual:///i-1", "report Pending",
 		"decide", "decide", "report Running", "finish", "decide",
-	}, w.log)
-	require.True(t, w.calls[0].NeverTried, "the first call knows that there was none before")
-	require.Equal(t, "run-of-the-record", w.calls[0].IntentRun, "in this run")
-	require.Equal(t, []string{"Joined"}, w.events(), "one event tells of a normal creation")
+	}, w.activityLog)
+	require.True(t, w.providerCalls[0].NeverTried, "the first call knows that there was none before")
+	require.Equal(t, "run-of-the-record", w.providerCalls[0].IntentRun, "in this run")
+	require.Equal(t, []string{"Joined"}, w.eventReasons(), "one event tells of a normal creation")
 	require.Nil(t, w.reports[len(w.reports)-1].Step, "a calm machine has no operation")
 }
 
-// The cloud names the node later than the instance: the node is found by its provider ID, and its name is recorded.
+// The cloud assigns the node name after the instance exists: Millwright finds the node by its provider ID and records
+// its name.
 func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	w := newWorld(t)
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1"}, nil
 	}
-	w.after(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
+	w.changeAfter(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
 	named := ""
-	w.after(2*time.Minute, func() {
+	w.changeAfter(2*time.Minute, func() {
 		named = w.decision.NodeName
-		w.joined()
+		w.setNodeJoined()
 	})
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, "ip-10-0-0-1", named)
 	require.Equal(
 		t,
@@ -413,18 +415,18 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	)
 }
 
-// If the node has joined when the cloud answers, one report has both.
-func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
+// If the node has already joined when the cloud answers, one report contains both changes.
+func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 	w := newWorld(t)
-	w.there = &health.Verdict{
+	w.nodeVerdict = &health.Verdict{
 		Change: &health.Change{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"},
 	}
-	w.reported = func(r machine.Report) {
+	w.onReport = func(r machine.Report) {
 		if r.Phase == "Running" {
 			w.decision.Need, w.decision.Phase = attention.Nothing, "Running"
 		}
 	}
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(
 		t,
 		[]string{
@@ -438,7 +440,7 @@ func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
 			"finish",
 			"decide",
 		},
-		w.log,
+		w.activityLog,
 	)
 	require.Len(t, w.reports, 1)
 	r := w.reports[0]
@@ -456,25 +458,25 @@ func TestMachineWhoseNodeIsThereAlready(t *testing.T) {
 	require.Nil(t, r.Step, "a calm machine has no operation")
 }
 
-func TestMachineIsPreparedBeforeAnythingIsCreated(t *testing.T) {
+func TestFinalizerIsAddedBeforeTheInstanceIsCreated(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Prepare = true
-	w.after(time.Minute, w.joined)
-	w.run(t)
-	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.log[:6])
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, []string{"decide", "prepare", "decide", "token", "begin", "create"}, w.activityLog[:6])
 }
 
 func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 	w := newWorld(t)
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
 			"busy",
 			"Unavailable",
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute},
 		)
 	}
-	w.after(90*time.Second, func() { w.decision.Need = attention.Deletion })
-	result := w.run(t)
+	w.changeAfter(90*time.Second, func() { w.decision.Need = attention.Deletion })
+	result := w.runMachine(t)
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 	require.Equal(
 		t,
@@ -492,22 +494,26 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 			"decide",
 			"release",
 		},
-		w.log,
+		w.activityLog,
 	)
-	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the deletion must look for what the creation may have made")
+	require.False(
+		t,
+		w.providerCalls[len(w.providerCalls)-1].NeverTried,
+		"the deletion must look for what the creation may have made",
+	)
 }
 
 func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	w := newWorld(t)
 	busy := &kube.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: kube.Retry}
-	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: busy}, nil
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.after(time.Minute, w.joined)
-	w.run(t)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
 	require.Equal(
 		t,
 		[]string{
@@ -520,9 +526,9 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 			"record virtual:///i-1",
 			"report Pending",
 		},
-		w.log[:8],
+		w.activityLog[:8],
 	)
-	require.Equal(t, busy, w.calls[1].Known)
+	require.Equal(t, busy, w.providerCalls[1].Known)
 	shown := w.reports[0]
 	require.Equal(t, "Unavailable", shown.Operation.ErrorCode)
 	require.Equal(t, "the cloud is busy", shown.Event.Message)
@@ -532,7 +538,7 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	}, shown.Conditions)
 }
 
-// A Secret that the class may not use is a problem of the class, as one that does not exist.
+// A Secret that the class may not use is a problem of the class, like a Secret that does not exist.
 func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
 	w := newWorld(t)
 	problem := &kube.Problem{
@@ -540,12 +546,12 @@ func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
 		Message: "Secret lent/creds does not allow it",
 		React:   kube.UntilCredential,
 	}
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.after(10*time.Minute, func() { problem = nil })
-	w.after(11*time.Minute, w.joined)
-	w.run(t)
+	w.changeAfter(10*time.Minute, func() { problem = nil })
+	w.changeAfter(11*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
 	shown := w.reports[0]
 	require.Equal(
 		t,
@@ -553,10 +559,10 @@ func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
 		shown.Conditions,
 	)
 	require.Equal(t, []string{"SecretNotAllowed"}, shown.Step.BlockedBy)
-	require.Equal(t, 2, w.count("create"), "it is called again when somebody says that something has changed")
+	require.Equal(t, 2, w.countActivities("create"), "it is called again when somebody says that something has changed")
 }
 
-// A problem that only a person can solve is shown and waited for, not retried.
+// If only a person can solve a problem, the machine shows the problem and waits for a change instead of retrying.
 func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	missing := &kube.Problem{
@@ -565,12 +571,12 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 		React:   kube.UntilCredential,
 	}
 	problem := missing
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.after(10*time.Minute, func() { problem = nil })
-	w.after(11*time.Minute, w.joined)
-	w.run(t)
+	w.changeAfter(10*time.Minute, func() { problem = nil })
+	w.changeAfter(11*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
 	require.Equal(
 		t,
 		[]string{
@@ -586,7 +592,7 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 			"record virtual:///i-1",
 			"report Pending",
 		},
-		w.log[:11],
+		w.activityLog[:11],
 	)
 	require.Equal(t, "ClassReady", w.reports[0].Conditions[0].Type)
 }
@@ -598,18 +604,22 @@ func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
 		Message: "MachineClass small does not exist in namespace default",
 		React:   kube.UntilCredential,
 	}
-	w.after(time.Minute, func() { w.decision.Problem = nil })
-	w.after(2*time.Minute, w.joined)
-	w.run(t)
-	require.Equal(t, []string{"decide", "report CrashLoopBackOff", "decide", "token", "begin", "create"}, w.log[:6])
+	w.changeAfter(time.Minute, func() { w.decision.Problem = nil })
+	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(
+		t,
+		[]string{"decide", "report CrashLoopBackOff", "decide", "token", "begin", "create"},
+		w.activityLog[:6],
+	)
 	require.True(t, w.reports[0].Stopped, "the clock stands still")
 }
 
 func TestMachineThatIsGoneEndsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.decision = machine.Decision{Gone: true}
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide"}, w.log)
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+	require.Equal(t, []string{"decide"}, w.activityLog)
 }
 
 func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
@@ -618,20 +628,19 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 		for range 50 {
 			w.env.SignalWorkflowSkippingWorkflowTask(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
 		}
-		w.joined()
+		w.setNodeJoined()
 		w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
 	}, time.Minute)
-	w.run(t)
-	require.LessOrEqual(t, len(w.log), 13, "50 signals woke it more than once: %v", w.log)
+	w.runMachine(t)
+	require.LessOrEqual(t, len(w.activityLog), 13, "50 signals woke it more than once: %v", w.activityLog)
 }
 
-// A Secret that is repaired while the provider is being called must not leave the machine waiting for a signal that has
-// come already.
-func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
+// A Secret is repaired during the provider call. The machine must not wait for a signal that has already arrived.
+func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
 	calls := 0
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if calls++; calls == 1 {
 			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
 			return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
@@ -647,57 +656,58 @@ func TestMachineTriesAgainWhenItWasMendedDuringTheCall(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.after(time.Minute, w.joined)
-	w.run(t)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
 	require.Equal(t, 3, calls)
 	require.Less(t, w.env.Now().Sub(start), 5*time.Minute, "waited although the signal had come")
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
 }
 
-// A call that waits in the queue of a provider which nobody serves is given up when the class names another provider.
+// No worker serves the provider's task queue, and a call waits there. The call is cancelled when the class names
+// another provider.
 func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Provider = "nobody"
 	over := make(chan struct{})
 	var queues []string
-	w.create = func(ctx context.Context, _ cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(ctx context.Context, _ cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if queues = append(queues, activity.GetInfo(ctx).TaskQueue); len(queues) == 1 {
 			w.decision.Provider = "virtual"
 			w.env.SignalWorkflow(run.SignalChanged, run.Changed{UID: workflowstest.Ref.UID})
-			w.mu.Unlock() // the call lasts, and decisions go on
+			w.mu.Unlock() // decisions must be possible while the call continues
 			<-over
 			w.mu.Lock()
 			return cloud.InstanceAnswer{}, ctx.Err()
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	// Both calls have one ID. If the first one ended before, the test environment would take its answer for the second
-	// one's.
+	// Both calls have the same activity ID. If the first call ended earlier, the test environment would take its
+	// answer for the answer of the second call.
 	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
-		if info.ActivityType.Name == "CreateInstance" { // the second one: of a call that was given up it hears nothing
+		if info.ActivityType.Name == "CreateInstance" { // the listener gets no cancelled call
 			close(over)
 		}
 	})
-	w.after(2*time.Minute, w.joined)
-	w.run(t)
+	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
 	require.Equal(t, []string{"provider-nobody", "provider-virtual"}, queues)
 }
 
-// A node that joined without a signal is seen at the deadline, and not treated as missing.
-func TestMachineLooksOnceMoreAtItsDeadline(t *testing.T) {
+// At the deadline the workflow reads live: a node that joined without a signal is not treated as missing.
+func TestMachineReadsLiveAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
-	w.env.RegisterDelayedCallback(w.joined, time.Minute) // and no signal
-	w.run(t)
+	w.env.RegisterDelayedCallback(w.setNodeJoined, time.Minute) // the node joins without a signal
+	w.runMachine(t)
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
 }
 
-// A refused write fails no run: the status shows it, and the write is tried again.
+// A refused write does not fail the run: the status shows the refusal, and the workflow retries the write.
 func TestAMachineWhoseWriteIsRefused(t *testing.T) {
 	w := newWorld(t)
-	w.decision.Prepare, w.refuse = true, 1
-	w.after(time.Minute, w.joined)
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "prepare", "report ", "decide", "prepare", "decide", "token"}, w.log[:7])
+	w.decision.Prepare, w.finalizerRefusals = true, 1
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
+	require.Equal(t, []string{"decide", "prepare", "report ", "decide", "prepare", "decide", "token"}, w.activityLog[:7])
 	require.Equal(t, "refused", w.reports[0].Step.Name)
 	require.Equal(t, []string{"Refused"}, w.reports[0].Step.BlockedBy)
 }

@@ -21,41 +21,45 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var forced = request.Order{Command: request.Force, Actor: "somebody in Temporal who signs as ann", Reason: "it burns"}
+var forceOrder = request.Order{
+	Command: request.Force,
+	Actor:   "somebody in Temporal who signs as ann",
+	Reason:  "it burns",
+}
 
-// waiting is a machine that waits for its node for a while and is calm afterwards.
-func waiting(t *testing.T) (*world, *workflowstest.Operator) {
+// newWaitingWorld returns a world whose machine waits 10 minutes for its node and is calm afterwards.
+func newWaitingWorld(t *testing.T) (*world, *workflowstest.Operator) {
 	w := newWorld(t)
 	w.decision.Need = attention.Node
-	w.after(10*time.Minute, w.joined)
+	w.changeAfter(10*time.Minute, w.setNodeJoined)
 	return w, workflowstest.NewOperator(w.env, w.lock)
 }
 
 func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
-	w, c := waiting(t)
+	w, c := newWaitingWorld(t)
 	start := w.env.Now()
 	c.After(time.Minute, func() { c.Ask(workflowstest.Force("ann")) })
 	c.After(2*time.Minute, func() {
 		require.Equal(t, []any{"written"}, c.Answered, "it waits for nothing else")
 	})
-	w.run(t)
+	w.runMachine(t)
 	require.Len(t, c.Orders, 1)
 	require.WithinDuration(t, start.Add(time.Minute), c.Times[0], 0)
 	require.Equal(
 		t,
-		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.Ref, Order: forced},
+		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.Ref, Order: forceOrder},
 		c.Orders[0],
 	)
 }
 
-func TestRequestOfWhoeverDoesNotSayWhoItIs(t *testing.T) {
-	w, c := waiting(t)
+func TestRequestWithoutAnActor(t *testing.T) {
+	w, c := newWaitingWorld(t)
 	long := strings.Repeat("why ", 100)
 	c.After(time.Minute, func() { c.Ask(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.Ref.UID}) })
 	c.After(2*time.Minute, func() {
 		c.Ask(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
 	})
-	w.run(t)
+	w.runMachine(t)
 	require.Equal(
 		t,
 		request.Order{Command: request.Hold, Actor: "somebody in Temporal", Reason: "a b", UID: workflowstest.Ref.UID},
@@ -74,7 +78,7 @@ func TestRequestOfWhoeverDoesNotSayWhoItIs(t *testing.T) {
 	)
 }
 
-func TestRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
+func TestInvalidRequestIsRefusedWithoutAnActivity(t *testing.T) {
 	for want, in := range map[string]any{
 		`there is no command "burn": the commands are`:                        run.RequestInput{Command: "burn"},
 		"force needs a reason: reason TEXT":                                   run.RequestInput{Command: "force", Reason: " "},
@@ -84,9 +88,9 @@ func TestRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
 		`force does not take "revision"`:                                      run.RequestInput{Command: "force", Reason: "x", Revision: new(int64)},
 		"the request is for a machine with UID other, and this one has UID u": run.RequestInput{Command: "retry", UID: "other"},
 	} {
-		w, c := waiting(t)
+		w, c := newWaitingWorld(t)
 		c.After(time.Minute, func() { c.Ask(in) })
-		w.run(t)
+		w.runMachine(t)
 		require.Len(t, c.Refused, 1, want)
 		require.Contains(t, c.Refused[0], "RequestRefused: "+want)
 		require.Empty(t, c.Answered)
@@ -94,25 +98,25 @@ func TestRequestThatMakesNoSenseIsRefusedWithoutAnActivity(t *testing.T) {
 	}
 }
 
-func TestRequestThatTheMachineHasNoUseForIsRefused(t *testing.T) {
-	w, c := waiting(t)
+func TestInapplicableRequestIsRefused(t *testing.T) {
+	w, c := newWaitingWorld(t)
 	c.Answer = activitiesrequest.Answer{Message: "machine default/m-1 is not held"}
 	c.After(time.Minute, func() { c.Ask(run.RequestInput{Command: "resume"}) })
-	w.run(t)
+	w.runMachine(t)
 	require.Equal(t, []any{"RequestRefused: machine default/m-1 is not held"}, c.Answered)
 	require.Len(t, c.Orders, 1)
 	require.False(t, c.Orders[0].Unheard, "the answer says it")
 }
 
 func TestRequestBySignal(t *testing.T) {
-	w, c := waiting(t)
+	w, c := newWaitingWorld(t)
 	c.After(time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
 	c.After(2*time.Minute, func() { c.Signal(map[string]any{"command": "retry", "inAdvance": "yes"}) })
 	c.After(3*time.Minute, func() { c.Signal("force!") })
 	c.After(4*time.Minute, func() { c.Signal(run.RequestInput{Command: "burn"}) })
-	w.run(t)
+	w.runMachine(t)
 	require.Len(t, c.Orders, 4, "the activity's answer has the reason of the refusal")
-	require.Equal(t, forced, c.Orders[0].Order)
+	require.Equal(t, forceOrder, c.Orders[0].Order)
 	require.Equal(t, request.Retry, c.Orders[1].Order.Command)
 	require.Contains(t, c.Orders[1].Order.Unread, "inAdvance of type bool")
 	require.Contains(t, c.Orders[2].Order.Unread, "cannot unmarshal string")
@@ -122,41 +126,41 @@ func TestRequestBySignal(t *testing.T) {
 	}
 }
 
-// poison is a signal or a request that no process can decrypt.
-func poison() converter.RawValue {
+// undecryptable returns the payload of a signal or request that no process can decrypt.
+func undecryptable() converter.RawValue {
 	return converter.NewRawValue(&commonpb.Payload{
 		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("nobodys")},
 		Data:     []byte("x"),
 	})
 }
 
-// Whoever may signal can send what nobody can decrypt. The run goes on: a request is refused with the reason, and a
-// change is one, whose versions are not known.
-func TestWhatNobodyCanDecryptStopsNoRun(t *testing.T) {
-	w, c := waiting(t)
+// Any client with the right to signal can send a payload that no process can decrypt. The run continues: it refuses
+// an undecryptable request with the reason, and treats an undecryptable signal as a change with unknown versions.
+func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
+	w, c := newWaitingWorld(t)
 	w.env.SetDataConverter(connection.DataConverter())
 	decisions := 0
-	c.After(time.Minute, func() { c.Signal(poison()) })
-	c.After(2*time.Minute, func() { c.Ask(poison()) })
+	c.After(time.Minute, func() { c.Signal(undecryptable()) })
+	c.After(2*time.Minute, func() { c.Ask(undecryptable()) })
 	c.After(3*time.Minute, func() {
-		decisions = len(w.decided)
-		w.env.SignalWorkflow(run.SignalChanged, poison())
+		decisions = len(w.decisionReads)
+		w.env.SignalWorkflow(run.SignalChanged, undecryptable())
 	})
 	c.After(4*time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	const why = `a payload is encrypted with the key "nobodys"`
 	require.Len(t, c.Orders, 2)
 	require.Contains(t, c.Orders[0].Order.Unread, why)
 	require.True(t, c.Orders[0].Unheard)
-	require.Equal(t, forced, c.Orders[1].Order, "what can be read is carried out")
+	require.Equal(t, forceOrder, c.Orders[1].Order, "what can be read is carried out")
 	require.Len(t, c.Refused, 1)
 	require.Contains(t, c.Refused[0], "RequestRefused: the request cannot be read: "+why)
-	require.Greater(t, len(w.decided), decisions)
-	require.True(t, w.decided[decisions].Live, "it may have had versions to wait for")
+	require.Greater(t, len(w.decisionReads), decisions)
+	require.True(t, w.decisionReads[decisions].Live, "it may have had versions to wait for")
 }
 
-func TestRequestBySignalKeepTheirOrder(t *testing.T) {
-	w, c := waiting(t)
+func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
+	w, c := newWaitingWorld(t)
 	c.Fails = 3
 	c.After(time.Minute, func() {
 		for _, actor := range []string{"ann", "bob", "eve"} {
@@ -164,7 +168,7 @@ func TestRequestBySignalKeepTheirOrder(t *testing.T) {
 		}
 		workflowstest.Changed(c.Env)
 	})
-	w.run(t)
+	w.runMachine(t)
 	var actors []string
 	for _, order := range c.Orders {
 		actors = append(actors, strings.TrimPrefix(order.Order.Actor, "somebody in Temporal who signs as "))
@@ -172,18 +176,18 @@ func TestRequestBySignalKeepTheirOrder(t *testing.T) {
 	require.Equal(t, []string{"ann", "bob", "eve"}, actors)
 }
 
-// The next decision waits for the version that a request wrote.
+// The next decision waits for the resource version that a request wrote.
 func TestRequestRaisesTheVersions(t *testing.T) {
-	w, c := waiting(t)
+	w, c := newWaitingWorld(t)
 	var versions kube.MinVersions
-	w.reported = func(in machine.Report) { versions = in.Read.Versions }
+	w.onReport = func(in machine.Report) { versions = in.Read.Versions }
 	c.After(time.Minute, func() { c.Signal(workflowstest.Force("ann")) })
-	w.run(t)
+	w.runMachine(t)
 	require.Equal(t, "12", versions[kube.MachinesResource])
 }
 
-// A request for a drain is written on its machine, and takes effect when the bridge signals that change, as with
-// kubectl.
+// A request for a drain is written on the drain's machine. The request takes effect when the bridge signals the
+// change, as after kubectl.
 func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
 	c := workflowstest.NewOperator(e.Env, e.Lock)

@@ -19,10 +19,10 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-func (w *world) last() machine.Report { return w.reports[len(w.reports)-1] }
+func (w *world) lastReport() machine.Report { return w.reports[len(w.reports)-1] }
 
-func (w *world) count(what string) (n int) {
-	for _, entry := range w.log {
+func (w *world) countActivities(what string) (n int) {
+	for _, entry := range w.activityLog {
 		if entry == what {
 			n++
 		}
@@ -30,10 +30,10 @@ func (w *world) count(what string) (n int) {
 	return n
 }
 
-// failing makes every creation fail with a temporary problem and a back-off of a quarter of an hour.
-func (w *world) failing() {
+// failCreations makes every creation fail with a temporary problem and a back-off of 15 minutes.
+func (w *world) failCreations() {
 	problem := kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong}
-	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: &problem}, nil
 		}
@@ -45,169 +45,175 @@ func (w *world) failing() {
 	}
 }
 
-// Somebody rewrites an annotation of the machine each second. The provider is called again only when its class changes.
+// A client rewrites an annotation of the machine every second. The provider is called again only when the class
+// changes.
 func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	w := newWorld(t)
-	w.failing()
+	w.failCreations()
 	w.decision.Call = "as before"
 	rewritten := func(from time.Duration) {
 		for n := range 60 {
-			w.after(from+time.Duration(n)*time.Second, func() {})
+			w.changeAfter(from+time.Duration(n)*time.Second, func() {})
 		}
 	}
 	rewritten(time.Minute)
-	w.after(3*time.Minute, func() {
-		require.Len(t, w.calls, 2, "one that met the problem, and one that backs off")
+	w.changeAfter(3*time.Minute, func() {
+		require.Len(t, w.providerCalls, 2, "one that met the problem, and one that backs off")
 		w.decision.Call = "otherwise"
 	})
 	rewritten(4 * time.Minute)
-	w.after(6*time.Minute, func() { require.Len(t, w.calls, 4, "the same two again") })
-	w.run(t)
-	require.Equal(t, "Failed", w.last().Phase)
+	w.changeAfter(6*time.Minute, func() { require.Len(t, w.providerCalls, 4, "the same two again") })
+	w.runMachine(t)
+	require.Equal(t, "Failed", w.lastReport().Phase)
 }
 
-// A run whose history grows while a call backs off ends, and the next one begins when the call has ended.
+// If the history grows long while a call is in back-off, the run continues as new. The next run begins after the call
+// has ended.
 func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {
 	w := newWorld(t)
-	w.failing()
+	w.failCreations()
 	w.decision.Call = "as before"
-	w.after(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
+	w.changeAfter(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
 	begun := w.env.Now()
 	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.Ref})
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	require.Less(t, w.env.Now().Sub(begun), 4*time.Minute)
-	require.Len(t, w.calls, 2)
+	require.Len(t, w.providerCalls, 2)
 }
 
 func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
 	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
-		w.after(at, func() {}) // no signal restarts the clock
+		w.changeAfter(at, func() {}) // no signal restarts the creation timeout
 	}
-	require.Equal(t, run.OutcomeCalm, w.run(t).Outcome)
-	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
+	require.Equal(t, "Failed", w.lastReport().Phase)
 	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
 }
 
-// The deadline fires on time although the next attempt would come much later.
+// The creation timeout fires on time even if the next attempt is due much later.
 func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	deadline := w.decision.CreateBy
-	w.failing()
-	w.run(t)
-	require.Equal(t, "Failed", w.last().Phase)
+	w.failCreations()
+	w.runMachine(t)
+	require.Equal(t, "Failed", w.lastReport().Phase)
 	require.Equal(t, deadline.Unix(), w.failedAt.Unix())
 }
 
-func TestMachineTriesAtOnceWhenSomethingChangedDuringItsBackOff(t *testing.T) {
+func TestMachineRetriesAtOnceAfterAChangeDuringItsBackOff(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
-	w.failing()
-	w.after(3*time.Minute, func() {
-		w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.failCreations()
+	w.changeAfter(3*time.Minute, func() {
+		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 		}
 	})
-	w.after(4*time.Minute, w.joined)
-	w.run(t)
-	require.Equal(t, "Running", w.last().Phase)
+	w.changeAfter(4*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, "Running", w.lastReport().Phase)
 	require.Less(t, w.env.Now().Sub(start), 6*time.Minute)
 }
 
 func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 	w := newWorld(t)
 	problem := &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential}
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.reported = func(in machine.Report) {
+	w.onReport = func(in machine.Report) {
 		if in.Stopped {
-			w.decision.CreateBy = w.decidedAt.Add(100 * time.Hour) // as DecideMachine computes it while the clock stands still
+			w.decision.CreateBy = w.decisionTime.Add(100 * time.Hour) // DecideMachine does this while the timeout is paused
 		}
 	}
-	w.after(50*time.Hour, func() { problem = nil })
-	w.after(51*time.Hour, w.joined)
-	w.run(t)
-	require.Equal(t, "Running", w.last().Phase)
-	require.Zero(t, w.count("report Failed"))
+	w.changeAfter(50*time.Hour, func() { problem = nil })
+	w.changeAfter(51*time.Hour, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, "Running", w.lastReport().Phase)
+	require.Zero(t, w.countActivities("report Failed"))
 }
 
-// A deletion does not wait behind the back-off of a creation.
+// A deletion does not wait for the back-off of a creation.
 func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
-	w.failing()
-	w.after(time.Minute, func() { w.decision.Need = attention.Deletion })
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	w.failCreations()
+	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Deletion })
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 }
 
-func TestMachineWhoseNodeNameIsTakenFailsAndItsInstanceGoes(t *testing.T) {
+func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T) {
 	w := newWorld(t)
-	w.stale = "VM using old node obj: node m-1 belongs to instance i-0"
-	w.run(t)
-	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.log[4:7])
-	require.False(t, w.calls[len(w.calls)-1].NeverTried, "the provider is told that there may be an instance")
+	w.staleReason = "VM using old node obj: node m-1 belongs to instance i-0"
+	w.runMachine(t)
+	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.activityLog[4:7])
+	require.False(
+		t,
+		w.providerCalls[len(w.providerCalls)-1].NeverTried,
+		"the provider is told that there may be an instance",
+	)
 	require.Equal(
 		t,
-		machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.stale},
-		w.last().Conditions[0],
+		machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.staleReason},
+		w.lastReport().Conditions[0],
 	)
 }
 
 func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
 	w := newWorld(t)
 	problem := &kube.Problem{Reason: "InvalidArgument", Message: "no such image", React: kube.UntilSpec}
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
-	w.after(time.Minute, func() { problem = nil })
-	w.after(2*time.Minute, w.joined)
-	w.run(t)
-	require.Len(t, w.attempts, 2)
-	require.NotEqual(t, w.attempts[0], w.attempts[1])
-	require.Equal(t, "bootstrap-token-1", w.calls[0].Token.Name)
-	require.Equal(t, 1, w.count("finish"), "the tokens go when the node has joined")
+	w.changeAfter(time.Minute, func() { problem = nil })
+	w.changeAfter(2*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Len(t, w.tokenAttempts, 2)
+	require.NotEqual(t, w.tokenAttempts[0], w.tokenAttempts[1])
+	require.Equal(t, "bootstrap-token-1", w.providerCalls[0].Token.Name)
+	require.Equal(t, 1, w.countActivities("finish"), "the tokens go when the node has joined")
 }
 
-func TestMachineWhoseUserDataHasNoPlaceForAToken(t *testing.T) {
+func TestMachineWhoseUserDataNeedsNoToken(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Token = false
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Tokenless: "class/1 secret/2 "}, nil
 	}
-	w.after(time.Minute, w.joined)
-	w.run(t)
-	require.Zero(t, w.count("token"))
-	require.True(t, w.calls[0].Tokenless, "the call fails if the user data has a place by now")
-	require.True(t, w.begins[0].WithoutToken)
-	require.Equal(t, "class/1 secret/2 ", w.records[0].Tokenless)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Zero(t, w.countActivities("token"))
+	require.True(t, w.providerCalls[0].Tokenless, "the call fails if the user data has a place by now")
+	require.True(t, w.createIntents[0].WithoutToken)
+	require.Equal(t, "class/1 secret/2 ", w.instanceRecords[0].Tokenless)
 }
 
-// A call that needed a token after all leads to a live decision, and to another attempt.
-func TestMachineWhoseUserDataHasAPlaceForATokenByNow(t *testing.T) {
+// If a call fails because it needs a token, the workflow decides live and makes another attempt.
+func TestMachineWhoseUserDataNowNeedsAToken(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Token = false
-	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Tokenless {
 			w.decision.Token = true
 			return cloud.InstanceAnswer{}, kube.TokenNeeded("small")
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.after(time.Minute, w.joined)
-	w.run(t)
-	require.Equal(t, []string{"decide", "begin", "create", "decide", "token", "begin", "create"}, w.log[:7])
-	require.False(t, w.begins[1].WithoutToken)
-	require.Equal(t, "bootstrap-token-1", w.calls[1].Token.Name)
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, []string{"decide", "begin", "create", "decide", "token", "begin", "create"}, w.activityLog[:7])
+	require.False(t, w.createIntents[1].WithoutToken)
+	require.Equal(t, "bootstrap-token-1", w.providerCalls[1].Token.Name)
 }
 
 func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Target, w.decision.Token = false, false
-	w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{
 			ProviderID:    "virtual:///i-1",
 			NodeName:      "m-1",
@@ -215,7 +221,7 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 			Uninitialized: true,
 		}, nil
 	}
-	w.run(t)
+	w.runMachine(t)
 	require.Equal(
 		t,
 		[]string{
@@ -227,19 +233,19 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 			"report Available",
 			"decide",
 		},
-		w.log,
+		w.activityLog,
 	)
 	require.Equal(
 		t,
 		[]kube.Address{{Type: "Hostname", Address: "m-1"}, {Type: "InternalIP", Address: "10.0.0.1"}},
-		w.last().Addresses,
+		w.lastReport().Addresses,
 	)
-	require.Equal(t, "Successful", w.last().Operation.State)
-	require.Equal(t, []string{"InstanceCreated"}, w.events(), "no event Joined follows")
+	require.Equal(t, "Successful", w.lastReport().Operation.State)
+	require.Equal(t, []string{"InstanceCreated"}, w.eventReasons(), "no event Joined follows")
 }
 
-// unhealthy is a machine that was Running until now and whose health timeout ends at that time.
-func (w *world) unhealthy(until time.Time) {
+// setUnhealthy makes a Running machine unhealthy; its health timeout ends at the given time.
+func (w *world) setUnhealthy(until time.Time) {
 	w.decision.Need = attention.Recovery
 	w.decision.Phase = "Unknown"
 	w.decision.NodeName = "m-1"
@@ -247,78 +253,79 @@ func (w *world) unhealthy(until time.Time) {
 	w.decision.Health = &health.Verdict{Why: "node m-1: Ready is Unknown", Deadline: until, Look: true}
 }
 
-func (w *world) healthFailed() {
+func (w *world) setHealthFailed() {
 	w.decision.Health = &health.Verdict{
 		Change: &health.Change{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"},
 	}
 }
 
-func TestUnhealthyMachineIsLookedAtOnTime(t *testing.T) {
+func TestHealthTimeoutFiresOnTime(t *testing.T) {
 	w := newWorld(t)
 	until := w.env.Now().Add(10 * time.Minute)
-	w.unhealthy(until)
+	w.setUnhealthy(until)
 	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
-		w.after(at, func() {}) // flapping conditions do not postpone it
+		w.changeAfter(at, func() {}) // flapping conditions do not postpone the check
 	}
-	w.env.RegisterDelayedCallback(w.healthFailed, 10*time.Minute-time.Second)
+	w.env.RegisterDelayedCallback(w.setHealthFailed, 10*time.Minute-time.Second)
 	var failed time.Time
-	w.reported = func(in machine.Report) {
+	w.onReport = func(in machine.Report) {
 		if in.Phase == "Failed" {
-			failed = w.decidedAt
+			failed = w.decisionTime
 		}
 	}
-	w.run(t)
+	w.runMachine(t)
 	require.Equal(t, until.Unix(), failed.Unix())
-	require.Equal(t, 1, w.count("look"), "the provider is asked once")
+	require.Equal(t, 1, w.countActivities("look"), "the provider is asked once")
 }
 
-func TestWithoutAHealthTimeoutItWaitsForTheNode(t *testing.T) {
+func TestMachineWithoutAHealthTimeoutWaitsForItsNode(t *testing.T) {
 	w := newWorld(t)
-	w.unhealthy(time.Time{})
-	w.after(100*time.Hour, w.joined)
-	w.run(t)
-	require.Equal(t, "Running", w.last().Phase)
+	w.setUnhealthy(time.Time{})
+	w.changeAfter(100*time.Hour, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, "Running", w.lastReport().Phase)
 }
 
 func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	w := newWorld(t)
 	start := w.env.Now()
-	w.unhealthy(start.Add(10 * time.Minute))
-	w.gone = true
-	w.reported = func(in machine.Report) {
+	w.setUnhealthy(start.Add(10 * time.Minute))
+	w.instanceGone = true
+	w.onReport = func(in machine.Report) {
 		if in.InstanceGone {
-			w.healthFailed()
+			w.setHealthFailed()
 		}
 	}
-	w.run(t)
-	require.Equal(t, "Failed", w.last().Phase)
+	w.runMachine(t)
+	require.Equal(t, "Failed", w.lastReport().Phase)
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// vanished is a world whose node is unhealthy and whose instance is gone; it fails when that is on record.
-func vanished(t *testing.T) *world {
+// newVanishedWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once that is
+// recorded.
+func newVanishedWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.unhealthy(w.env.Now().Add(10 * time.Minute))
-	w.gone = true
-	w.reported = func(in machine.Report) {
+	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))
+	w.instanceGone = true
+	w.onReport = func(in machine.Report) {
 		if in.InstanceGone {
-			w.healthFailed()
+			w.setHealthFailed()
 		}
 	}
 	return w
 }
 
-// The events of a node that dies arrive while the provider is asked.
+// Events of a dying node arrive while the provider is being asked.
 func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
-	w := vanished(t)
+	w := newVanishedWorld(t)
 	start := w.env.Now()
-	w.looks = 10 * time.Second
+	w.instanceStatusDuration = 10 * time.Second
 	for at := range 9 {
-		w.after(time.Duration(at+1)*time.Second, func() {})
+		w.changeAfter(time.Duration(at+1)*time.Second, func() {})
 	}
-	w.run(t)
-	require.Equal(t, "Failed", w.last().Phase)
-	require.Equal(t, 1, w.count("look"))
+	w.runMachine(t)
+	require.Equal(t, "Failed", w.lastReport().Phase)
+	require.Equal(t, 1, w.countActivities("look"))
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
@@ -332,16 +339,16 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := vanished(t)
+			w := newVanishedWorld(t)
 			var known []*kube.Problem
-			w.look = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if known = append(known, in.Known); len(known) == 1 {
 					return fails()
 				}
 				return cloud.InstanceAnswer{Gone: true}, nil
 			}
-			w.run(t)
-			require.Equal(t, "Failed", w.last().Phase)
+			w.runMachine(t)
+			require.Equal(t, "Failed", w.lastReport().Phase)
 			require.Len(t, known, 2)
 			require.Nil(t, known[0])
 			require.NotNil(t, known[1], "from the second call on, the retry policy waits between two attempts")
@@ -350,9 +357,9 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 }
 
 func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
-	w := vanished(t)
+	w := newVanishedWorld(t)
 	asked := 0
-	w.look = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if asked++; asked < 3 {
 			return cloud.InstanceAnswer{
 				Problem: &kube.Problem{Reason: "Unauthenticated", Message: "wrong token", React: kube.UntilCredential},
@@ -360,68 +367,69 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{Gone: true}, nil
 	}
-	w.after(time.Minute, func() {})
-	w.after(2*time.Minute, func() { require.Equal(t, 2, asked, "once for each signal") })
-	w.run(t)
-	require.Equal(t, "Failed", w.last().Phase)
+	w.changeAfter(time.Minute, func() {})
+	w.changeAfter(2*time.Minute, func() { require.Equal(t, 2, asked, "once for each signal") })
+	w.runMachine(t)
+	require.Equal(t, "Failed", w.lastReport().Phase)
 	require.Equal(t, 3, asked)
 }
 
-// A machine that is deleted meanwhile waits neither for the answer nor makes a second call beside it.
+// If the machine is deleted during the question, the deletion does not wait for the answer, and makes no second call
+// beside the open one.
 func TestTheNextCallEndsTheQuestion(t *testing.T) {
-	w := vanished(t)
-	w.looks = time.Hour
-	w.after(time.Second, func() { w.decision.Need = attention.Deletion })
+	w := newVanishedWorld(t)
+	w.instanceStatusDuration = time.Hour
+	w.changeAfter(time.Second, func() { w.decision.Need = attention.Deletion })
 	start := w.env.Now()
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
 func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 	w := newWorld(t)
-	w.unhealthy(time.Time{})
+	w.setUnhealthy(time.Time{})
 	due := &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 	w.decision.Health.Due, w.decision.Health.Look = due, false
-	w.after(time.Hour, w.healthFailed)
-	w.run(t)
+	w.changeAfter(time.Hour, w.setHealthFailed)
+	w.runMachine(t)
 	require.Equal(
 		t,
 		[]machine.Condition{{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "not healthy"}},
 		w.reports[0].Conditions,
 	)
-	require.Equal(t, 1, w.count("report "), "said once")
-	require.Equal(t, "Failed", w.last().Phase)
+	require.Equal(t, 1, w.countActivities("report "), "said once")
+	require.Equal(t, "Failed", w.lastReport().Phase)
 }
 
-// Most nodes look dead: it is not the machine that has to be repaired.
-func TestAMachineThatTheBreakerHoldsSaysSo(t *testing.T) {
+// If most nodes look unhealthy, the circuit breaker holds the replacement: not this machine needs a repair.
+func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
 		w := newWorld(t)
-		w.unhealthy(time.Time{})
+		w.setUnhealthy(time.Time{})
 		w.decision.Health.Due = &health.Due{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 		w.decision.Health.Look = false
 		w.decision.Health.Held = held
-		w.after(time.Hour, w.healthFailed)
-		w.run(t)
+		w.changeAfter(time.Hour, w.setHealthFailed)
+		w.runMachine(t)
 		require.Equal(t, []string{by}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "HealthTimeout", w.reports[0].Conditions[0].Reason, "why it is due")
 	}
 }
 
-func TestMachineSyncsItsNodeAndDoesNotInsist(t *testing.T) {
+func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
-	w.after(time.Minute, func() { w.decision.Need = attention.Nothing })
-	w.run(t)
+	w.changeAfter(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.runMachine(t)
 	require.Equal(
 		t,
 		[]string{"decide", "sync", "decide", "sync", "decide", "decide"},
-		w.log,
+		w.activityLog,
 		"what cannot be written is tried again when something changed",
 	)
 }
 
-func TestMachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
+func TestDeletionOfAnUntriedMachineNeedsNoClass(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
 	w.decision.Problem = &kube.Problem{
@@ -429,42 +437,42 @@ func TestMachineThatWasNeverTriedNeedsNoClassToGo(t *testing.T) {
 		Message: "MachineClass small does not exist",
 		React:   kube.UntilCredential,
 	}
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, []string{"decide", "release"}, w.log)
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+	require.Equal(t, []string{"decide", "release"}, w.activityLog)
 }
 
-func TestMachineThatWasNeverTriedNeedsNoSecretToGo(t *testing.T) {
+func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
 	w := newWorld(t)
 	w.decision.Need = attention.Deletion
-	w.deletion = cloud.InstanceAnswer{
+	w.deletionAnswer = cloud.InstanceAnswer{
 		Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential},
 	}
-	require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
-	require.Equal(t, "release", w.log[len(w.log)-1])
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+	require.Equal(t, "release", w.activityLog[len(w.activityLog)-1])
 }
 
-// A call that failed may have created an instance: only the first activity may assume that nothing was tried.
-func TestOnlyTheFirstCallBelievesThatNothingWasTried(t *testing.T) {
+// A failed call may have created an instance: only the first call may assume that no instance was ever created.
+func TestOnlyTheFirstCallHasNeverTried(t *testing.T) {
 	w := newWorld(t)
-	w.failing()
-	w.after(time.Second, func() {
-		w.create = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.failCreations()
+	w.changeAfter(time.Second, func() {
+		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 		}
 	})
-	w.after(time.Minute, w.joined)
-	w.run(t)
-	require.Greater(t, len(w.calls), 1)
-	require.True(t, w.calls[0].NeverTried)
-	for _, call := range w.calls[1:] {
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Greater(t, len(w.providerCalls), 1)
+	require.True(t, w.providerCalls[0].NeverTried)
+	for _, call := range w.providerCalls[1:] {
 		require.False(t, call.NeverTried)
 	}
 }
 
-// A token that was deleted is issued again for the same attempt, and the call backs off.
-func TestTokenThatIsGoneIsMadeAgain(t *testing.T) {
+// A deleted token is issued again for the same attempt, and the call backs off.
+func TestDeletedTokenIsIssuedAgain(t *testing.T) {
 	w := newWorld(t)
-	w.create = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{
 				Problem: &kube.Problem{
@@ -476,31 +484,31 @@ func TestTokenThatIsGoneIsMadeAgain(t *testing.T) {
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
-	w.after(time.Minute, w.joined)
-	w.run(t)
-	require.Len(t, w.attempts, 2)
-	require.Equal(t, w.attempts[0], w.attempts[1])
+	w.changeAfter(time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Len(t, w.tokenAttempts, 2)
+	require.Equal(t, w.tokenAttempts[0], w.tokenAttempts[1])
 	require.Equal(t, kube.ReasonTokenGone, w.reports[0].Operation.ErrorCode)
 }
 
 // A target cluster that does not answer delays neither the creation timeout nor a deletion.
-func TestMachineWhoseTokenCannotBeMade(t *testing.T) {
-	away := func(w *world) { w.noToken = temporal.NewApplicationError("the API server is away", "Away") }
+func TestMachineWhoseTokenCannotBeIssued(t *testing.T) {
+	away := func(w *world) { w.tokenError = temporal.NewApplicationError("the API server is away", "Away") }
 	t.Run("fails on time", func(t *testing.T) {
 		w := newWorld(t)
 		deadline := w.env.Now().Add(40 * time.Second)
 		w.decision.CreateBy = deadline
 		away(w)
-		w.run(t)
-		require.Equal(t, "Failed", w.last().Phase)
+		w.runMachine(t)
+		require.Equal(t, "Failed", w.lastReport().Phase)
 		require.Equal(t, deadline.Unix(), w.failedAt.Unix())
 	})
 	t.Run("is deleted at once", func(t *testing.T) {
 		w := newWorld(t)
 		start := w.env.Now()
 		away(w)
-		w.after(time.Minute, func() { w.decision.Need = attention.Deletion })
-		require.Equal(t, run.OutcomeGone, w.run(t).Outcome)
+		w.changeAfter(time.Minute, func() { w.decision.Need = attention.Deletion })
+		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 		require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 	})
 }

@@ -1,4 +1,4 @@
-// Package orphan has the workflow that collects instances and nodes without a Machine.
+// Package orphan contains the workflow that deletes orphaned instances and marks nodes without a Machine.
 package orphan
 
 import (
@@ -21,59 +21,63 @@ import (
 	"millwright/workflows/run"
 )
 
-// Input is what a schedule starts each sweep with. Fields, also those of Settings, may be added, never renamed or
-// retyped.
+// Input is the input of a sweep, from its schedule. Fields of Input and Settings may be added. Fields must not be
+// renamed or retyped.
 type Input struct {
 	Class    kube.Ref
 	Provider string
 	orphan.Settings
 }
 
-// Result is how a sweep ended. The schedule passes it, with the sightings, to the next sweep.
+// Result is the result of a sweep. The schedule passes the result, with the sightings, to the next sweep.
 type Result struct {
 	Outcome   string // Swept, Held or Gone
 	Why       string
-	Instances int               // of the class
-	Machines  int               // of its namespace
-	Orphans   int               // instances that no machine claims, those that were deleted included
-	Collected []string          // provider IDs of what was deleted
-	Kept      []string          // orphans that stay for now, and why
+	Instances int               // instances of the class
+	Machines  int               // machines in the namespace of the class
+	Orphans   int               // instances that no machine claims, including the deleted instances
+	Collected []string          // provider IDs of the deleted instances
+	Kept      []string          // orphans that stay for now, with the reason
 	Unclear   []string          // instances that no sweep may delete
-	Sightings []orphan.Sighting // since when each orphan is known
+	Sightings []orphan.Sighting // time at which each orphan was first seen
 	Nodes     int               // nodes without a machine that were marked
 }
 
-// The outcomes of a sweep; OutcomeGone when the class does not exist any more.
+// The outcomes of a sweep. The outcome is run.OutcomeGone if the class no longer exists.
 const (
 	OutcomeSwept = "Swept"
 	OutcomeHeld  = "Held" // nothing was deleted although there may be orphans
 )
 
-// BlockedOrphans is the value of the search attribute BlockedBy of a sweep that needs a person's decision.
+// BlockedOrphans is the value of the search attribute BlockedBy if a sweep needs a person's decision.
 const BlockedOrphans = "OrphansHeld"
 
-// collectedAtOnce is how many orphans are deleted at the same time. Source: deletions are not urgent, and the cloud has
-// other callers.
-const collectedAtOnce = 5
+// parallelDeletions is the number of orphans that are deleted in parallel. Source: deletions are not urgent, and the
+// cloud has other callers.
+const parallelDeletions = 5
 
-type collection struct {
+type sweep struct {
 	*run.Object
-	in     Input
+	input  Input
 	result Result
 }
 
-// Collection is one sweep over the instances of a class: it asks the cloud, then the API server, deletes the instances
-// that had no Machine in two sweeps, and reports the outcome. New sightings are in its result. A sweep that fails has
-// deleted nothing by mistake and has no result: the next sweep gets the result of the one before.
+// Collection is one sweep over the instances of a class. Collection lists the instances in the cloud, then the
+// Machines in the API server, deletes the instances that had no Machine in two sweeps, and reports the outcome. The
+// result contains the new sightings. A failed sweep has deleted nothing by mistake and has no result: the next sweep
+// gets the result of the last successful sweep.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
-	c := &collection{
+	c := &sweep{
 		Object: run.NewObject(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
-		in:     in,
+		input:  in,
 	}
 	c.Show(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
-	d, err := c.find(ctx)
+	d, err := c.findOrphans(ctx)
 	if err != nil {
-		c.report(ctx, activities.Report{Failed: "The sweep for instances without a Machine failed: " + reason(err)})
+		c.reportSweep(
+			ctx,
+			activities.Report{Failed: "The sweep for instances without a Machine failed: " + failureMessage(err)},
+		)
 		return Result{}, err
 	}
 	if d.Gone {
@@ -85,15 +89,15 @@ func Collection(ctx workflow.Context, in Input) (Result, error) {
 		Outcome: OutcomeSwept, Instances: d.Instances, Machines: d.Machines, Orphans: d.Orphans,
 		Kept: d.Notes, Unclear: d.Unclear, Sightings: d.Sightings,
 	}
-	if err := c.collect(ctx, d.Collect); err != nil {
+	if err := c.deleteOrphans(ctx, d.Collect); err != nil {
 		return Result{}, err
 	}
-	c.mark(ctx)
-	return c.end(ctx, d)
+	c.markNodes(ctx)
+	return c.publishOutcome(ctx, d)
 }
 
-// find asks which instances have no Machine, given the sightings of the sweep before.
-func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err error) {
+// findOrphans returns the instances without a Machine, given the sightings of the previous sweep.
+func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err error) {
 	var before Result
 	if workflow.HasLastCompletionResult(ctx) {
 		if err := workflow.GetLastCompletionResult(ctx, &before); err != nil {
@@ -102,19 +106,19 @@ func (c *collection) find(ctx workflow.Context) (d cloud.OrphanDecision, err err
 		}
 	}
 	search := cloud.OrphanSearch{
-		Class: c.in.Class, At: workflow.Now(ctx), Sightings: before.Sightings, Settings: c.in.Settings,
+		Class: c.input.Class, At: workflow.Now(ctx), Sightings: before.Sightings, Settings: c.input.Settings,
 	}
 	if err := c.SetSearchAttributes(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.in.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
+	err = workflow.ExecuteActivity(run.Sweeping(ctx, c.input.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
 		Get(ctx, &d)
 	return d, err
 }
 
-// collect deletes the orphans that are due, collectedAtOnce at a time. The sighting of an orphan that cannot be deleted
-// is kept, so that the next sweep tries again.
-func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) error {
+// deleteOrphans deletes the orphans that are due, parallelDeletions in parallel. If an orphan cannot be deleted,
+// deleteOrphans keeps its sighting, and the next sweep tries again.
+func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.Target) error {
 	if len(targets) == 0 {
 		return nil
 	}
@@ -129,20 +133,20 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 		return err
 	}
 	n := 0
-	for some := range slices.Chunk(targets, collectedAtOnce) {
+	for some := range slices.Chunk(targets, parallelDeletions) {
 		futures := make([]workflow.Future, len(some))
 		for i, target := range some {
 			n++
 			options := run.Sweeping(
 				ctx,
-				c.in.Provider,
+				c.input.Provider,
 				"collect-orphan-"+strconv.Itoa(n),
 				fmt.Sprintf("delete %s: Machine %s does not exist", strings.Join(target.ProviderIDs, ", "), target.Machine),
 			)
 			futures[i] = workflow.ExecuteActivity(
 				options,
 				new(cloud.Provider).CollectOrphan,
-				cloud.OrphanCall{Class: c.in.Class, Target: target},
+				cloud.OrphanCall{Class: c.input.Class, Target: target},
 			)
 		}
 		for i, target := range some {
@@ -151,52 +155,53 @@ func (c *collection) collect(ctx workflow.Context, targets []orphan.Target) erro
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			c.ended(target, end, err)
+			c.recordDeletion(target, end, err)
 		}
 	}
 	return nil
 }
 
-func (c *collection) ended(target orphan.Target, end cloud.OrphanEnd, err error) {
+func (c *sweep) recordDeletion(target orphan.Target, end cloud.OrphanEnd, err error) {
 	if err != nil {
-		c.keep(target, reason(err))
+		c.recordKept(target, failureMessage(err))
 		return
 	}
-	// if it is an orphan again, its clock starts anew
-	c.result.Sightings = orphan.After(c.result.Sightings, target.ProviderIDs)
+	// if the instance becomes an orphan again, its sighting starts at zero
+	c.result.Sightings = orphan.WithoutDeleted(c.result.Sightings, target.ProviderIDs)
 	if end.Kept != "" {
-		c.keep(target, end.Kept)
+		c.recordKept(target, end.Kept)
 		return
 	}
 	c.result.Collected = append(c.result.Collected, target.ProviderIDs...)
 }
 
-// maxKept bounds the sentences of a result. Source: a decision has at most ten, and this workflow adds a few.
-const maxKept = 15
+// maxKeptMessages limits the messages in a result. Source: a decision has at most ten messages, and the workflow adds
+// a few.
+const maxKeptMessages = 15
 
-// maxReason bounds an error text in such a sentence, in bytes.
-const maxReason = 200
+// maxReasonBytes limits an error text in a message of the result, in bytes.
+const maxReasonBytes = 200
 
-func (c *collection) keep(target orphan.Target, why string) {
-	if len(c.result.Kept) < maxKept {
+func (c *sweep) recordKept(target orphan.Target, why string) {
+	if len(c.result.Kept) < maxKeptMessages {
 		c.result.Kept = append(
 			c.result.Kept,
-			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReason)),
+			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.Cut(why, maxReasonBytes)),
 		)
 	}
 }
 
-// mark marks nodes that no machine claims. Marking is not urgent: the next sweep repeats what fails.
-func (c *collection) mark(ctx workflow.Context) {
-	sweep := activities.NodeSweep{Namespace: c.in.Class.Namespace, At: workflow.Now(ctx)}
+// markNodes marks nodes that no machine claims. Marking is not urgent: the next sweep repeats a failed write.
+func (c *sweep) markNodes(ctx workflow.Context) {
+	sweep := activities.NodeSweep{Namespace: c.input.Class.Namespace, At: workflow.Now(ctx)}
 	if err := workflow.ExecuteActivity(run.Batch(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).
 		Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
 }
 
-// end sets the outcome of the sweep, reports it and shows it.
-func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, error) {
+// publishOutcome sets the outcome of the sweep, reports it and shows it.
+func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Result, error) {
 	r := &c.result
 	s := run.Step{}
 	switch {
@@ -212,22 +217,22 @@ func (c *collection) end(ctx workflow.Context, d cloud.OrphanDecision) (Result, 
 	if kept := slices.Concat(r.Kept, r.Unclear); len(kept) > 0 {
 		s.Table = "- " + strings.Join(kept, "\n- ")
 	}
-	c.report(ctx, activities.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
+	c.reportSweep(ctx, activities.Report{Collected: r.Collected, Held: d.Held, Unclear: r.Unclear})
 	c.Show(ctx, s)
 	return *r, c.SetSearchAttributes(ctx)
 }
 
-// report counts the sweep and reports it by events of the class. A sweep whose report fails is complete nevertheless.
-func (c *collection) report(ctx workflow.Context, report activities.Report) {
-	report.Class = c.in.Class
-	if err := workflow.ExecuteActivity(run.Soon(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).
+// reportSweep counts the sweep and writes events of the class. If the report fails, the sweep is still complete.
+func (c *sweep) reportSweep(ctx workflow.Context, report activities.Report) {
+	report.Class = c.input.Class
+	if err := workflow.ExecuteActivity(run.QuickBatch(ctx, "report how the sweep ended", 1), new(activities.Activities).ReportOrphans, report).
 		Get(ctx, nil); err != nil {
 		workflow.GetLogger(ctx).Warn("the end of the sweep was not reported", "error", err)
 	}
 }
 
-// reason returns the message of an activity's failure.
-func reason(err error) string {
+// failureMessage returns the message of an activity's failure.
+func failureMessage(err error) string {
 	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok {
 		return application.Message() + " (" + application.Type() + ")"
 	}

@@ -27,22 +27,22 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// sweepWorld is a class with instances, some of which have no machine.
+// sweepWorld is a class with instances; some of the instances have no machine.
 type sweepWorld struct {
-	t        *testing.T
-	mu       sync.Mutex // activities run concurrently
-	env      *testsuite.TestWorkflowEnvironment
-	decision cloud.OrphanDecision
-	find     error          // error of the search
-	ends     map[string]any // by machine: an OrphanEnd or an error; none: it is deleted
-	search   cloud.OrphanSearch
-	deleted  []string
-	running  int
-	most     int // most deletions that ran at the same time
-	told     []activities.Report
-	deaf     bool  // ReportOrphans fails
-	nodes    error // error of MarkNodes
-	marks    int   // number of MarkNodes calls
+	t                   *testing.T
+	mu                  sync.Mutex // activities run concurrently
+	env                 *testsuite.TestWorkflowEnvironment
+	decision            cloud.OrphanDecision
+	searchError         error          // error of the search
+	collectResults      map[string]any // by machine: an OrphanEnd or an error; missing: the instance is deleted
+	searchInput         cloud.OrphanSearch
+	deletedMachines     []string
+	runningDeletions    int
+	maxRunningDeletions int // maximum number of concurrent deletions
+	reports             []activities.Report
+	reportsFail         bool  // true: ReportOrphans fails
+	markNodesError      error // error of MarkNodes
+	markNodesCalls      int   // number of MarkNodes calls
 }
 
 var sweepInput = workflows.Input{
@@ -52,27 +52,27 @@ var sweepInput = workflows.Input{
 }
 
 func newSweepWorld(t *testing.T) *sweepWorld {
-	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), ends: map[string]any{}}
+	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), collectResults: map[string]any{}}
 	w.env.RegisterActivity(&cloud.Provider{})
 	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.search = in
-			return w.decision, w.find
+			w.searchInput = in
+			return w.decision, w.searchError
 		})
 	w.env.OnActivity("CollectOrphan", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in cloud.OrphanCall) (cloud.OrphanEnd, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.Equal(t, workflowstest.Ref, in.Class)
-			switch end := w.ends[in.Target.Machine].(type) {
+			switch end := w.collectResults[in.Target.Machine].(type) {
 			case cloud.OrphanEnd:
 				return end, nil
 			case error:
 				return cloud.OrphanEnd{}, end
 			default:
-				w.deleted = append(w.deleted, in.Target.Machine)
+				w.deletedMachines = append(w.deletedMachines, in.Target.Machine)
 				return cloud.OrphanEnd{}, nil
 			}
 		})
@@ -81,24 +81,24 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.Equal(t, workflowstest.Ref.Namespace, in.Namespace)
-			w.marks++
-			return 2, w.nodes
+			w.markNodesCalls++
+			return 2, w.markNodesError
 		})
 	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activities.Report) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.deaf {
+			if w.reportsFail {
 				return errors.New("nobody listens")
 			}
-			w.told = append(w.told, in)
+			w.reports = append(w.reports, in)
 			return nil
 		})
 	return w
 }
 
-// finds makes these machines missing; their instances were sighted before.
-func (w *sweepWorld) finds(machines ...string) {
+// setOrphans makes these machines missing. A previous sweep has seen their instances.
+func (w *sweepWorld) setOrphans(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {
 		w.decision.Collect = append(
@@ -107,14 +107,14 @@ func (w *sweepWorld) finds(machines ...string) {
 		)
 		w.decision.Sightings = append(
 			w.decision.Sightings,
-			orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start},
+			orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: sightingTime},
 		)
 	}
 }
 
-var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+var sightingTime = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func (w *sweepWorld) run() workflows.Result {
+func (w *sweepWorld) runSweep() workflows.Result {
 	w.t.Helper()
 	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 	require.NoError(w.t, w.env.GetWorkflowError())
@@ -123,20 +123,20 @@ func (w *sweepWorld) run() workflows.Result {
 	return result
 }
 
-func seen(names ...string) (all []orphan.Sighting) {
+func sightings(names ...string) (all []orphan.Sighting) {
 	for _, name := range names {
-		all = append(all, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: start})
+		all = append(all, orphan.Sighting{ProviderID: "i-" + name, UID: "uid-" + name, Since: sightingTime})
 	}
 	return all
 }
 
 func TestOrphanCollection(t *testing.T) {
 	w := newSweepWorld(t)
-	w.finds("a", "b")
-	w.decision.Sightings = append(w.decision.Sightings, seen("waiting")...)
+	w.setOrphans("a", "b")
+	w.decision.Sightings = append(w.decision.Sightings, sightings("waiting")...)
 	w.decision.Notes, w.decision.Unclear = []string{"i-waiting stays for now"}, []string{"i-x carries no UID"}
 	begun := w.env.Now()
-	result := w.run()
+	result := w.runSweep()
 	assert.Equal(t, workflows.Result{
 		Outcome:   workflows.OutcomeSwept,
 		Why:       "2 of 40 instances had no Machine, 2 were deleted",
@@ -149,42 +149,42 @@ func TestOrphanCollection(t *testing.T) {
 		},
 		Kept:      []string{"i-waiting stays for now"},
 		Unclear:   []string{"i-x carries no UID"},
-		Sightings: seen("waiting"),
+		Sightings: sightings("waiting"),
 		Nodes:     2,
 	}, result)
-	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.search.Settings)
-	assert.Equal(t, begun.UTC(), w.search.At.UTC(), "the workflow's time")
-	assert.Empty(t, w.search.Sightings, "the first sweep knows of none")
+	assert.Equal(t, orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7}, w.searchInput.Settings)
+	assert.Equal(t, begun.UTC(), w.searchInput.At.UTC(), "the workflow's time")
+	assert.Empty(t, w.searchInput.Sightings, "the first sweep knows of none")
 	assert.Equal(
 		t,
 		[]activities.Report{
 			{Class: workflowstest.Ref, Collected: []string{"i-a", "i-b"}, Unclear: []string{"i-x carries no UID"}},
 		},
-		w.told,
+		w.reports,
 	)
 }
 
-func TestASweepKnowsWhatTheOneBeforeHasSeen(t *testing.T) {
+func TestASweepGetsTheSightingsOfThePreviousSweep(t *testing.T) {
 	w := newSweepWorld(t)
-	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: seen("a", "b")})
-	w.decision.Sightings = seen("a")
-	result := w.run()
-	assert.Equal(t, seen("a", "b"), w.search.Sightings)
-	assert.Equal(t, seen("a"), result.Sightings, "and hands on what it has seen itself")
+	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: sightings("a", "b")})
+	w.decision.Sightings = sightings("a")
+	result := w.runSweep()
+	assert.Equal(t, sightings("a", "b"), w.searchInput.Sightings)
+	assert.Equal(t, sightings("a"), result.Sightings, "and hands on what it has seen itself")
 	assert.Equal(t, "each of 0 instances has its Machine, or is none of ours", result.Why)
 }
 
-func TestAResultThatCannotBeReadStartsAllClocksAnew(t *testing.T) {
+func TestAnUnreadableResultResetsAllSightings(t *testing.T) {
 	w := newSweepWorld(t)
 	w.env.SetLastCompletionResult("nothing of ours")
-	w.run()
-	assert.Empty(t, w.search.Sightings)
+	w.runSweep()
+	assert.Empty(t, w.searchInput.Sightings)
 }
 
-func TestAHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
+func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 	w := newSweepWorld(t)
 	w.decision.Decision = orphan.Decision{Held: "3 instances and no machine at all", Instances: 3, Orphans: 3}
-	result := w.run()
+	result := w.runSweep()
 	assert.Equal(
 		t,
 		workflows.Result{
@@ -196,30 +196,30 @@ func TestAHeldSweepDeletesNothingAndSaysSo(t *testing.T) {
 		},
 		result,
 	)
-	assert.Empty(t, w.deleted)
-	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.told)
+	assert.Empty(t, w.deletedMachines)
+	assert.Equal(t, []activities.Report{{Class: workflowstest.Ref, Held: "3 instances and no machine at all"}}, w.reports)
 	assert.Contains(t, workflowstest.Shows(t, w.env), "held")
 }
 
-// The schedule passes on the last result that there was: a sweep that fails must have none.
+// The schedule passes on the last available result. A failed sweep must therefore have no result.
 func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
-		// fails at once
+		// a non-retryable error fails at once
 		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil),
-		// is retried
+		// other errors are retried
 		"connection refused": errors.New("connection refused"),
 	} {
 		t.Run(says, func(t *testing.T) {
 			w := newSweepWorld(t)
-			w.find = err
-			w.env.SetLastCompletionResult(workflows.Result{Sightings: seen("a")})
+			w.searchError = err
+			w.env.SetLastCompletionResult(workflows.Result{Sightings: sightings("a")})
 			begun := w.env.Now()
 			w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 			require.Error(t, w.env.GetWorkflowError())
 			assert.LessOrEqual(t, w.env.Now().Sub(begun), 6*time.Minute, "the next sweep has to have its time")
-			assert.Empty(t, w.deleted)
-			require.Len(t, w.told, 1)
-			assert.Contains(t, w.told[0].Failed, says)
+			assert.Empty(t, w.deletedMachines)
+			require.Len(t, w.reports, 1)
+			assert.Contains(t, w.reports[0].Failed, says)
 		})
 	}
 }
@@ -227,20 +227,20 @@ func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 func TestASweepOfAClassThatIsGone(t *testing.T) {
 	w := newSweepWorld(t)
 	w.decision.Gone = true
-	assert.Equal(t, workflows.Result{Outcome: run.OutcomeGone, Why: "the class is gone"}, w.run())
-	assert.Empty(t, w.told)
-	assert.Zero(t, w.marks)
+	assert.Equal(t, workflows.Result{Outcome: run.OutcomeGone, Why: "the class is gone"}, w.runSweep())
+	assert.Empty(t, w.reports)
+	assert.Zero(t, w.markNodesCalls)
 }
 
-func TestWhatIsNotDeletedStaysSeen(t *testing.T) {
+func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
 	w := newSweepWorld(t)
-	w.finds("a", "back", "refused", "away")
-	w.ends["back"] = cloud.OrphanEnd{Kept: "Machine back exists"}
-	w.ends["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
-	w.ends["away"] = errors.New("connection refused")
-	result := w.run()
+	w.setOrphans("a", "back", "refused", "away")
+	w.collectResults["back"] = cloud.OrphanEnd{Kept: "Machine back exists"}
+	w.collectResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
+	w.collectResults["away"] = errors.New("connection refused")
+	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)
-	assert.Equal(t, seen("refused", "away"), result.Sightings, "what has its machine back is forgotten")
+	assert.Equal(t, sightings("refused", "away"), result.Sightings, "what has its machine back is forgotten")
 	require.Len(t, result.Kept, 3)
 	assert.Equal(
 		t,
@@ -251,40 +251,41 @@ func TestWhatIsNotDeletedStaysSeen(t *testing.T) {
 	assert.Equal(t, "4 of 40 instances had no Machine, 1 were deleted", result.Why)
 }
 
-func TestDeletionsOfASweepAreAFewAtATime(t *testing.T) {
+func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	w := newSweepWorld(t)
 	var names []string
 	for i := range orphan.MostPerSweep {
 		names = append(names, fmt.Sprintf("lost-%d", i))
 	}
-	w.finds(names...)
+	w.setOrphans(names...)
 	for _, name := range names[:20] {
-		w.ends[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
+		w.collectResults[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
 	}
 	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
 		if info.ActivityType.Name == "CollectOrphan" {
-			w.running++
-			w.most = max(w.most, w.running)
+			w.runningDeletions++
+			w.maxRunningDeletions = max(w.maxRunningDeletions, w.runningDeletions)
 		}
 	})
 	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 		if info.ActivityType.Name == "CollectOrphan" {
-			w.running--
+			w.runningDeletions--
 		}
 	})
-	result := w.run()
+	result := w.runSweep()
 	assert.Equal(t, names[20:], w.deletedInOrder(names))
-	assert.LessOrEqual(t, w.most, 5)
+	assert.LessOrEqual(t, w.maxRunningDeletions, 5)
 	assert.Len(t, result.Kept, 15)
 	text, err := json.Marshal(result)
 	require.NoError(t, err)
 	assert.Less(t, len(text), 16<<10)
 }
 
-// deletedInOrder returns what was deleted, in the order of these names: deletions of one batch end in any order.
+// deletedInOrder returns the deleted machines in the order of names, because the deletions of one batch end in any
+// order.
 func (w *sweepWorld) deletedInOrder(names []string) (deleted []string) {
 	for _, name := range names {
-		for _, d := range w.deleted {
+		for _, d := range w.deletedMachines {
 			if d == name {
 				deleted = append(deleted, d)
 			}
@@ -295,30 +296,30 @@ func (w *sweepWorld) deletedInOrder(names []string) (deleted []string) {
 
 func TestASweepThatIsCancelledEnds(t *testing.T) {
 	w := newSweepWorld(t)
-	w.finds("a")
-	w.ends["a"] = errors.New("connection refused")
+	w.setOrphans("a")
+	w.collectResults["a"] = errors.New("connection refused")
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
 	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
-	assert.Empty(t, w.deleted)
+	assert.Empty(t, w.deletedMachines)
 }
 
-func TestASweepThatCannotTellHasSweptAllTheSame(t *testing.T) {
+func TestASweepWhoseReportFailsIsComplete(t *testing.T) {
 	w := newSweepWorld(t)
-	w.finds("a")
-	w.deaf = true
-	assert.Equal(t, []string{"i-a"}, w.run().Collected)
+	w.setOrphans("a")
+	w.reportsFail = true
+	assert.Equal(t, []string{"i-a"}, w.runSweep().Collected)
 }
 
-func TestASweepThatCannotMarkNodesHasSweptAllTheSame(t *testing.T) {
+func TestASweepThatCannotMarkNodesIsComplete(t *testing.T) {
 	w := newSweepWorld(t)
-	w.finds("a")
-	w.nodes = errors.New("the target is away")
-	result := w.run()
+	w.setOrphans("a")
+	w.markNodesError = errors.New("the target is away")
+	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)
 	assert.Zero(t, result.Nodes)
-	assert.Positive(t, w.marks)
-	assert.Len(t, w.told, 1)
+	assert.Positive(t, w.markNodesCalls)
+	assert.Len(t, w.reports, 1)
 }
 
 func TestIDsOfSweeps(t *testing.T) {

@@ -12,52 +12,52 @@ import (
 	"millwright/activities/kube"
 )
 
-// Writing waits for the end of a started write and reads its result.
+// Writing waits until a started activity that writes has ended, and decodes its result.
 type Writing func(ctx workflow.Context, result any) error
 
-// ActivityID returns the ID for the next activity of that name: the name, with a number appended once an earlier ID
-// cannot be reused.
+// ActivityID returns an activity ID for the next activity with this name. The ID is the name, or name-N if this run
+// has already used up N-1 IDs of this name (see GivenUp).
 func (o *Object) ActivityID(name string) string {
-	if n := o.spent[name]; n > 0 {
+	if n := o.usedActivityIDs[name]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n+1)
 	}
 	return name
 }
 
-// GivenUp records how a cancelled activity ended. If it ended by itself nevertheless, its ID cannot be reused in this
-// run: the SDK would take another activity with that ID for a mistake, and would fail every workflow task (TMPRL1100).
+// GivenUp records how a cancelled activity ended. An activity that ended before its cancellation uses up its ID for
+// this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
 func (o *Object) GivenUp(name string, end error) {
 	if !temporal.IsCanceledError(end) {
-		o.spent[name]++
+		o.usedActivityIDs[name]++
 	}
 }
 
-// UntilChanged runs a regular activity of the clusters, and cancels it when a signal arrives or one of the futures is
-// ready. It reports whether the activity succeeded.
+// UntilChanged runs a regular activity of the clusters. A signal, or a future that is ready, cancels the activity.
+// UntilChanged reports whether the activity succeeded.
 func (o *Object) UntilChanged(
 	ctx workflow.Context,
 	summary string,
 	activity, input, result any,
 	futures ...workflow.Future,
 ) (bool, error) {
-	options, cancel := workflow.WithCancel(cluster(ctx, QueueMachines, summary))
+	options, cancel := workflow.WithCancel(clusterOptions(ctx, QueueMachines, summary))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)
 	if err := o.AwaitChange(ctx, append(futures, future)...); err != nil || !future.IsReady() {
-		o.Live = true // the next decision must see the change that ended the wait
+		o.Live = true // the next decision must read the change that ended the wait
 		return false, err
 	}
 	err := future.Get(ctx, result)
 	return err == nil, err
 }
 
-// WhileWanted runs a long activity for a node. After each signal it calls wanted, and cancels the activity if the
-// answer is false. It returns only after the activity has ended, so that two never run at once. If cancelled is true,
-// the result is zero, or that of an activity that ended by itself before the cancellation reached it.
+// WhileWanted runs a long activity for a node. After each signal WhileWanted calls wanted; if wanted returns false,
+// WhileWanted cancels the activity. WhileWanted returns only after the activity has ended, so two of these activities
+// never run at once. If cancelled is true, result holds data only if the activity ended before its cancellation.
 func (o *Object) WhileWanted(
 	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
 ) (cancelled bool, err error) {
-	options, cancel := workflow.WithCancel(draining(ctx, o.ActivityID(name), o.Shown.Why))
+	options, cancel := workflow.WithCancel(nodeWaitOptions(ctx, o.ActivityID(name), o.Shown.Why))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)
 	for !future.IsReady() {
@@ -74,27 +74,28 @@ func (o *Object) WhileWanted(
 	return false, future.Get(ctx, result)
 }
 
-// final reports whether a failure is not retryable.
-func final(err error) bool {
+// isNonRetryable reports whether err is a non-retryable application error.
+func isNonRetryable(err error) bool {
 	application, ok := errors.AsType[*temporal.ApplicationError](err)
 	return ok && application.NonRetryable()
 }
 
-// FailedWith reports whether an activity failed with an application error of that type.
+// FailedWith reports whether err is an application error of the type failure.
 func FailedWith(err error, failure string) bool {
 	application, ok := errors.AsType[*temporal.ApplicationError](err)
 	return ok && application.Type() == failure
 }
 
-// TimedOut reports whether an activity was given up because its time was over: while it ran, or because the next
-// attempt would have started too late.
+// TimedOut reports whether an activity ended because of a timeout: during an attempt, or because the next attempt
+// would have started after the schedule-to-close timeout.
 func TimedOut(err error) bool {
 	_, timeout := errors.AsType[*temporal.TimeoutError](err)
 	activity, ok := errors.AsType[*temporal.ActivityError](err)
 	return timeout || ok && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
-// Refused returns the API server's message if it refused a write; empty for any other err, also nil.
+// Refused returns the API server's message if the API server refused a write. Refused returns "" for any other err
+// and for nil.
 func Refused(err error) string {
 	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
 		return application.Message()

@@ -9,15 +9,15 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Attribute is a search attribute of Millwright: bootstrap registers it, and users search by it.
+// Attribute is a search attribute of Millwright. Bootstrap registers it at the Temporal server.
 type Attribute struct {
 	Name string
 	Type string // Keyword, KeywordList, Bool or Datetime
 	Help string
 }
 
-// Attributes returns every search attribute, in the order of the docs. SQL stores of Temporal hold at most ten keywords
-// and three of each other type in a namespace: add new ones with care.
+// Attributes returns every search attribute, in the order of the docs. Temporal's SQL stores hold at most ten Keyword
+// attributes and three attributes of each other type per namespace.
 func Attributes() []Attribute {
 	return []Attribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},
@@ -34,7 +34,8 @@ func Attributes() []Attribute {
 	}
 }
 
-// Owner names the parents of an object, for its search attributes. A field is empty if there is no such parent.
+// Owner names the parents of an object, for the object's search attributes. A field is empty if the parent does not
+// exist.
 type Owner struct {
 	MachineDeployment string
 	MachineSet        string
@@ -42,54 +43,56 @@ type Owner struct {
 	Provider          string
 }
 
-// StartAttributes returns the search attributes that never change in a run; the bridge sets them when it starts one.
+// StartAttributes returns the search attributes that stay constant during a run. The bridge sets them when it starts
+// a run.
 func StartAttributes(namespace string, o Owner) temporal.SearchAttributes {
-	updates := []temporal.SearchAttributeUpdate{word("MachineNamespace", namespace)}
+	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
 		{"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet}, {"Machine", o.Machine}, {"Provider", o.Provider},
 	} {
 		if a.value != "" {
-			updates = append(updates, word(a.name, a.value))
+			updates = append(updates, keywordUpdate(a.name, a.value))
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)
 }
 
-// inherited returns the search attributes that a child copies from its parent: those that name the object.
-func inherited(ctx workflow.Context) temporal.SearchAttributes {
+// inheritedAttributes returns the search attributes that name the object. A child workflow gets a copy of them.
+func inheritedAttributes(ctx workflow.Context) temporal.SearchAttributes {
 	own := workflow.GetTypedSearchAttributes(ctx)
 	var updates []temporal.SearchAttributeUpdate
 	for _, name := range []string{"MachineNamespace", "MachineDeployment", "MachineSet", "Machine", "Provider", "Node"} {
-		if value, known := own.GetKeyword(keyword(name)); known {
-			updates = append(updates, word(name, value))
+		if value, known := own.GetKeyword(keywordKey(name)); known {
+			updates = append(updates, keywordUpdate(name, value))
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)
 }
 
-func keyword(name string) temporal.SearchAttributeKeyKeyword {
+func keywordKey(name string) temporal.SearchAttributeKeyKeyword {
 	return temporal.NewSearchAttributeKeyKeyword(name)
 }
 
-// Bounds of the values of search attributes, in bytes. Sources: the SQL stores of Temporal have 255 characters for a
-// keyword, alone or in a list; its server refuses a value that has more than 2 KiB as JSON
-// (frontend.searchAttributesSizeOfValueLimit), which fails the workflow task at each attempt.
+// Maximum sizes of search attribute values, in bytes. Temporal's SQL stores keep 255 characters of a keyword, alone
+// or in a list. Temporal's server refuses a value of more than 2 KiB of JSON
+// (frontend.searchAttributesSizeOfValueLimit), and the workflow task then fails at each attempt.
 const (
-	longestKeyword = 255
-	longestList    = 2048
+	maxKeywordBytes     = 255
+	maxKeywordListBytes = 2048
 )
 
-// word sets the search attribute to the value, cut to longestKeyword.
-func word(name, value string) temporal.SearchAttributeUpdate {
-	return keyword(name).ValueSet(phrase.Cut(value, longestKeyword))
+// keywordUpdate sets a Keyword search attribute to the value, cut to maxKeywordBytes bytes.
+func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
+	return keywordKey(name).ValueSet(phrase.Cut(value, maxKeywordBytes))
 }
 
-// words sets the search attribute to as many of the first values as fit into longestList, each cut to longestKeyword.
-func words(name string, values []string) temporal.SearchAttributeUpdate {
+// keywordListUpdate sets a KeywordList search attribute to the values, each cut to maxKeywordBytes bytes. Values that
+// would exceed maxKeywordListBytes bytes are left out, from the end.
+func keywordListUpdate(name string, values []string) temporal.SearchAttributeUpdate {
 	fit, size := []string{}, len("[]")
 	for _, value := range values {
-		value = phrase.Cut(value, longestKeyword)
-		if size += inJSON(value); size > longestList {
+		value = phrase.Cut(value, maxKeywordBytes)
+		if size += maxJSONSize(value); size > maxKeywordListBytes {
 			break
 		}
 		fit = append(fit, value)
@@ -97,9 +100,9 @@ func words(name string, values []string) temporal.SearchAttributeUpdate {
 	return temporal.NewSearchAttributeKeyKeywordList(name).ValueSet(fit)
 }
 
-// inJSON returns how many bytes a text has at most in a list in JSON, with its quotes and its comma. Each byte that is
-// not printable ASCII, or that JSON or HTML gives a meaning, counts as an escape sequence.
-func inJSON(text string) int {
+// maxJSONSize returns the maximum size of a text as an element of a JSON list, with quotes and comma. A byte counts
+// as an escape sequence if it is not printable ASCII or is one of "\<>&.
+func maxJSONSize(text string) int {
 	size := len(`"",`)
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {

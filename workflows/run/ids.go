@@ -14,10 +14,10 @@ import (
 	"millwright/activities/kube"
 )
 
-// Kind is the type of a workflow and a part of its ID.
+// Kind is the type of a workflow. Each workflow ID contains the kind.
 type Kind string
 
-// The kinds. The name of a kind is the name under which its workflow is registered.
+// The kinds. Each workflow is registered under the name of its kind.
 const (
 	KindMachine              Kind = "Machine"
 	KindMachineSet           Kind = "MachineSet"
@@ -25,33 +25,36 @@ const (
 	KindClusterAPISet        Kind = "ClusterAPISet"        // a MachineSet of Cluster API
 	KindClusterAPIDeployment Kind = "ClusterAPIDeployment" // a MachineDeployment of Cluster API
 	KindMachineClass         Kind = "MachineClass"
-	KindDrain                Kind = "Drain"             // named after its machine
-	KindClusterAPIDrain      Kind = "ClusterAPIDrain"   // of a Machine of Cluster API, and named after it
-	KindRollout              Kind = "Rollout"           // named after its deployment and the revision
-	KindClusterAPIRollout    Kind = "ClusterAPIRollout" // the same for a deployment of Cluster API
-	// named after its class; a schedule with that ID starts it and appends the time
+	KindDrain                Kind = "Drain"             // the ID has the machine's name
+	KindClusterAPIDrain      Kind = "ClusterAPIDrain"   // drain of a Cluster API Machine, with its name
+	KindRollout              Kind = "Rollout"           // the ID has the deployment's name and revision
+	KindClusterAPIRollout    Kind = "ClusterAPIRollout" // like Rollout, for Cluster API
+	// OrphanCollection has the name of its class in its ID. A Temporal schedule starts it and appends the time to the
+	// ID.
 	KindOrphanCollection Kind = "OrphanCollection"
-	KindProviderCheck    Kind = "ProviderCheck" // named after its class; started by a person
-	// one for each installation; its memo says which control cluster has the name
+	KindProviderCheck    Kind = "ProviderCheck" // its ID has the name of the class; a person starts it
+	// Each installation has one Installation workflow. The workflow's memo names the control cluster that uses the
+	// installation's name.
 	KindInstallation Kind = "Installation"
 )
 
-// The names of the task queues. Each provider also has its own: Installation.ProviderQueue.
+// The names of the task queues. Each provider also has its own task queue: Installation.ProviderQueue.
 const (
-	QueueMachines   = "machines"   // workflows, decisions, status, a few writes
-	QueueKubernetes = "kubernetes" // writes of many objects
-	QueueDrains     = "drains"     // evictions and waits for volumes: long waits must not delay other activities
+	QueueMachines   = "machines"   // queue for workflows, decisions, status, a few writes
+	QueueKubernetes = "kubernetes" // queue for writes of many objects
+	QueueDrains     = "drains"     // evictions and waits for volumes; their long waits must not delay other activities
 )
 
-// Installation is the name of one Millwright, from --cluster-name. It is the first part of its task queues, of the IDs
-// of its workflows and of the IDs of its schedules, so that installations that share a Temporal namespace never take
-// each other's work. Empty only in unit tests and in histories from before the name was added.
+// Installation is the name of one Millwright (flag --cluster-name). The names of its task queues, and the IDs of its
+// workflows and schedules, begin with it, so installations that share a Temporal namespace never process each other's
+// tasks. Installation is empty only in unit tests and in histories recorded before this name existed.
 type Installation string
 
-// maxInstallation is the longest name of an installation: a workflow ID also has names and a UID.
-const maxInstallation = 63
+// maxInstallationLength is the maximum length of an installation's name. A workflow ID also contains other names and
+// a UID.
+const maxInstallationLength = 63
 
-// Check returns why the name cannot be used; nil if it can.
+// Check returns the reason why the installation's name is invalid, or nil.
 func (i Installation) Check() error {
 	allowed := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)
@@ -61,95 +64,98 @@ func (i Installation) Check() error {
 		return errors.New(
 			"it is empty, and there is no default: installations with the same name would take each other's work",
 		)
-	case len(i) > maxInstallation:
-		return fmt.Errorf("it has %d characters, and at most %d are possible", len(i), maxInstallation)
+	case len(i) > maxInstallationLength:
+		return fmt.Errorf("it has %d characters, and at most %d are possible", len(i), maxInstallationLength)
 	case strings.ContainsFunc(string(i), func(r rune) bool { return !allowed(r) }):
 		return fmt.Errorf("%q has other characters than letters, digits, '-', '_' and '.'", string(i))
 	}
 	return nil
 }
 
-// separator is between the name of the installation and the rest of a queue's name or of an ID.
-const separator = "/"
+// idSeparator stands after the installation's name in a queue name or an ID.
+const idSeparator = "/"
 
-// Queue returns the task queue of that name.
-func (i Installation) Queue(name string) string { return i.prefix() + name }
+// Queue returns the full name of the task queue: the installation's name and the given name.
+func (i Installation) Queue(name string) string { return i.idPrefix() + name }
 
-// ProviderQueue returns the task queue of a provider's activities.
+// ProviderQueue returns the name of the task queue for a provider's activities.
 func (i Installation) ProviderQueue(name string) string { return i.Queue("provider-" + name) }
 
-// OrphanIDs returns the prefix of the IDs of all orphan collections and of their schedules.
-func (i Installation) OrphanIDs() string { return i.prefix() + KindOrphanCollection.prefix() + "/" }
+// OrphanIDs returns the common prefix of the IDs of all orphan collections and their schedules.
+func (i Installation) OrphanIDs() string {
+	return i.idPrefix() + KindOrphanCollection.idSegment() + "/"
+}
 
-func (i Installation) prefix() string {
+func (i Installation) idPrefix() string {
 	if i == "" {
 		return ""
 	}
-	return string(i) + separator
+	return string(i) + idSeparator
 }
 
-// ParseID returns kind, namespace, name and UID in an ID of this installation. The name may be shortened. ours is false
-// for any other ID.
+// ParseID splits an ID of this installation into kind, namespace, name and UID. A long name may be shortened in the
+// ID. ours is false if the ID belongs to another installation or is no object's ID.
 func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
-	rest, ours := strings.CutPrefix(id, i.prefix())
-	parts := strings.Split(rest, separator)
-	k := slices.IndexFunc(kinds(), func(k Kind) bool { return k.prefix() == parts[0] })
+	rest, ours := strings.CutPrefix(id, i.idPrefix())
+	parts := strings.Split(rest, idSeparator)
+	k := slices.IndexFunc(allKinds(), func(k Kind) bool { return k.idSegment() == parts[0] })
 	if !ours || k < 0 || len(parts) < 4 {
 		return "", kube.Ref{}, false
 	}
-	return kinds()[k], kube.Ref{Namespace: parts[1], Name: parts[2], UID: parts[3]}, true
+	return allKinds()[k], kube.Ref{Namespace: parts[1], Name: parts[2], UID: parts[3]}, true
 }
 
-// MarkID returns the ID of the workflow that marks the name as taken.
-func (i Installation) MarkID() string { return i.prefix() + KindInstallation.prefix() }
+// MarkID returns the ID of the workflow that reserves the installation's name.
+func (i Installation) MarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
 
-// InstallationOf returns the installation that a workflow belongs to, from the name of its task queue.
+// InstallationOf returns the installation of a workflow, from the name of the workflow's task queue.
 func InstallationOf(ctx workflow.Context) Installation {
-	name, _, found := strings.Cut(workflow.GetInfo(ctx).TaskQueueName, separator)
+	name, _, found := strings.Cut(workflow.GetInfo(ctx).TaskQueueName, idSeparator)
 	if !found {
 		return ""
 	}
 	return Installation(name)
 }
 
-// InstallationIn returns the installation in a workflow ID; empty if the ID has none.
+// InstallationIn returns the installation in a workflow ID, or "" if the ID contains none.
 func InstallationIn(workflowID string) Installation {
-	parts := strings.SplitN(workflowID, separator, 3)
-	if len(parts) < 3 || !slices.ContainsFunc(kinds(), func(k Kind) bool { return k.prefix() == parts[1] }) {
+	parts := strings.SplitN(workflowID, idSeparator, 3)
+	if len(parts) < 3 || !slices.ContainsFunc(allKinds(), func(k Kind) bool { return k.idSegment() == parts[1] }) {
 		return ""
 	}
 	return Installation(parts[0])
 }
 
-// Namespace is Temporal's namespace for Millwright.
+// Namespace is the Temporal namespace of Millwright.
 const Namespace = "millwright"
 
-// SignalChanged is the bridge's only signal: something about the object changed, decide again. A deployment whose
-// rollout is open forwards the signal to the rollout, and the rollout sends it to report its end.
+// SignalChanged is the only signal of the bridge. SignalChanged says that something about the object changed, and the
+// workflow decides again. A deployment forwards SignalChanged to its open rollout, and the rollout reports its own end
+// with it.
 const SignalChanged = "changed"
 
-// Changed is the content of SignalChanged. It says what happened and which versions to read, never what to do. Fields
-// may be added, never renamed or retyped.
+// Changed is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields may
+// be added. Fields must not be renamed or retyped.
 type Changed struct {
 	UID        string
 	Generation int64
 	Versions   kube.MinVersions // resource versions that the caches must have reached
 	Deleting   bool
-	// to a rollout: ID of a workflow that did not start it and must be signaled at its end; empty: no change
+	// Tell is for a rollout: the ID of a workflow to signal when the rollout ends. Empty: no change.
 	Tell  string
-	Ended string // to a deployment: the rollout that has ended; empty: none
+	Ended string // for a deployment: the rollout that has ended; empty: none
 
-	unread bool // nobody could decrypt it
+	undecryptable bool // the content could not be decrypted
 }
 
-// Unreadable turns a signal that nobody can decrypt into one that only says that something has changed.
-func (c *Changed) Unreadable(string) { *c = Changed{unread: true} }
+// Unreadable replaces a signal that cannot be decrypted: the result only says that something has changed.
+func (c *Changed) Unreadable(string) { *c = Changed{undecryptable: true} }
 
-// maxID is the longest workflow ID that is used unchanged. SQL stores of Temporal keep 255 characters, which must also
-// hold the namespace and the UID.
-const maxID = 200
+// maxIDLength is the maximum length of a workflow ID whose name is not cut. Temporal's SQL stores keep 255
+// characters; the namespace and the UID must fit as well.
+const maxIDLength = 200
 
-func kinds() []Kind {
+func allKinds() []Kind {
 	return []Kind{
 		KindMachine,
 		KindMachineSet,
@@ -166,31 +172,31 @@ func kinds() []Kind {
 	}
 }
 
-// prefix is the part of an ID that names its kind.
-func (k Kind) prefix() string {
+// idSegment returns the part of a workflow ID that names the kind.
+func (k Kind) idSegment() string {
 	if k == KindOrphanCollection {
 		return "orphans"
 	}
 	return strings.ToLower(string(k))
 }
 
-// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and for a rollout also /revision. If
-// the ID would be too long, the name is cut and a hash of the whole ID is appended to it. No other function makes
-// workflow IDs.
+// ID returns the workflow ID of an object: installation/kind/namespace/name/uid, and /revision for a rollout. If the
+// ID is longer than maxIDLength, ID cuts the name and appends a hash of the full ID. No other function makes workflow
+// IDs.
 func (i Installation) ID(kind Kind, ref kube.Ref, revision ...int64) string {
 	end := "/" + ref.UID
 	for _, n := range revision {
 		end += "/" + strconv.FormatInt(n, 10)
 	}
 	id := func(name string) string {
-		return i.prefix() + kind.prefix() + "/" + ref.Namespace + "/" + name + end
+		return i.idPrefix() + kind.idSegment() + "/" + ref.Namespace + "/" + name + end
 	}
 	whole := id(ref.Name)
-	if len(whole) <= maxID {
+	if len(whole) <= maxIDLength {
 		return whole
 	}
 	sum := sha256.Sum256([]byte(whole))
 	hash := hex.EncodeToString(sum[:8])
-	keep := max(len(ref.Name)-(len(whole)-maxID)-len(hash)-1, 0)
+	keep := max(len(ref.Name)-(len(whole)-maxIDLength)-len(hash)-1, 0)
 	return id(ref.Name[:keep] + "~" + hash)
 }

@@ -10,32 +10,32 @@ import (
 	"millwright/activities/request"
 )
 
-// Local is an activity that may run as a local activity. The decision or write of a local activity is not in the
-// history before its workflow task ends: if the worker dies, another worker decides or writes a second time, and may
-// see other facts. So only activities whose second run does no harm, whatever it sees, are declared with this type. All
-// others are regular activities, which start after the decision that they carry out is in the history. ADR 0020.
+// Local is an activity that may run as a local activity. Temporal records a local activity only when its workflow
+// task ends: if the worker dies before that, another worker runs the activity a second time, and may read other
+// facts. Only activities whose second run is harmless are declared as Local. All others are regular activities: they
+// start only after the decision is in the history. ADR 0020.
 type Local[In, Out any] struct{ Activity any }
 
-// Repeatable marks an activity whose second run does no harm whatever it sees.
+// Repeatable declares an activity whose second run is harmless, even if the second run reads other facts.
 func Repeatable[In, Out any](activity func(context.Context, In) (Out, error)) Local[In, Out] {
 	return Local[In, Out]{activity}
 }
 
-// The activities that write a request on an object, of Millwright and of Cluster API.
+// The activities that write an operator request on an object of Millwright or of Cluster API.
 var (
 	applyRequest           = Repeatable(new(request.Activities).ApplyRequest)
 	applyClusterAPIRequest = Repeatable(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
-// Start starts n writes, or one decision with n = 1. Up to FewWrites run as a local activity. More, or a local attempt
-// that failed, run as a regular activity with the options.
+// Start starts an activity that makes n writes, or one decision (n = 1). Up to FewWrites writes run as a local
+// activity. More writes, or a failed local attempt, run as a regular activity with the given options.
 func (a Local[In, Out]) Start(ctx, options workflow.Context, o *Object, summary string, n int, in In) Writing {
 	if n > FewWrites {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
 	}
-	first := workflow.ExecuteLocalActivity(quickly(ctx, summary), a.Activity, in)
+	first := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in)
 	return func(ctx workflow.Context, result any) error {
-		if err := first.Get(ctx, result); settled(ctx, err) {
+		if err := first.Get(ctx, result); isConclusive(ctx, err) {
 			return err
 		}
 		if err := o.SetSearchAttributes(ctx); err != nil { // the regular activity may take longer than a second
@@ -45,19 +45,19 @@ func (a Local[In, Out]) Start(ctx, options workflow.Context, o *Object, summary 
 	}
 }
 
-// settled reports whether a longer attempt would not change the outcome of a local one.
-func settled(ctx workflow.Context, err error) bool {
-	return err == nil || final(err) || ctx.Err() != nil
+// isConclusive reports whether a longer attempt cannot change the outcome of a local attempt.
+func isConclusive(ctx workflow.Context, err error) bool {
+	return err == nil || isNonRetryable(err) || ctx.Err() != nil
 }
 
-// RunLocalFirst runs an activity as a local one; if that fails, as a regular one until it succeeds. The timeline shows
-// the summary.
+// RunLocalFirst runs an activity as a local activity. If that attempt fails, RunLocalFirst runs it as a regular
+// activity until it succeeds. Temporal's timeline shows the summary.
 func (a Local[In, Out]) RunLocalFirst(ctx workflow.Context, o *Object, summary string, in In) (out Out, err error) {
-	err = a.Start(ctx, cluster(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
+	err = a.Start(ctx, clusterOptions(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// Write is RunLocalFirst for an activity that changes the object: later decisions wait until the caches have the
+// Write is RunLocalFirst for an activity that changes the object. Later decisions wait until the caches contain the
 // written version.
 func Write[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, string], in In) error {
 	version, err := activity.RunLocalFirst(ctx, o, summary, in)
@@ -67,8 +67,8 @@ func Write[In any](ctx workflow.Context, o *Object, summary string, activity Loc
 	return err
 }
 
-// Report is Write for an activity that writes the status of a Machine. Afterwards the page of the workflow shows what
-// the status says.
+// Report is Write for an activity that writes the status of a Machine. Report then copies the status message into the
+// workflow's details in Temporal.
 func Report[In any](ctx workflow.Context, o *Object, summary string, activity Local[In, kube.Reported], in In) error {
 	reported, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
@@ -78,15 +78,15 @@ func Report[In any](ctx workflow.Context, o *Object, summary string, activity Lo
 	return err
 }
 
-// Attempt is the local half of RunLocalFirst; it takes at most two seconds. over is false if a longer attempt may
-// succeed.
+// Attempt makes only the local attempt of RunLocalFirst, for at most two seconds. over is false if a longer attempt
+// may succeed.
 func (a Local[In, Out]) Attempt(ctx workflow.Context, summary string, in In) (out Out, over bool, err error) {
-	err = workflow.ExecuteLocalActivity(quickly(ctx, summary), a.Activity, in).Get(ctx, &out)
-	return out, settled(ctx, err), err
+	err = workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in).Get(ctx, &out)
+	return out, isConclusive(ctx, err), err
 }
 
-// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. It gives
-// up when a signal arrives or one of the futures is ready, and reports whether the activity succeeded.
+// UnlessChanged is RunLocalFirst for an activity that may take long because another cluster does not answer. A
+// signal, or a future that is ready, cancels the activity. done reports whether the activity succeeded.
 func (a Local[In, Out]) UnlessChanged(
 	ctx workflow.Context, o *Object, summary string, in In, futures ...workflow.Future,
 ) (out Out, done bool, err error) {

@@ -9,36 +9,37 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Procedure is what a kind of object supplies to its run loop. D is its decision, R the result of its workflow.
-type Procedure[D any, R result] interface {
+// Procedure is the part of the run loop that each kind of object implements. D is its decision, R the result of its
+// workflow.
+type Procedure[D any, R runResult] interface {
 	Base() *Object
-	// Decide asks an activity what is next.
+	// Decide runs an activity that returns the next step.
 	Decide(ctx workflow.Context) (D, error)
-	// Step carries out a decision, or waits until something changes. A result ends the run.
+	// Step carries out a decision, or waits until something changes. A non-nil result ends the run.
 	Step(ctx workflow.Context, d D) (*R, error)
-	// Settle waits for what must end before the run does; again says that the run continues as new.
+	// Settle waits for work that must end before the run ends. again is true if the run continues as new.
 	Settle(ctx workflow.Context, again bool)
 	// Next returns the input of the run that continues this one.
 	Next() any
 }
 
-// result is how a run ended.
-type result interface {
-	Calm() bool // no work was left: the run continues if a signal arrives before it has ended
+// runResult is the result of a run.
+type runResult interface {
+	Calm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
 }
 
-// Loop runs the workflow of one kind of object: it receives signals, decides and takes a step, until a step ends the
-// run or the history has grown long; then it ends or continues as new. No signal or operator request is lost: between
-// the last check for them and the return, nothing yields.
-func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
+// Loop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the run,
+// or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost: the
+// workflow does not yield between the last check for signals and requests and the return.
+func Loop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
 	o := p.Base()
 	if err := o.acceptRequests(ctx); err != nil {
 		return ended, err
 	}
-	always, done := workflow.NewDisconnectedContext(ctx) // a request is carried out even if the run was cancelled
+	always, done := workflow.NewDisconnectedContext(ctx) // a request is carried out even if the run is cancelled
 	defer done()
 	for {
-		over, err := steps(ctx, p)
+		over, err := runSteps(ctx, p)
 		calm := over != nil && (*over).Calm()
 		again := err == nil && (over == nil || (calm && o.ContinuesAsNew))
 		p.Settle(ctx, again)
@@ -50,39 +51,41 @@ func Loop[D any, R result](ctx workflow.Context, p Procedure[D, R]) (ended R, er
 			continue
 		case again:
 			o.Receive()
-			return ended, o.close(always, workflow.NewContinueAsNewError(ctx, string(o.kind), p.Next()))
+			return ended, o.publishLastStep(always, workflow.NewContinueAsNewError(ctx, string(o.kind), p.Next()))
 		case over != nil:
 			ended = *over
 		}
-		return ended, o.close(always, err)
+		return ended, o.publishLastStep(always, err)
 	}
 }
 
-// rest waits calmAfter, or until a signal arrives, for the kinds whose changes come in bursts. The wait also makes
-// Temporal record the local activities of the last steps: the server refuses a task that ends the run if a signal has
-// arrived meanwhile, and local activities that are not recorded all run again. A machine's run does not rest: one timer
-// and one task for each machine cost more than the few repetitions (ADR 0089).
-func (o *Object) rest(ctx workflow.Context) {
+// idleBeforeEnd delays the end of a calm run by calmAfter, or until a signal arrives, for kinds whose changes come in
+// bursts. The wait also makes Temporal record the last local activities: if a signal has arrived meanwhile, the
+// server refuses the workflow task that ends the run, and local activities that are not recorded run again. A
+// machine's run ends without this wait: a timer and a workflow task per machine cost more than the few repetitions
+// (ADR 0089).
+func (o *Object) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return
 	}
 	timer := o.Timer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
-	_ = o.AwaitChange(ctx, timer) // a run that is cancelled while it is calm ends as calm
+	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, it still ends as calm
 	o.CancelTimer("calm")
 }
 
-// awaitRequests waits until all requests that have arrived are carried out, and reports whether it had to wait.
+// awaitRequests waits until all received requests are carried out, and reports whether it had to wait.
 func (o *Object) awaitRequests(ctx workflow.Context) (waited bool, err error) {
-	if o.requestsDone(ctx) {
+	if o.allRequestsDone(ctx) {
 		return false, nil
 	}
-	return true, workflow.Await(ctx, func() bool { return o.requestsDone(ctx) })
+	return true, workflow.Await(ctx, func() bool { return o.allRequestsDone(ctx) })
 }
 
-// ShowRefusal shows that the API server refuses a write. The time since when does not change with each attempt.
+// ShowRefusal shows that the API server refuses a write. The shown start time is the time of the first refusal, not
+// of the latest attempt.
 func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
-	if o.refusedAt.IsZero() {
-		o.refusedAt = workflow.Now(ctx)
+	if o.firstRefusalTime.IsZero() {
+		o.firstRefusalTime = workflow.Now(ctx)
 	}
 	o.Show(ctx, Step{
 		Name:      vocabulary.StepRefused,
@@ -92,29 +95,29 @@ func (o *Object) ShowRefusal(ctx workflow.Context, err error) {
 		BlockedBy: []string{vocabulary.BlockedRefused},
 		Stuck:     true,
 	})
-	o.Shown.Since = o.refusedAt
+	o.Shown.Since = o.firstRefusalTime
 }
 
-// awaitAcceptance waits until a signal arrives or a refused write may be tried again. A refusal is no failure of the
-// run: a role, a webhook or a quota that refuses now may accept later, and none of them reports when.
-func (o *Object) awaitAcceptance(ctx workflow.Context, err error) error {
+// awaitRetryAfterRefusal waits until a signal arrives or it is time to retry a refused write. A refusal does not fail
+// the run: a role, a webhook or a quota that refuses the write may accept it later, and none of them sends an event.
+func (o *Object) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
-	o.refusals++
+	o.consecutiveRefusals++
 	o.Live = true
 	defer o.CancelTimer("refused")
 	err = o.AwaitChange(
 		ctx,
-		o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(Again(o.refusals))),
+		o.Timer(ctx, "refused", "tries again then: "+Refused(err), workflow.Now(ctx).Add(RefusalWait(o.consecutiveRefusals))),
 	)
 	if ctx.Err() != nil {
-		return nil // a kind that must write something before it ends does so in its next step; others end there
+		return nil // the next step of a cancelled run may still write something; kinds without such a write end there
 	}
 	return err
 }
 
-// steps decides and takes steps until one ends the run. A nil result means that the run continues as new. If a run is
-// calm only after a later step, it has done something, and rests before it ends if its kind rests.
-func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
+// runSteps decides and carries out steps until a step ends the run. A nil result means that the run continues as new.
+// If IdleBeforeEnd is set, a run that becomes calm after its first step waits (see idleBeforeEnd) before it ends.
+func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
 	o := p.Base()
 	for first := true; ; first = false {
 		o.Receive()
@@ -124,19 +127,20 @@ func steps[D any, R result](ctx workflow.Context, p Procedure[D, R]) (*R, error)
 			over, err = p.Step(ctx, d)
 		}
 		if FailedWith(err, kube.TypeRefused) {
-			err = o.awaitAcceptance(ctx, err)
+			err = o.awaitRetryAfterRefusal(ctx, err)
 		} else if err == nil {
-			o.refusals, o.refusedAt = 0, time.Time{}
+			o.consecutiveRefusals, o.firstRefusalTime = 0, time.Time{}
 		}
 		switch {
 		case FailedWith(err, kube.TypeRewound):
-			o.Versions, o.Live = kube.MinVersions{}, true // no cache will reach them
+			// The API server was restored: no cache will reach the former minimum versions.
+			o.Versions, o.Live = kube.MinVersions{}, true
 		case FailedWith(err, kube.TypeObjectGone), FailedWith(err, kube.TypeConflict), TimedOut(err):
 			// the object changed or is gone, or the decision is too old: the next decision reads from the API server
 			o.Live = true
 		case err != nil || over != nil:
 			if over != nil && (*over).Calm() && !first {
-				o.rest(ctx)
+				o.idleBeforeEnd(ctx)
 			}
 			return over, err
 		}

@@ -18,56 +18,56 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Every timeout and retry policy is in this file. A step is given up after a time, never after a number of attempts.
+// This file contains all timeouts and retry policies. A time limits each step, never a number of attempts.
 
-// Priority is the order in which Temporal dispatches the tasks of an object's workflow and of its children when workers
-// are behind. MachineDeployments and MachineSets, which decide for many machines, go first. Objects of one deployment
-// share a fairness key, so that a rollout of thousands of machines alternates with other work; servers use that key
-// only if fairness is switched on.
+// Priority is the dispatch priority of the tasks of an object's workflow and its children, when workers have a
+// backlog. MachineDeployments and MachineSets come first, because they decide for many machines. Objects of one
+// deployment share a fairness key, so that other work alternates with a rollout of thousands of machines. Temporal's
+// server uses the fairness key only if fairness is enabled.
 func Priority(kind Kind, namespace string, o Owner) temporal.Priority {
-	p := temporal.Priority{PriorityKey: 3} // the server's default
+	p := temporal.Priority{PriorityKey: 3} // Temporal's default priority
 	if slices.Contains([]Kind{KindMachineDeployment, KindMachineSet, KindClusterAPIDeployment, KindClusterAPISet}, kind) {
 		p.PriorityKey = 2
 	}
 	sum := sha256.Sum256([]byte(namespace + "/" + cmp.Or(o.MachineDeployment, o.MachineSet, o.Machine)))
-	p.FairnessKey = hex.EncodeToString(sum[:8]) // the server accepts at most 64 bytes
+	p.FairnessKey = hex.EncodeToString(sum[:8]) // Temporal accepts a key of at most 64 bytes
 	return p
 }
 
-// calmAfter is how long a calm run of a kind that rests waits for more work before it ends, if it has done something.
-// Source: twice the bridge's debounce interval; ADR 0002 has what the wait saves.
+// calmAfter is how long a calm run waits for more work before it ends, if it has carried out a step and its kind has
+// IdleBeforeEnd. Source: twice the bridge's debounce interval; ADR 0002 says how much work the wait saves.
 const calmAfter = time.Second
 
-// SettledAfter is how long a calm deployment waits for more work before its run continues as new, so that the status
-// writes of one scale-up, whose machines become ready one after the other, share a run. Source: ADR 0002.
+// SettledAfter is how long a calm deployment waits for more work before its run continues as new. In a scale-up the
+// machines become ready one after the other; with this wait their status writes share one run. Source: ADR 0002.
 const SettledAfter = 20 * time.Second
 
-// RecheckStuck is when a run that waits for a person decides again by itself. The bridge signals it at once when the
-// awaited object changes; this covers a change that no watch has reported. With one hour a stuck run costs eleven
-// events an hour.
+// RecheckStuck is the interval at which a run that waits for a person decides again. Normally the bridge signals the
+// run when the awaited object changes; the recheck covers a change that no watch reported. With an interval of one
+// hour a stuck run writes eleven history events per hour.
 const RecheckStuck = explain.RecheckStuck
 
-// RefusedAgain is when a write that the API server refused is tried again, if no signal arrives earlier. Quotas and
-// webhooks do not report when they would accept it. Source: a sixth of the bridge's resync interval.
+// RefusedAgain is the first wait before a refused write is retried, if no signal arrives earlier. Quotas and webhooks
+// do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
 const RefusedAgain = explain.RefusedAgain
 
-// refusedMost is the longest wait before a refused write is tried again. Source: five times the bridge's resync
+// maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
-const refusedMost = explain.RefusedMost
+const maxRefusalWait = explain.RefusedMost
 
-// Again is the wait after n refused writes in a row, or n questions without an answer: RefusedAgain for the first, then
-// twice as long each time, five minutes at most.
-func Again(n int) time.Duration {
+// RefusalWait returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1, doubled
+// for each further one, at most maxRefusalWait.
+func RefusalWait(n int) time.Duration {
 	wait := RefusedAgain
-	for ; n > 1 && wait < refusedMost; n-- {
+	for ; n > 1 && wait < maxRefusalWait; n-- {
 		wait *= 2
 	}
-	return min(wait, refusedMost)
+	return min(wait, maxRefusalWait)
 }
 
-// quickly is for decisions and small idempotent writes: one local attempt of at most two seconds. If it fails, the
-// caller runs the same activity as a regular one.
-func quickly(ctx workflow.Context, summary string) workflow.Context {
+// localOptions returns local activity options for decisions and small idempotent writes: one attempt of at most two
+// seconds. After a failure the caller runs the same activity as a regular activity.
+func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		Summary:             Brief(summary),
 		StartToCloseTimeout: 2 * time.Second,
@@ -75,14 +75,14 @@ func quickly(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// FewWrites is the largest number of writes of one decision that run as a local activity where that is allowed, or else
-// on the workflow's own queue. Source: a write took 60 ms where the API server shared two busy processors, so 30 writes
-// need nearly the two seconds of a local activity.
+// FewWrites is the maximum number of writes of one decision that run as a local activity, or (if a local activity is
+// not allowed) as a regular activity on the workflow's own task queue. Source: a write took 60 ms on an API server
+// that shared two busy CPUs; 30 writes need nearly the two seconds of a local activity.
 const FewWrites = 30
 
-// cluster is for reads and writes of the clusters: the API server answers within seconds or is unavailable. Attempts
-// continue until it answers.
-func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
+// clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
+// or is unavailable. Attempts continue until the API server answers.
+func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           InstallationOf(ctx).Queue(queue),
 		Summary:             Brief(summary),
@@ -96,48 +96,49 @@ func cluster(ctx workflow.Context, queue, summary string) workflow.Context {
 	})
 }
 
-// ManyWrites is any number of writes above FewWrites.
+// ManyWrites stands for any number of writes above FewWrites.
 const ManyWrites = FewWrites + 1
 
-// queueOf returns the queue for that number of writes. Few writes use the workflow's own queue: with its answer to the
-// workflow task, the server can hand such an activity to the worker that scheduled it.
-func queueOf(writes int) string {
+// queueForWrites returns the task queue for a number of writes. Few writes use the workflow's own task queue: the
+// server can then start the activity eagerly, on the worker that scheduled it.
+func queueForWrites(writes int) string {
 	if writes <= FewWrites {
 		return QueueMachines
 	}
 	return QueueKubernetes
 }
 
-// Batch is cluster for n writes of objects after one decision. After a minute the decision is too old, and the workflow
-// decides again.
+// Batch returns activity options for n writes of objects after one decision. After a minute the decision is too old,
+// and the workflow decides again.
 func Batch(ctx workflow.Context, summary string, n int) workflow.Context {
-	return within(cluster(ctx, queueOf(n), summary), time.Minute)
+	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
-// Question is Batch for a question to a runtime extension of Cluster API, which may take 30 seconds to answer.
+// Question returns Batch's options for a call of a Cluster API runtime extension, which may take 30 seconds to
+// answer.
 func Question(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(Batch(ctx, summary, 1))
 	options.StartToCloseTimeout = 40 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// within bounds the time of all attempts of an activity.
-func within(ctx workflow.Context, d time.Duration) workflow.Context {
+// withTotalTimeout limits the total time of all attempts of an activity (schedule-to-close timeout).
+func withTotalTimeout(ctx workflow.Context, d time.Duration) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
 	options.ScheduleToCloseTimeout = d
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// Soon is Batch for writes that must not delay others: if they are not done within five seconds, not counting a local
-// attempt before, the workflow decides again.
-func Soon(ctx workflow.Context, summary string, n int) workflow.Context {
-	return within(cluster(ctx, queueOf(n), summary), 5*time.Second)
+// QuickBatch returns Batch's options for writes that must not delay other work. If the writes take more than five seconds
+// (without an earlier local attempt), the workflow decides again.
+func QuickBatch(ctx workflow.Context, summary string, n int) workflow.Context {
+	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), 5*time.Second)
 }
 
-// Cloud is for calls of a provider that are repeated until they succeed. The workflow limits the total time with a
-// timer, which fires on time; a schedule-to-close timeout would end before the first back-off that does not fit in. The
-// heartbeat timeout detects a dead worker: ten seconds instead of the usual thirty, because a machine waits that long
-// for it.
+// Cloud returns activity options for provider calls that are retried until they succeed. The workflow limits the
+// total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
+// back-off that does not fit. The heartbeat timeout detects a dead worker: it is 10 s instead of the usual 30 s,
+// because the machine waits until the dead worker is detected.
 func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           InstallationOf(ctx).ProviderQueue(provider),
@@ -154,9 +155,9 @@ func Cloud(ctx workflow.Context, provider, id, summary string) workflow.Context 
 	})
 }
 
-// Briefly is for a question to a provider: its answer is waited for at most a minute. One attempt may take 30 seconds. If
-// no worker has taken the question after 20 seconds, probably none serves the provider's queue, and the wait ends.
-func Briefly(ctx workflow.Context, provider, summary string) workflow.Context {
+// ShortQuestion returns activity options for a question to a provider: at most 30 seconds per attempt and one minute in
+// total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
+func ShortQuestion(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              InstallationOf(ctx).ProviderQueue(provider),
 		Summary:                Brief(summary),
@@ -168,29 +169,29 @@ func Briefly(ctx workflow.Context, provider, summary string) workflow.Context {
 	})
 }
 
-// Yielding makes calls of other sets go first while calls wait for a free worker, so that a huge rollout does not
-// starve the others. Temporal's server uses this key by default.
+// Yielding lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go first.
+// A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
 func Yielding(ctx workflow.Context) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
-	// after all others; the remaining fields are those of the workflow
+	// The key 4 comes after all others. The activity takes its other priority fields from the workflow.
 	options.Priority = temporal.Priority{PriorityKey: 4}
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// draining is for long waits for the pods or volumes of one node, on a queue of their own. The heartbeat timeout
-// detects a dead worker. The activity itself limits its total time, which its input contains.
-func draining(ctx workflow.Context, id, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(cluster(ctx, QueueDrains, summary))
+// nodeWaitOptions returns activity options for long waits for the pods or volumes of one node, on a separate task
+// queue. The heartbeat timeout detects a dead worker. The activity limits its total time itself, from its input.
+func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context {
+	options := workflow.GetActivityOptions(clusterOptions(ctx, QueueDrains, summary))
 	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 10*time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// DrainHandover is how long a machine waits before it starts a drain again while an earlier one is still ending: long
-// enough for an activity to learn of its cancellation by its next heartbeat.
+// DrainHandover is how long a machine waits before it starts a drain again while an earlier drain is still ending. A
+// cancelled activity learns of its cancellation with its next heartbeat, which must fit into this time.
 const DrainHandover = 5 * time.Second
 
-// DrainOptions are those of the drain of a machine's node. When the parent run ends, the drain is cancelled, and ends
-// after its clean-up.
+// DrainOptions returns the child workflow options for the drain of a machine's node. If the parent run ends, Temporal
+// cancels the drain, and the drain cleans up before it ends.
 func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose string) workflow.Context {
 	why := "the machine is deleted: its node must be empty first"
 	switch purpose {
@@ -200,20 +201,20 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 		why = "the machine has failed and is preserved: its node must be empty"
 	}
 	id, summary := InstallationOf(ctx).ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
-	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
+	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
-// RolloutOptions are those of a deployment's rollout; its kind says of which API. When the parent run is terminated the
-// rollout continues, and the next run of the deployment's workflow finds it open. When the parent is cancelled, so is
-// the rollout.
+// RolloutOptions returns the child workflow options for a deployment's rollout of that kind. If the parent run is
+// terminated, the rollout continues, and the next run of the deployment's workflow finds the open rollout. If the
+// parent run is cancelled, the rollout is cancelled as well.
 func RolloutOptions(ctx workflow.Context, kind Kind, deployment kube.Ref, revision int64, why string) workflow.Context {
 	id := InstallationOf(ctx).ID(kind, deployment, revision)
 	summary := fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
-	return child(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
+	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
 }
 
-// child returns the options of a child workflow. Closing says what happens to the child when the parent run is closed.
-func child(
+// childOptions returns the options of a child workflow. closing is the parent close policy.
+func childOptions(
 	ctx workflow.Context,
 	id string,
 	closing enumspb.ParentClosePolicy,
@@ -225,40 +226,40 @@ func child(
 		WaitForCancellation:   true,
 		ParentClosePolicy:     closing,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		TypedSearchAttributes: inherited(ctx),
+		TypedSearchAttributes: inheritedAttributes(ctx),
 		StaticSummary:         summary,
 		StaticDetails:         details,
 	})
 }
 
-// RecheckRollout is how long after a due time a deployment checks whether the rollout that an earlier run started is
-// still open. Source: the bridge's resync interval.
+// RecheckRollout is how long after a due time a deployment checks whether a rollout of an earlier run is still open.
+// Source: the bridge's resync interval.
 const RecheckRollout = time.Minute
 
-// HoldWritten is how long a cancelled deployment waits for such a rollout to write the hold. Source: how long a batch
-// of writes is tried.
+// HoldWritten is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
+// time of a batch of writes (see Batch).
 const HoldWritten = time.Minute
 
-// ReportEach is the least time between two status writes of a rollout in which only counts and conditions change.
-// Source: users see no difference, and 10 machines that are deleted in this time change the counts 30 times.
+// ReportEach is the minimum time between two status writes of a rollout in which only counts and conditions change.
+// Source: users see no difference, and 10 machines that are deleted within a second change the counts 30 times.
 const ReportEach = time.Second
 
-// RolloutAgain is how long a deployment waits before it starts a rollout again that was terminated or has failed.
+// RolloutAgain is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutAgain = 5 * time.Second
 
-// Glance is for a question to a provider whose answer is useful but not needed: half a minute at most.
-func Glance(ctx workflow.Context, provider, id, summary string) workflow.Context {
-	return within(Cloud(ctx, provider, id, summary), 30*time.Second)
+// OptionalQuestion returns Cloud's options for a question to a provider whose answer is optional: at most 30 seconds in total.
+func OptionalQuestion(ctx workflow.Context, provider, id, summary string) workflow.Context {
+	return withTotalTimeout(Cloud(ctx, provider, id, summary), 30*time.Second)
 }
 
-// Sweeping is for one step of a sweep for orphans: five minutes in all, a third of the interval between sweeps. The
-// next sweep repeats a step that did not succeed.
+// Sweeping returns Cloud's options for one step of an orphan sweep: at most five minutes in total, a third of the
+// interval between sweeps. The next sweep repeats a failed step.
 func Sweeping(ctx workflow.Context, provider, id, summary string) workflow.Context {
-	return within(Cloud(ctx, provider, id, summary), 5*time.Minute)
+	return withTotalTimeout(Cloud(ctx, provider, id, summary), 5*time.Minute)
 }
 
-// maxSummary is the longest summary, in bytes, that Temporal accepts; a longer one fails the workflow task. Source:
-// limit.userMetadataSummary of Temporal's server.
+// maxSummary is the maximum size of a summary in bytes. Temporal's server fails the workflow task if a summary is
+// longer. Source: limit.userMetadataSummary of Temporal's server.
 const maxSummary = 400
 
 // Brief cuts a summary to maxSummary bytes.

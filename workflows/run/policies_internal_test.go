@@ -15,8 +15,8 @@ import (
 	"millwright/activities/kube"
 )
 
-// A provider's message may be of any length; Temporal fails the workflow task for a summary of more than 400 bytes.
-func TestBriefFitsWhatTemporalTakes(t *testing.T) {
+// A provider's message has any length. Temporal fails the workflow task for a summary of more than 400 bytes.
+func TestBriefCutsSummariesToTemporalsLimit(t *testing.T) {
 	assert.Equal(t, "short", Brief("short"))
 	for extra := range 5 {
 		cut := Brief(strings.Repeat("x", extra) + strings.Repeat("ü", 1000))
@@ -26,12 +26,16 @@ func TestBriefFitsWhatTemporalTakes(t *testing.T) {
 	}
 }
 
-func TestAFewWritesAreDoneWhereTheWorkflowIs(t *testing.T) {
-	assert.Equal(t, []string{QueueMachines, QueueKubernetes}, []string{queueOf(FewWrites), queueOf(FewWrites + 1)})
+func TestFewWritesUseTheTaskQueueOfTheWorkflow(t *testing.T) {
+	assert.Equal(
+		t,
+		[]string{QueueMachines, QueueKubernetes},
+		[]string{queueForWrites(FewWrites), queueForWrites(FewWrites + 1)},
+	)
 }
 
-// An operator who terminates a deployment's workflow wants a new run of it, not the rollout cancelled (ADR 0015). A
-// rollout that ended may be started again.
+// An operator who terminates a deployment's workflow needs a new run of the workflow, not a cancelled rollout (ADR
+// 0015). A rollout that ended may be started again.
 func TestRolloutOutlivesItsParent(t *testing.T) {
 	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -46,7 +50,7 @@ func TestRolloutOutlivesItsParent(t *testing.T) {
 	assert.NoError(t, env.GetWorkflowError())
 }
 
-func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
+func TestDeploymentsAndSetsHavePriorityOverMachines(t *testing.T) {
 	deployment := Priority(KindMachineDeployment, "shop", Owner{MachineDeployment: "web"})
 	machine := Priority(KindMachine, "shop", Owner{MachineDeployment: "web", MachineSet: "web-1", Machine: "m"})
 	require.Less(t, deployment.PriorityKey, machine.PriorityKey)
@@ -67,8 +71,9 @@ func TestPriorityOfThoseThatDecideForMany(t *testing.T) {
 	}
 }
 
-// Calls that yield come after those of other sets; the fairness key stays that of the workflow.
-func TestPriorityOfThoseThatYield(t *testing.T) {
+// Activities with Yielding have a lower priority than other activities. Activities with Yielding keep the workflow's
+// fairness key.
+func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
 	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		usual := workflow.GetActivityOptions(Cloud(ctx, "fake", "1", "makes it"))
@@ -82,13 +87,13 @@ func TestPriorityOfThoseThatYield(t *testing.T) {
 	assert.NoError(t, env.GetWorkflowError())
 }
 
-// Only these functions make options for calls of a provider.
+// The test lists all functions that make activity options for provider calls.
 func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
 	env := activitiestest.WorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		for _, call := range []workflow.Context{
 			Cloud(ctx, "fake", "1", "makes it"), Yielding(Cloud(ctx, "fake", "1", "makes it")),
-			Glance(ctx, "fake", "1", "looks"), Sweeping(ctx, "fake", "1", "sweeps"),
+			OptionalQuestion(ctx, "fake", "1", "looks"), Sweeping(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
 			assert.Equal(t, Installation("").ProviderQueue("fake"), options.TaskQueue)

@@ -11,39 +11,38 @@ import (
 	"millwright/decide/request"
 )
 
-// MessageRequest is the name of the signal and of the update by which people make an operator request: for a machine
-// (also through its drain) or a deployment (also through its rollout). The signal has no answer: an event of the object
-// reports the outcome.
+// MessageRequest is the name of the signal and of the update that carry an operator request for a machine (or its
+// drain) or a deployment (or its rollout). A signal has no answer: an event of the object reports the outcome.
 const MessageRequest = "request"
 
-// TypeRequestRefused is the type of the failure of an update whose request was refused. Its message says why.
+// TypeRequestRefused is the failure type of an update whose request was refused. The failure's message is the reason.
 const TypeRequestRefused = "RequestRefused"
 
-// claimed is the actor of a request that came through Temporal. Temporal does not say to a workflow who sent a message,
-// so that the name in it is only a claim.
-func claimed(actor string) string {
+// claimedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
+// message, so the actor's name is only a claim.
+func claimedActor(actor string) string {
 	return "somebody in Temporal" + phrase.If(actor != "", " who signs as %s", actor)
 }
 
-// RequestInput is the content of MessageRequest, as people write it: {"command":"force","actor":"ann","reason":"the
-// node burns"}.
+// RequestInput is the content of MessageRequest, as people write it:
+// {"command":"force","actor":"ann","reason":"the node burns"}.
 type RequestInput request.Order
 
-// UnmarshalJSON never fails: text that cannot be parsed is also a request, and is refused with an event or an answer.
-// If it failed, the SDK would drop such a signal.
+// UnmarshalJSON never fails: a text that cannot be parsed is a request that is refused with an event or an answer.
+// After an error of UnmarshalJSON, the SDK would drop a signal.
 func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, (*request.Order)(in))
-	in.Unread = "" // not taken from the text
+	in.Unread = "" // Unread never comes from the text
 	if err != nil {
 		in.Unread = err.Error()
 	}
 	return nil
 }
 
-// Unreadable turns a request that nobody can decrypt into one that is refused, with why.
+// Unreadable replaces a request that cannot be decrypted with a request that is refused for the reason why.
 func (in *RequestInput) Unreadable(why string) { *in = RequestInput{Unread: why} }
 
-// requestKind is the kind of object that the requests of a workflow are for.
+// requestKind returns the kind of object in this workflow's requests.
 func (o *Object) requestKind() request.Kind {
 	switch o.kind {
 	case KindMachineDeployment, KindRollout, KindClusterAPIDeployment, KindClusterAPIRollout:
@@ -53,8 +52,8 @@ func (o *Object) requestKind() request.Kind {
 	}
 }
 
-// describesRequests describes the content of MessageRequest in Temporal's UI.
-func (o *Object) describesRequests() string {
+// requestDescription returns the description of MessageRequest in Temporal's UI.
+func (o *Object) requestDescription() string {
 	if o.requestKind() == request.MachineDeployment {
 		return `an operator request, written on the MachineDeployment with who and why, and then acted upon: ` +
 			`{"command":"cancel","actor":"ann","reason":"the image is bad","back":true}; ` +
@@ -65,71 +64,77 @@ func (o *Object) describesRequests() string {
 		`extend takes "for" or "until", and "inAdvance" is for machines that are not deleted yet`
 }
 
-// acceptRequests makes the workflow accept requests by signal and update at any time. Sets and classes have no
-// requests, and those about a machine of Cluster API are only annotations.
+// acceptRequests makes the workflow accept requests by signal and by update at any time. Sets and classes have no
+// requests; requests for a machine of Cluster API are only annotations.
 func (o *Object) acceptRequests(ctx workflow.Context) error {
 	switch o.kind {
 	case KindMachineSet, KindClusterAPISet, KindClusterAPIDrain, KindMachineClass:
 		return nil
 	default:
 	}
-	text := o.describesRequests()
-	o.orders = workflow.GetSignalChannelWithOptions(ctx, MessageRequest, workflow.SignalChannelOptions{Description: text})
-	ctx, _ = workflow.NewDisconnectedContext(ctx) // it ends with the run
+	text := o.requestDescription()
+	o.requestSignals = workflow.GetSignalChannelWithOptions(
+		ctx,
+		MessageRequest,
+		workflow.SignalChannelOptions{Description: text},
+	)
+	ctx, _ = workflow.NewDisconnectedContext(ctx) // the context ends with the run
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
-			// A blocking Receive would take the signal out of the channel before this coroutine continues, and until then
-			// requestsDone would not count the request.
-			if err := workflow.Await(ctx, func() bool { return o.orders.Len() > 0 }); err != nil {
+			// A blocking Receive would take the signal out of the channel before this coroutine continues;
+			// allRequestsDone would not count the request during that time.
+			if err := workflow.Await(ctx, func() bool { return o.requestSignals.Len() > 0 }); err != nil {
 				return
 			}
 			var in RequestInput
-			if o.orders.ReceiveAsync(&in) {
-				o.writing = true
-				_, _ = o.Apply(ctx, request.Order(in), true) // a failure that waiting cannot change; it is in the history
-				o.writing = false
+			if o.requestSignals.ReceiveAsync(&in) {
+				o.writingRequest = true
+				_, _ = o.Apply(ctx, request.Order(in), true) // the history has the failure; a retry would not help
+				o.writingRequest = false
 			}
 		}
 	})
-	options := workflow.UpdateHandlerOptions{Validator: o.validate, Description: text}
-	return workflow.SetUpdateHandlerWithOptions(ctx, MessageRequest, o.update, options)
+	options := workflow.UpdateHandlerOptions{Validator: o.validateRequest, Description: text}
+	return workflow.SetUpdateHandlerWithOptions(ctx, MessageRequest, o.handleUpdate, options)
 }
 
-// requestsDone reports whether no request waits or is being written.
-func (o *Object) requestsDone(ctx workflow.Context) bool {
-	return o.orders == nil || (o.orders.Len() == 0 && !o.writing && workflow.AllHandlersFinished(ctx))
+// allRequestsDone reports whether no request waits and none is being written.
+func (o *Object) allRequestsDone(ctx workflow.Context) bool {
+	return o.requestSignals == nil ||
+		(o.requestSignals.Len() == 0 && !o.writingRequest && workflow.AllHandlersFinished(ctx))
 }
 
-// validate refuses a request that is invalid for every object of the kind. The history does not contain an update that
-// it refuses.
-func (o *Object) validate(in RequestInput) error {
-	return requestRefused(request.Check(o.requestKind(), o.Ref.UID, request.Order(in)))
+// validateRequest refuses an update whose request is invalid for every object of the kind. Temporal's history does not
+// contain a refused update.
+func (o *Object) validateRequest(in RequestInput) error {
+	return requestRefusedError(request.Check(o.requestKind(), o.Ref.UID, request.Order(in)))
 }
 
-// update applies a request. The answer is what was written.
-func (o *Object) update(ctx workflow.Context, in RequestInput) (string, error) {
+// handleUpdate applies a request. The answer says which change was written.
+func (o *Object) handleUpdate(ctx workflow.Context, in RequestInput) (string, error) {
 	answer, err := o.Apply(ctx, request.Order(in), false)
 	if err == nil && !answer.Applied {
-		err = requestRefused(answer.Message)
+		err = requestRefusedError(answer.Message)
 	}
 	return answer.Message, err
 }
 
-// requestRefused returns the failure of a refused request; nil if why is empty.
-func requestRefused(why string) error {
+// requestRefusedError returns the failure of a refused request, or nil if why is empty.
+func requestRefusedError(why string) error {
 	if why == "" {
 		return nil
 	}
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// Apply only writes a request on the object; its effect arrives as a change, as if kubectl had written it. With
-// noReply, no caller reads the answer, and an event reports a refusal. Apply continues when the run is cancelled.
+// Apply writes a request on the object. The request takes effect through the resulting change event, as if kubectl
+// had written it. With noReply no caller reads the answer, and an event reports a refusal. Apply also runs to its end
+// if the run is cancelled.
 func (o *Object) Apply(ctx workflow.Context, order request.Order, noReply bool) (answer activities.Answer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.Cleaned()
-	order.Actor, order.Asked = claimed(order.Actor), workflow.Now(ctx)
+	order.Actor, order.Asked = claimedActor(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	apply := applyRequest
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {

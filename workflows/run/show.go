@@ -15,22 +15,22 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Step is what a workflow is doing, as its page in Temporal, its search attributes and the object's status show it.
+// Step is the current work of a workflow, as Temporal's UI, the search attributes and the object's status show it.
 type Step struct {
 	Name      string    // search attribute Step; empty: the object is calm
-	Why       string    // one sentence
-	Phase     string    // of a machine
-	Node      string    // of a machine
-	BlockedBy []string  // nil when nothing blocks
+	Why       string    // reason for the step, one sentence
+	Phase     string    // phase of the machine
+	Node      string    // node of the machine
+	BlockedBy []string  // nil: nothing blocks the step
 	Stuck     bool      // nothing changes until a person changes something or the deadline passes
-	Table     string    // below the sentence; see Table
-	Deadline  time.Time // zero means none
-	Since     time.Time // when a step of this name began
-	Cause     string    // why it takes time, as a clause without the name of the object; empty: Why says it
-	WaitsFor  string    // the sentence of decide/explain; empty: not known yet, or the object is calm
+	Table     string    // rows below the sentence; see the function Table
+	Deadline  time.Time // end of the step; zero: no deadline
+	Since     time.Time // time at which the step with this name began
+	Cause     string    // reason for the duration, a clause without the object's name; empty: Why contains the reason
+	WaitsFor  string    // sentence from decide/explain; empty: unknown so far, or the object is calm
 }
 
-// Explained returns the step with what blocks the object and those below it.
+// Explained returns the step with the blockers of the object and of the objects below it.
 func (s Step) Explained(blocked explain.Summary) Step {
 	if blocked.Blocked() {
 		s.WaitsFor, s.BlockedBy, s.Stuck = blocked.Message, blocked.Blockers, true
@@ -41,8 +41,8 @@ func (s Step) Explained(blocked explain.Summary) Step {
 	return s
 }
 
-// Table returns rows in columns, the first row being the head. It is preformatted text: Temporal's UI draws the cells
-// of a markdown table without space between them.
+// Table formats rows as aligned columns; the first row is the header. The text is preformatted, because Temporal's UI
+// draws the cells of a markdown table without space between them.
 func Table(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
@@ -64,10 +64,10 @@ func Table(rows [][]string) string {
 	return "```\n" + text.String() + "```"
 }
 
-// columnGap is the number of spaces between two columns, as kubectl prints them.
+// columnGap is the number of spaces between two columns, as in kubectl's output.
 const columnGap = 3
 
-// Reasons returns the reason as a list for BlockedBy: nil if it is empty.
+// Reasons returns the reason as a list for Step.BlockedBy, or nil if the reason is empty.
 func Reasons(reason string) []string {
 	if reason == "" {
 		return nil
@@ -75,12 +75,12 @@ func Reasons(reason string) []string {
 	return []string{reason}
 }
 
-// Show sets the current details in Temporal's UI. SetSearchAttributes sets the search attributes, before the workflow
-// waits. A step that is shown again keeps what the status says about it. A step may have any number of blockers: the
-// first five are shown, here, in the status and as a search attribute.
+// Show sets the current details in Temporal's UI, but not the search attributes: SetSearchAttributes sets those
+// before the workflow waits. If the same step is shown again, Show keeps WaitsFor from the status. Show keeps only
+// the first five blockers, for Temporal's UI, the status and the search attribute.
 func (o *Object) Show(ctx workflow.Context, s Step) {
 	was := o.Shown
-	s.BlockedBy = first(s.BlockedBy)
+	s.BlockedBy = firstBlockers(s.BlockedBy)
 	if s.Since = workflow.Now(ctx); s.Name == was.Name {
 		s.Since = was.Since
 	}
@@ -94,34 +94,36 @@ func (o *Object) Show(ctx workflow.Context, s Step) {
 	workflow.SetCurrentDetails(ctx, s.markdown())
 }
 
-// first returns the blockers that a step shows.
-func first(blockers []string) []string { return blockers[:min(len(blockers), explain.MaxBlockers)] }
+// firstBlockers returns the first blockers, at most explain.MaxBlockers.
+func firstBlockers(blockers []string) []string {
+	return blockers[:min(len(blockers), explain.MaxBlockers)]
+}
 
-// Explain adds to the step the sentence of the status about what the object waits for. Results of earlier versions lack
-// this sentence.
+// Explain adds the status message about the awaited object to the step. Activity results of earlier versions lack
+// this message.
 func (o *Object) Explain(ctx workflow.Context, said kube.Reported) {
 	if said.WaitsFor == "" {
 		return
 	}
-	o.Shown.WaitsFor, o.Shown.BlockedBy = said.WaitsFor, first(said.BlockedBy)
+	o.Shown.WaitsFor, o.Shown.BlockedBy = said.WaitsFor, firstBlockers(said.BlockedBy)
 	o.Shown.Stuck = len(said.BlockedBy) > 0
 	workflow.SetCurrentDetails(ctx, o.Shown.markdown())
 }
 
-// SetSearchAttributes sets the search attributes that differ from those set last. Call it before work that may take
-// longer than a second: each call that changes something costs the server as much as a signal.
+// SetSearchAttributes sets the search attributes that have changed since the last call. Call it before work that may
+// take longer than a second: each call with a change costs the server as much as a signal.
 func (o *Object) SetSearchAttributes(ctx workflow.Context) error {
-	updates := o.Shown.updates(o.search)
-	o.search = o.Shown
+	updates := o.Shown.attributeUpdates(o.publishedStep)
+	o.publishedStep = o.Shown
 	if len(updates) == 0 {
 		return nil
 	}
 	return workflow.UpsertTypedSearchAttributes(ctx, updates...)
 }
 
-// close publishes the last step of a run that ends with err, and returns err. The run that continues this one starts
-// with the search attributes of a calm object.
-func (o *Object) close(ctx workflow.Context, err error) error {
+// publishLastStep publishes the last step of a run that ends with err, and returns err. Before continue-as-new,
+// publishLastStep resets the search attributes to those of a calm object.
+func (o *Object) publishLastStep(ctx workflow.Context, err error) error {
 	if workflow.IsContinueAsNewError(err) {
 		o.Shown = Step{}
 	}
@@ -131,7 +133,8 @@ func (o *Object) close(ctx workflow.Context, err error) error {
 	return err
 }
 
-// markdown is the text at the top of the workflow's page: first what the object waits for, then the step.
+// markdown returns the text at the top of the workflow's page in Temporal: the sentence about the wait, then the
+// step.
 func (s Step) markdown() string {
 	why := cmp.Or(s.WaitsFor, s.Why)
 	name := cmp.Or(s.Name, phrase.If(len(s.BlockedBy) > 0, "waits"), "calm")
@@ -157,17 +160,17 @@ func (s Step) markdown() string {
 	return text
 }
 
-// updates returns the search attributes that differ from those of the step before.
-func (s Step) updates(before Step) (updates []temporal.SearchAttributeUpdate) {
+// attributeUpdates returns the search attributes that differ from those of the previous step.
+func (s Step) attributeUpdates(before Step) (updates []temporal.SearchAttributeUpdate) {
 	for _, a := range []struct{ name, from, to string }{
 		{"Step", before.Name, s.Name}, {"Phase", before.Phase, s.Phase}, {"Node", before.Node, s.Node},
 	} {
 		if a.from != a.to {
-			updates = append(updates, word(a.name, a.to))
+			updates = append(updates, keywordUpdate(a.name, a.to))
 		}
 	}
 	if !slices.Equal(s.BlockedBy, before.BlockedBy) {
-		updates = append(updates, words("BlockedBy", s.BlockedBy))
+		updates = append(updates, keywordListUpdate("BlockedBy", s.BlockedBy))
 	}
 	if s.Stuck != before.Stuck {
 		updates = append(updates, temporal.NewSearchAttributeKeyBool("Stuck").ValueSet(s.Stuck))
@@ -183,7 +186,7 @@ func (s Step) updates(before Step) (updates []temporal.SearchAttributeUpdate) {
 	return updates
 }
 
-// Operation is the step as the object's status shows it.
+// Operation returns the step as the object's status shows it.
 func (o *Object) Operation() *kube.Step {
 	s := o.Shown
 	return &kube.Step{

@@ -15,9 +15,9 @@ import (
 	"millwright/decide/explain"
 )
 
-// The page of a workflow says that a person has to act only if nothing happens by itself: the first line says what
-// does.
-func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T) {
+// The workflow's page asks a person to act only if nothing happens by itself. The first line of the page names the
+// next event.
+func TestPageAsksAPersonToActOnlyIfNothingHappensByItself(t *testing.T) {
 	const line = "**stuck**: nothing moves until somebody changes what blocks it"
 	for _, row := range []struct {
 		name     string
@@ -47,8 +47,8 @@ func TestThePageSaysThatAPersonHasToActOnlyIfNothingHappensByItself(t *testing.T
 	}
 }
 
-// Temporal fails a workflow task whose search attribute has more than 2 KiB, and its SQL stores do not index a keyword
-// of more than 255 characters.
+// Temporal fails a workflow task whose search attribute has more than 2 KiB. Temporal's SQL stores do not index a
+// keyword of more than 255 characters.
 func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	many := func(name string, n int) (all []string) {
@@ -66,7 +66,7 @@ func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 		"words that are too long":              {Name: long, Phase: long, Node: long},
 	} {
 		t.Run(name, func(t *testing.T) {
-			attributes := temporal.NewSearchAttributes(s.updates(Step{})...)
+			attributes := temporal.NewSearchAttributes(s.attributeUpdates(Step{})...)
 			require.NotZero(t, attributes.Size())
 			for key, value := range attributes.GetUntypedValues() {
 				text, err := json.Marshal(value)

@@ -7,47 +7,57 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities on the sets and machines of one API. Those of type run.Local may run as local activities:
-// see run.Local.
+// adapter contains the activities for the sets and machines of one API. An activity of type run.Local may run as a
+// local activity: see run.Local.
 type adapter struct {
 	kind     run.Kind
-	resource kube.Resource // of the sets
+	resource kube.Resource // the cache of the sets
 
-	decide   run.Local[set.Input, set.Decision]
-	report   run.Local[set.Report, string]
-	finalize run.Local[kube.Read, string]
+	decideSet   run.Local[set.Input, set.Decision]
+	reportSet   run.Local[set.Report, string]
+	finalizeSet run.Local[kube.Read, string]
 
-	release, adopt, keep, unmark, sync, create, remove any // keep is nil if the API has no preservation
-	update, move                                       any // nil if the sets of the API do not update machines in place
+	releaseMachines, adoptMachines, preserveMachines, unmarkMachines, syncMachines, createMachines, deleteMachines any // keep is nil for an API without preservation
+	updateMachines, moveMachines                                                                                   any // nil for an API whose sets do not update machines in place
 }
 
-// ofMillwright is for the sets of machine.sapcloud.io.
-func ofMillwright() adapter {
+// millwrightAdapter returns the adapter for sets of machine.sapcloud.io.
+func millwrightAdapter() adapter {
 	a := new(set.Activities)
 	return adapter{
-		kind: run.KindMachineSet, resource: kube.SetsResource,
-		decide: run.Repeatable(a.DecideSet), report: run.Repeatable(a.ReportSet), finalize: run.Repeatable(a.FinalizeSet),
-		release: a.ReleaseMachines, adopt: a.AdoptMachines, keep: a.RequestPreservation, unmark: a.UnmarkMachines,
-		sync: a.SyncMachines, create: a.CreateMachines, remove: a.DeleteMachines,
+		kind:     run.KindMachineSet,
+		resource: kube.SetsResource,
+		decideSet: run.Repeatable(
+			a.DecideSet,
+		),
+		reportSet:        run.Repeatable(a.ReportSet),
+		finalizeSet:      run.Repeatable(a.FinalizeSet),
+		releaseMachines:  a.ReleaseMachines,
+		adoptMachines:    a.AdoptMachines,
+		preserveMachines: a.RequestPreservation,
+		unmarkMachines:   a.UnmarkMachines,
+		syncMachines:     a.SyncMachines,
+		createMachines:   a.CreateMachines,
+		deleteMachines:   a.DeleteMachines,
 	}
 }
 
-// ofClusterAPI is for the sets of cluster.x-k8s.io.
-func ofClusterAPI() adapter {
+// clusterAPIAdapter returns the adapter for sets of cluster.x-k8s.io.
+func clusterAPIAdapter() adapter {
 	a := new(capi.Activities)
 	return adapter{
-		kind:     run.KindClusterAPISet,
-		resource: capi.SetsResource,
-		decide:   run.Repeatable(a.DecideClusterAPISet),
-		report:   run.Repeatable(a.ReportClusterAPISet),
-		finalize: run.Repeatable(a.FinalizeClusterAPISet),
-		release:  a.ReleaseClusterAPIMachines,
-		adopt:    a.AdoptClusterAPIMachines,
-		unmark:   a.UnmarkClusterAPIMachines,
-		sync:     a.SyncClusterAPIMachines,
-		create:   a.CreateClusterAPIMachines,
-		remove:   a.DeleteClusterAPIMachines,
-		update:   a.UpdateClusterAPIMachines,
-		move:     a.MoveClusterAPIMachines,
+		kind:            run.KindClusterAPISet,
+		resource:        capi.SetsResource,
+		decideSet:       run.Repeatable(a.DecideClusterAPISet),
+		reportSet:       run.Repeatable(a.ReportClusterAPISet),
+		finalizeSet:     run.Repeatable(a.FinalizeClusterAPISet),
+		releaseMachines: a.ReleaseClusterAPIMachines,
+		adoptMachines:   a.AdoptClusterAPIMachines,
+		unmarkMachines:  a.UnmarkClusterAPIMachines,
+		syncMachines:    a.SyncClusterAPIMachines,
+		createMachines:  a.CreateClusterAPIMachines,
+		deleteMachines:  a.DeleteClusterAPIMachines,
+		updateMachines:  a.UpdateClusterAPIMachines,
+		moveMachines:    a.MoveClusterAPIMachines,
 	}
 }

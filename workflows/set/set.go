@@ -1,4 +1,4 @@
-// Package set has the workflow of a MachineSet: of machine.sapcloud.io, and of cluster.x-k8s.io.
+// Package set contains the workflow of a MachineSet of machine.sapcloud.io or cluster.x-k8s.io.
 package set
 
 import (
@@ -17,47 +17,47 @@ import (
 type machineSet struct {
 	*run.Object
 	adapter
-	failure scale.Failure // of the last batch; zero when it succeeded
+	lastFailure scale.Failure // failure of the last batch; zero: the batch succeeded
 }
 
-// MachineSet keeps as many machines as its object wants: it adopts and releases machines, creates and deletes them in
-// batches, brings them to the template, and writes the set's status. Each machine's own workflow does the rest. The run
+// MachineSet reconciles a MachineSet: it adopts and releases machines, creates and deletes them in batches, syncs
+// them with the template, and writes the set's status. Each machine's own workflow does the machine's work. The run
 // ends when the set is calm or gone.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, ofMillwright(), in)
+	return runSet(ctx, millwrightAdapter(), in)
 }
 
-// ClusterAPISet is MachineSet for a set of Cluster API, each of whose machines has clones of the set's templates.
-// Cluster API's own controllers do the rest for each machine. The run also ends when the set has lost the label that
+// ClusterAPISet is MachineSet for a set of Cluster API. Each machine of the set has clones of the set's templates,
+// and Cluster API's own controllers do the machine's work. The run also ends when the set has lost the label that
 // makes it Millwright's.
 func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return keep(ctx, ofClusterAPI(), in)
+	return runSet(ctx, clusterAPIAdapter(), in)
 }
 
-func keep(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
+func runSet(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
 	s := &machineSet{Object: run.NewObject(ctx, a.kind, a.resource, in), adapter: a}
 	s.Live, s.IdleBeforeEnd = !in.Continued, true
 	return run.Loop(ctx, s)
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
-	d, err := s.decide.RunLocalFirst(ctx, s.Object, "which machines to create or delete next?", s.setRead(ctx))
+	d, err := s.decideSet.RunLocalFirst(ctx, s.Object, "which machines to create or delete next?", s.decisionInput(ctx))
 	s.Live = false
 	s.RaiseMinVersions(d.Seen)
 	return d, err
 }
 
-func (s *machineSet) setRead(ctx workflow.Context) set.Input {
-	return set.Input{Read: s.Read(ctx), Failure: s.failure}
+func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
+	return set.Input{Read: s.Read(ctx), Failure: s.lastFailure}
 }
 
-// Step carries out a decision. If there is nothing to do it waits until something changes, or until a time at which
-// something is due although nothing changes.
+// Step carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
+// recheck time.
 func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.Gone(d.Pending.Why)
 	}
-	acted, err := s.act(ctx, d)
+	acted, err := s.applyDecision(ctx, d)
 	switch {
 	case err != nil || acted:
 		return nil, err
@@ -71,28 +71,28 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 	}
 }
 
-// act carries out a decision, and reports whether there was anything to do.
-func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err error) {
-	s.Show(ctx, s.doing(d).Explained(d.Blocked))
+// applyDecision carries out a decision, and reports whether there was anything to do.
+func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted bool, err error) {
+	s.Show(ctx, s.stepForDecision(d).Explained(d.Blocked))
 	if d.Prepare || d.Free {
-		// decide again: new version
-		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalize, s.Read(ctx))
+		// decide again with the object's new version
+		return true, run.Write(ctx, s.Object, "finalizer: "+d.Pending.Why, s.finalizeSet, s.Read(ctx))
 	}
-	if done, err := s.writeFirst(ctx, d); done {
-		return true, s.unlessRefused(ctx, false, err)
+	if done, err := s.writeBeforePlan(ctx, d); done {
+		return true, s.handleReportError(ctx, false, err)
 	}
 	failed, acted, err := s.carryOut(ctx, d)
 	if err != nil {
 		return acted, err
 	}
-	was := s.failure
-	if s.failure = failed; d.Report || was != failed {
-		if err := s.report(ctx, d); err != nil {
-			return true, s.unlessRefused(ctx, acted && failed.Message == "", err)
+	was := s.lastFailure
+	if s.lastFailure = failed; d.Report || was != failed {
+		if err := s.writeReport(ctx, d); err != nil {
+			return true, s.handleReportError(ctx, acted && failed.Message == "", err)
 		}
 		acted = true
 	}
-	if acted && failed.Message != "" { // an immediate retry would be refused, too
+	if acted && failed.Message != "" { // an immediate retry would be refused as well
 		return true, s.AwaitChange(
 			ctx,
 			s.Timer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
@@ -101,9 +101,9 @@ func (s *machineSet) act(ctx workflow.Context, d set.Decision) (acted bool, err 
 	return acted, nil
 }
 
-// unlessRefused handles the error of a report: a report that the API server refuses stops no creation and no deletion.
-// If there was nothing else to do, it waits before it reports again.
-func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) error {
+// handleReportError handles the error of a report. A refused report does not stop creations and deletions. If the
+// refused report was the only work, handleReportError waits before the next report.
+func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err error) error {
 	refused := run.Refused(err)
 	switch {
 	case refused == "":
@@ -119,20 +119,20 @@ func (s *machineSet) unlessRefused(ctx workflow.Context, acted bool, err error) 
 	return s.AwaitChange(ctx, s.Timer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
 }
 
-func (s *machineSet) report(ctx workflow.Context, d set.Decision) error {
-	report := set.Report{Input: s.setRead(ctx), Generations: d.Scale.Generations}
+func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
+	report := set.Report{Input: s.decisionInput(ctx), Generations: d.Scale.Generations}
 	if d.Pending.Need != attention.Nothing {
 		report.Step = s.Operation()
 	}
-	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.report, report)
+	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.reportSet, report)
 }
 
-// writeFirst does what comes before the lists of the plan: it records generations before a machine that they count is
-// deleted and, if the plan has no lists, makes the extra writes. done says that nothing is left to do for this
-// decision.
-func (s *machineSet) writeFirst(ctx workflow.Context, d set.Decision) (done bool, err error) {
+// writeBeforePlan makes the writes that precede the plan's lists. writeBeforePlan records generations before a
+// machine counted in them is deleted. If the plan has no lists, writeBeforePlan also makes the extra writes. done
+// reports that the decision has no other work.
+func (s *machineSet) writeBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
-		if err := s.report(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
+		if err := s.writeReport(ctx, d); err != nil && run.Refused(err) == "" || !d.Scale.Acting() {
 			return true, err
 		}
 	}
@@ -142,7 +142,7 @@ func (s *machineSet) writeFirst(ctx workflow.Context, d set.Decision) (done bool
 	return false, nil
 }
 
-// writeExtra does the writes beside those of the plan.
+// writeExtra makes the decision's additional writes.
 func (s *machineSet) writeExtra(ctx workflow.Context, d set.Decision) error {
 	for _, extra := range d.Extra {
 		var versions kube.MinVersions
@@ -156,7 +156,7 @@ func (s *machineSet) writeExtra(ctx workflow.Context, d set.Decision) error {
 	return nil
 }
 
-// carryOut does the first kind of work that a decision lists. failed is the API server's refusal of a write.
+// carryOut does the first kind of work that the decision lists. failed is the API server's refusal of a write.
 func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scale.Failure, acted bool, err error) {
 	if d.Scale.Acting() {
 		if err := s.SetSearchAttributes(ctx); err != nil {
@@ -167,17 +167,24 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 		activity any
 		machines []scale.Target
 	}{
-		{s.release, d.Scale.Release},
-		{s.adopt, d.Scale.Adopt},
-		{s.keep, d.Scale.Keep},
-		{s.unmark, d.Scale.Unmark},
-		{s.update, d.Scale.Update},
-		{s.move, d.Scale.Move},
-		{s.sync, d.Scale.Sync},
+		{s.releaseMachines, d.Scale.Release},
+		{s.adoptMachines, d.Scale.Adopt},
+		{s.preserveMachines, d.Scale.Keep},
+		{s.unmarkMachines, d.Scale.Unmark},
+		{s.updateMachines, d.Scale.Update},
+		{s.moveMachines, d.Scale.Move},
+		{s.syncMachines, d.Scale.Sync},
 	} {
 		if len(list.machines) > 0 {
 			var versions kube.MinVersions
-			err := s.batch(ctx, d, list.activity, set.Batch{Set: s.Ref, Machines: list.machines}, len(list.machines), &versions)
+			err := s.runBatch(
+				ctx,
+				d,
+				list.activity,
+				set.Batch{Set: s.Ref, Machines: list.machines},
+				len(list.machines),
+				&versions,
+			)
 			s.RaiseMinVersions(versions)
 			if refused := run.Refused(err); refused != "" {
 				return scale.Failure{Message: refused}, true, nil
@@ -188,25 +195,25 @@ func (s *machineSet) carryOut(ctx workflow.Context, d set.Decision) (failed scal
 	var done set.Written
 	if len(d.Scale.Create) > 0 {
 		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
-		err := s.batch(ctx, d, s.create, creation, len(d.Scale.Create), &done)
+		err := s.runBatch(ctx, d, s.createMachines, creation, len(d.Scale.Create), &done)
 		s.RaiseMinVersions(done.Versions)
 		s.Live = s.Live || done.Unseen
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
-		err := s.batch(ctx, d, s.remove, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
+		err := s.runBatch(ctx, d, s.deleteMachines, set.Batch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
 		s.RaiseMinVersions(done.Versions)
-		s.Live = err != nil || done.Unseen // a decision from older facts would choose other victims
+		s.Live = err != nil || done.Unseen // a decision from older facts would choose other machines to delete
 		return done.Failure, true, err
 	}
-	return scale.Failure{}, false, nil // a refused write of an earlier decision is not needed any more
+	return scale.Failure{}, false, nil // a refused write of an earlier decision is no longer needed
 }
 
-func (s *machineSet) batch(ctx workflow.Context, d set.Decision, activity, input any, n int, result any) error {
+func (s *machineSet) runBatch(ctx workflow.Context, d set.Decision, activity, input any, n int, result any) error {
 	return workflow.ExecuteActivity(run.Batch(ctx, d.Scale.Why, n), activity, input).Get(ctx, result)
 }
 
-func (s *machineSet) doing(d set.Decision) run.Step {
+func (s *machineSet) stepForDecision(d set.Decision) run.Step {
 	switch {
 	case len(d.Scale.Create) > 0:
 		return run.Step{Name: vocabulary.StepCreateMachines, Why: d.Scale.Why}
@@ -220,7 +227,7 @@ func (s *machineSet) doing(d set.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitsFor()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
-	default: // calm, or only the status must be written
+	default: // the set is calm, or only its status must be written
 		return run.Step{Why: d.Pending.WaitsFor()}
 	}
 }

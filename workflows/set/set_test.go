@@ -25,66 +25,66 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// setWorld is a set of machines whose objects are created and deleted as the workflow asks.
+// setWorld is a set of machines. The set's machines are created and deleted as the workflow requests.
 type setWorld struct {
-	env      *testsuite.TestWorkflowEnvironment
-	wanted   int
-	machines int
-	reported int
-	deleting bool
-	reads    []kube.Read
-	log      []string
-	conflict int      // number of creations that meet a conflict
-	refuses  string   // why the API server refuses machines; empty: it does not
-	failures []string // the failures that were reported
-	noReport int      // number of reports that the API server refuses
-	onReport func()   // called with each report; may be nil
+	env                  *testsuite.TestWorkflowEnvironment
+	wantedMachines       int
+	machineCount         int
+	reportedMachines     int
+	isDeleting           bool
+	decisionReads        []kube.Read
+	activityLog          []string
+	conflictingCreations int      // number of creations that fail with a conflict
+	refusalReason        string   // reason for which the API server refuses machines; empty: it accepts them
+	reportedFailures     []string // the reported failures
+	refusedReports       int      // number of reports that the API server refuses
+	onReport             func()   // called with each report; may be nil
 }
 
 func newSetWorld(t *testing.T) *setWorld {
 	w := &setWorld{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
-			w.reads = append(w.reads, in.Read)
+			w.decisionReads = append(w.decisionReads, in.Read)
 			return w.decide(), nil
 		})
 	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Creation) (set.Written, error) {
-			if w.conflict > 0 {
-				w.conflict--
+			if w.conflictingCreations > 0 {
+				w.conflictingCreations--
 				return set.Written{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 			}
-			if w.refuses != "" {
-				w.log = append(w.log, fmt.Sprintf("create %d: %s", len(in.Names), w.refuses))
-				return set.Written{Failure: scale.Failure{Message: w.refuses}}, nil
+			if w.refusalReason != "" {
+				w.activityLog = append(w.activityLog, fmt.Sprintf("create %d: %s", len(in.Names), w.refusalReason))
+				return set.Written{Failure: scale.Failure{Message: w.refusalReason}}, nil
 			}
-			w.log = append(w.log, fmt.Sprintf("create %d", len(in.Names)))
-			w.machines += len(in.Names)
-			return set.Written{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machines)}}, nil
+			w.activityLog = append(w.activityLog, fmt.Sprintf("create %d", len(in.Names)))
+			w.machineCount += len(in.Names)
+			return set.Written{Versions: kube.MinVersions{kube.MachinesResource: fmt.Sprint(100 + w.machineCount)}}, nil
 		})
 	w.env.OnActivity("DeleteMachines", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Batch) (set.Written, error) {
-			w.log = append(w.log, fmt.Sprintf("delete %d", len(in.Machines)))
-			w.machines -= len(in.Machines)
+			w.activityLog = append(w.activityLog, fmt.Sprintf("delete %d", len(in.Machines)))
+			w.machineCount -= len(in.Machines)
 			return set.Written{}, nil
 		})
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Report) (string, error) {
 			workflowstest.Timed(t, w.env, in.Read)
-			if w.noReport > 0 {
-				w.noReport--
+			if w.refusedReports > 0 {
+				w.refusedReports--
 				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
 			}
-			w.reported = w.machines
-			w.failures = append(w.failures, in.Failure.Message)
+			w.reportedMachines = w.machineCount
+			w.reportedFailures = append(w.reportedFailures, in.Failure.Message)
 			if w.onReport != nil {
 				w.onReport()
 			}
 			return "50", nil
 		})
 	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).Return(func(context.Context, kube.Read) (string, error) {
-		w.log = append(w.log, "release")
-		w.machines = -1 // the object is gone now
+		w.activityLog = append(w.activityLog, "release")
+		w.machineCount = -1 // the object is gone now
 		return "51", nil
 	})
 	return w
@@ -93,26 +93,26 @@ func newSetWorld(t *testing.T) *setWorld {
 func (w *setWorld) decide() set.Decision {
 	d := set.Decision{Pending: attention.Decision{Why: "because"}, Version: "1"}
 	switch {
-	case w.machines < 0:
+	case w.machineCount < 0:
 		return set.Decision{Gone: true}
-	case w.deleting && w.machines == 0:
+	case w.isDeleting && w.machineCount == 0:
 		d.Pending.Need, d.Free = attention.Deletion, true
-	case w.deleting:
+	case w.isDeleting:
 		d.Pending.Need = attention.Deletion
-		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machines, scale.MaxBatch))}
-	case w.machines < w.wanted:
+		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machineCount, scale.MaxBatch))}
+	case w.machineCount < w.wantedMachines:
 		d.Pending.Need = attention.Scale
-		d.Scale = scale.Decision{Create: make([]string, min(w.wanted-w.machines, scale.MaxBatch))}
-	case w.machines > w.wanted:
+		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachines-w.machineCount, scale.MaxBatch))}
+	case w.machineCount > w.wantedMachines:
 		d.Pending.Need = attention.Scale
-		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machines-w.wanted, scale.MaxBatch))}
-	case w.reported != w.machines:
+		d.Scale = scale.Decision{Delete: make([]scale.Target, min(w.machineCount-w.wantedMachines, scale.MaxBatch))}
+	case w.reportedMachines != w.machineCount:
 		d.Pending.Need, d.Report = attention.Scale, true
 	}
 	return d
 }
 
-func (w *setWorld) run(t *testing.T, in run.Input) run.Result {
+func (w *setWorld) runSet(t *testing.T, in run.Input) run.Result {
 	w.env.ExecuteWorkflow(workflows.MachineSet, in)
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -122,57 +122,57 @@ func (w *setWorld) run(t *testing.T, in run.Input) run.Result {
 
 func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
 	w := newSetWorld(t)
-	w.wanted = 120
-	w.onReport = func() { w.wanted = 60 } // before the run has ended
-	require.Equal(t, run.OutcomeCalm, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
-	require.Equal(t, []string{"create 50", "create 50", "create 20", "delete 50", "delete 10"}, w.log)
+	w.wantedMachines = 120
+	w.onReport = func() { w.wantedMachines = 60 } // the size changes before the run has ended
+	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"create 50", "create 50", "create 20", "delete 50", "delete 10"}, w.activityLog)
 }
 
-func TestMachineSetReadsLiveAtFirstAndWaitsForItsOwnWritesThen(t *testing.T) {
+func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 	w := newSetWorld(t)
-	w.wanted = 60
-	w.run(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
-	require.True(t, w.reads[0].Live)
-	require.Equal(t, "7", w.reads[0].Versions[kube.MachinesResource])
-	require.False(t, w.reads[1].Live)
-	require.Equal(t, "150", w.reads[1].Versions[kube.MachinesResource])
-	require.Equal(t, "160", w.reads[2].Versions[kube.MachinesResource])
+	w.wantedMachines = 60
+	w.runSet(t, run.Input{Ref: workflowstest.Ref, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
+	require.True(t, w.decisionReads[0].Live)
+	require.Equal(t, "7", w.decisionReads[0].Versions[kube.MachinesResource])
+	require.False(t, w.decisionReads[1].Live)
+	require.Equal(t, "150", w.decisionReads[1].Versions[kube.MachinesResource])
+	require.Equal(t, "160", w.decisionReads[2].Versions[kube.MachinesResource])
 }
 
-func TestMachineSetLooksAgainAfterAConflict(t *testing.T) {
+func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 	w := newSetWorld(t)
-	w.wanted, w.conflict = 1, 2
-	w.run(t, run.Input{Ref: workflowstest.Ref})
-	require.Equal(t, []string{"create 1"}, w.log)
-	require.True(t, w.reads[1].Live)
-	require.True(t, w.reads[2].Live)
+	w.wantedMachines, w.conflictingCreations = 1, 2
+	w.runSet(t, run.Input{Ref: workflowstest.Ref})
+	require.Equal(t, []string{"create 1"}, w.activityLog)
+	require.True(t, w.decisionReads[1].Live)
+	require.True(t, w.decisionReads[2].Live)
 }
 
-func TestMachineSetDeletesItsMachinesBeforeItGoes(t *testing.T) {
+func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 	w := newSetWorld(t)
-	w.machines, w.deleting = 70, true
-	result := w.run(t, run.Input{Ref: workflowstest.Ref})
+	w.machineCount, w.isDeleting = 70, true
+	result := w.runSet(t, run.Input{Ref: workflowstest.Ref})
 	require.Equal(t, run.OutcomeGone, result.Outcome)
-	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.log)
+	require.Equal(t, []string{"delete 50", "delete 20", "release"}, w.activityLog)
 }
 
-// A status that the API server refuses stops no creation and no deletion.
-func TestMachineSetWorksOnWhenItsStatusIsRefused(t *testing.T) {
+// A refused status write does not stop creations and deletions.
+func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 	w := newSetWorld(t)
-	w.wanted, w.noReport = 60, 3
-	w.env.RegisterDelayedCallback(func() { w.deleting = true; workflowstest.Changed(w.env) }, 15*time.Second)
-	require.Equal(t, run.OutcomeGone, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
-	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.log)
+	w.wantedMachines, w.refusedReports = 60, 3
+	w.env.RegisterDelayedCallback(func() { w.isDeleting = true; workflowstest.Changed(w.env) }, 15*time.Second)
+	require.Equal(t, run.OutcomeGone, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.activityLog)
 }
 
-// A refusal is removed from the status when the size has changed so that nothing must be written.
-func TestMachineSetForgetsAFailureWhenNothingIsToBeDone(t *testing.T) {
+// A refusal is removed from the status when the new size needs no writes.
+func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
 	w := newSetWorld(t)
-	w.wanted, w.refuses = 1, "quota"
-	w.env.RegisterDelayedCallback(func() { w.wanted = 0; workflowstest.Changed(w.env) }, 15*time.Second)
-	require.Equal(t, run.OutcomeCalm, w.run(t, run.Input{Ref: workflowstest.Ref}).Outcome)
-	require.Equal(t, []string{"create 1: quota", "create 1: quota"}, w.log, "tried again after ten seconds")
-	require.Equal(t, []string{"quota", ""}, w.failures)
+	w.wantedMachines, w.refusalReason = 1, "quota"
+	w.env.RegisterDelayedCallback(func() { w.wantedMachines = 0; workflowstest.Changed(w.env) }, 15*time.Second)
+	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.Ref}).Outcome)
+	require.Equal(t, []string{"create 1: quota", "create 1: quota"}, w.activityLog, "tried again after ten seconds")
+	require.Equal(t, []string{"quota", ""}, w.reportedFailures)
 }
 
 func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
@@ -202,8 +202,8 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 	require.Equal(t, "MachineDeployment", again.WorkflowType.Name)
 }
 
-// No signal reports that an outage has settled: a timer wakes the deployment, also if the worker's clock is late.
-func TestHeldReplacementsAreLookedAtAgainWhenTheHoldEnds(t *testing.T) {
+// No signal reports the end of an outage: a timer wakes the deployment, even if the worker's clock is late.
+func TestHeldReplacementsAreDecidedAgainWhenTheHoldEnds(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	begun := env.Now()
 	var looks []time.Duration
@@ -228,14 +228,14 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
 			return deployment.Decision{Gone: gone}, nil
 		})
-	env.RegisterDelayedCallback(func() { gone = true; workflowstest.Changed(env) }, 24*time.Hour) // until then it waits
+	env.RegisterDelayedCallback(func() { gone = true; workflowstest.Changed(env) }, 24*time.Hour) // the deployment waits
 	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.Ref})
 	var result run.Result
 	require.NoError(t, env.GetWorkflowResult(&result))
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 }
 
-func TestDecisionThatFailsLocallyIsMadeAgainWithRetries(t *testing.T) {
+func TestDecisionThatFailsLocallyIsRetriedAsARegularActivity(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	attempts := 0
 	env.OnActivity("DecideSet", mock.Anything, mock.Anything).

@@ -21,22 +21,22 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 )
 
-// drainWorld is a node that is drained: a real Ladder decides, and each call of EvictPods takes the next answer.
+// drainWorld is a node that is drained: a real Ladder decides, and each call of EvictPods returns the next answer.
 type drainWorld struct {
-	mu      sync.Mutex
-	Env     *testsuite.TestWorkflowEnvironment
-	Ladder  drain.Ladder
-	Hold    string
-	Retry   string
-	Result  string // result of DecideDrain; empty: that of the ladder
-	answers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error)
-	Asked   []activitiesdrain.Eviction
-	Reports []machine.Report
-	Failing func(machine.Report) error // answers a report, which then writes nothing; nil, or no error: it is written
+	mu              sync.Mutex
+	Env             *testsuite.TestWorkflowEnvironment
+	Ladder          drain.Ladder
+	Hold            string
+	Retry           string
+	Result          string // result of DecideDrain; empty: the ladder's result
+	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error)
+	Asked           []activitiesdrain.Eviction
+	Reports         []machine.Report
+	Failing         func(machine.Report) error // returns the error of a report, which is then not recorded; nil: reports succeed
 
-	// Of a machine of Cluster API:
-	Hook     activitiesdrain.Decision // Why, and Step, Cordon and Queue of ClusterAPI, of the next decisions
-	Looks    []time.Time              // when it was decided
+	// For a machine of Cluster API:
+	Hook     activitiesdrain.Decision // Why, and ClusterAPI's Step, Cordon and Queue, of the next decisions
+	Looks    []time.Time              // times of the decisions
 	Cordons  int
 	Released []capi.HookRelease
 	Halts    []activitiesdrain.Holding
@@ -78,7 +78,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 			}
 			e.Ladder.Reached, e.Ladder.ReachedAt = drain.Means(d.Means), e.Env.Now()
 			if at := e.Asked; len(at) > 0 && at[len(at)-1].Until.After(e.Env.Now()) {
-				e.Ladder.ReachedAt = at[len(at)-1].Until // activities take no time in this world
+				e.Ladder.ReachedAt = at[len(at)-1].Until // in the test environment activities take no time
 			}
 		}
 		reported := kube.Reported{Version: "9"}
@@ -90,22 +90,22 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	evict := func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
 		unlock := e.Lock()
 		e.Asked = append(e.Asked, in)
-		answer := e.answers[0]
-		e.answers = e.answers[1:]
+		answer := e.evictionAnswers[0]
+		e.evictionAnswers = e.evictionAnswers[1:]
 		unlock()
 		return answer(ctx, in)
 	}
 	for name, does := range map[string]any{
 		"DecideDrain": decide, "ReportMachine": report, "EvictPods": evict,
 		"DecideClusterAPIDrain": e.decideHook(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
-		"CordonClusterAPINode": e.cordon, "ReleaseClusterAPIHook": e.release, "HoldClusterAPIDrain": e.halt,
+		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordRelease, "HoldClusterAPIDrain": e.recordHalt,
 	} {
 		e.Env.OnActivity(name, mock.Anything, mock.Anything).Return(does).Maybe()
 	}
 	return e
 }
 
-// decideHook adds to the decision of a drain the fields that only a machine of Cluster API has.
+// decideHook adds the Cluster API fields to the decision of a drain.
 func (e *drainWorld) decideHook(
 	decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error),
 ) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
@@ -119,20 +119,20 @@ func (e *drainWorld) decideHook(
 	}
 }
 
-func (e *drainWorld) cordon(context.Context, kube.Read) (kube.MinVersions, error) {
+func (e *drainWorld) countCordon(context.Context, kube.Read) (kube.MinVersions, error) {
 	defer e.Lock()()
 	e.Cordons++
 	e.Hook.ClusterAPI.Cordon = false
 	return nil, nil
 }
 
-func (e *drainWorld) release(_ context.Context, in capi.HookRelease) (string, error) {
+func (e *drainWorld) recordRelease(_ context.Context, in capi.HookRelease) (string, error) {
 	defer e.Lock()()
 	e.Released = append(e.Released, in)
 	return "9", nil
 }
 
-func (e *drainWorld) halt(_ context.Context, in activitiesdrain.Holding) (string, error) {
+func (e *drainWorld) recordHalt(_ context.Context, in activitiesdrain.Holding) (string, error) {
 	defer e.Lock()()
 	e.Halts = append(e.Halts, in)
 	return "9", nil
@@ -153,22 +153,25 @@ func (e *drainWorld) Lock() (unlock func()) {
 
 func (e *drainWorld) Answer(outcomes ...activitiesdrain.Evicted) {
 	for _, o := range outcomes {
-		e.answers = append(
-			e.answers,
+		e.evictionAnswers = append(
+			e.evictionAnswers,
 			func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) { return o, nil },
 		)
 	}
 }
 
-// Busy makes the next call of EvictPods run for an hour, as far as the workflow can see.
+// Busy makes the next call of EvictPods run for an hour, from the workflow's view.
 func (e *drainWorld) Busy() {
-	e.answers = append(e.answers, func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
-		return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions(
-			"goes on",
-			"GoesOn",
-			temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour},
-		)
-	})
+	e.evictionAnswers = append(
+		e.evictionAnswers,
+		func(context.Context, activitiesdrain.Eviction) (activitiesdrain.Evicted, error) {
+			return activitiesdrain.Evicted{}, temporal.NewApplicationErrorWithOptions(
+				"goes on",
+				"GoesOn",
+				temporal.ApplicationErrorOptions{NextRetryDelay: time.Hour},
+			)
+		},
+	)
 }
 
 func (e *drainWorld) Run(t *testing.T) workflowsdrain.Result {
@@ -179,7 +182,7 @@ func (e *drainWorld) Run(t *testing.T) workflowsdrain.Result {
 	return result
 }
 
-// Reported returns the reasons of the machine's condition and event, report by report.
+// Reported returns the reasons of the machine's condition and event, in the order of the reports.
 func (e *drainWorld) Reported() (conditions, events []string) {
 	for _, r := range e.Reports {
 		conditions = append(conditions, r.Conditions[0].Reason)

@@ -1,4 +1,4 @@
-// Package workflowstest has the fixtures that tests of several workflows share.
+// Package workflowstest contains the fixtures that tests of several workflows share.
 package workflowstest
 
 import (

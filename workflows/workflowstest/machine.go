@@ -12,7 +12,7 @@ import (
 
 var Ref = kube.Ref{Namespace: "default", Name: "m-1", UID: "uid-1"}
 
-// Timed asserts that the time in the input of an activity is the present time of the workflow.
+// Timed asserts that the time in an activity's input is the current workflow time.
 func Timed(t *testing.T, env *testsuite.TestWorkflowEnvironment, in kube.Read) {
 	t.Helper()
 	assert.WithinDuration(t, env.Now(), in.At, time.Second, "the time of %s", in.Ref.Key())

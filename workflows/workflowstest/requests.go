@@ -13,32 +13,32 @@ import (
 	"millwright/workflows/run"
 )
 
-// Operator makes requests in a test, and records what was applied and what was answered.
+// Operator makes requests in a test, and records the applied requests and the answers.
 type Operator struct {
-	Env      *testsuite.TestWorkflowEnvironment
-	lock     func() (unlock func())
-	Orders   []activitiesrequest.Request // with Asked set to zero
-	Times    []time.Time                 // the values of Asked
-	Answer   activitiesrequest.Answer
-	Fails    int // number of attempts that fail first
-	Answered []any
-	Refused  []string // by the validator
+	Env       *testsuite.TestWorkflowEnvironment
+	lockWorld func() (unlock func())
+	Orders    []activitiesrequest.Request // the applied requests, with Asked set to zero
+	Times     []time.Time                 // the values of Asked in the requests
+	Answer    activitiesrequest.Answer
+	Fails     int // number of attempts that fail before the first success
+	Answered  []any
+	Refused   []string // refusals of the validator
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	return NewOperatorBy("ApplyRequest", env, lock)
 }
 
-// NewOperatorBy is NewOperator for the requests that another activity applies.
+// NewOperatorBy is NewOperator for requests that the given activity applies.
 func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{
-		Env:    env,
-		lock:   lock,
-		Answer: activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
+		Env:       env,
+		lockWorld: lock,
+		Answer:    activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
 	}
 	env.OnActivity(activity, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
-			defer c.lock()()
+			defer c.lockWorld()()
 			if c.Fails--; c.Fails >= 0 {
 				return activitiesrequest.Answer{}, errors.New("the API server is away")
 			}
@@ -51,14 +51,14 @@ func NewOperatorBy(activity string, env *testsuite.TestWorkflowEnvironment, lock
 	return c
 }
 
-// Ask sends an update and keeps the answer.
+// Ask sends an update and stores the answer.
 func (c *Operator) Ask(in any) {
 	c.Env.UpdateWorkflow(run.MessageRequest, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {},
-		OnReject: func(err error) { c.Refused = append(c.Refused, refusal(err)) },
+		OnReject: func(err error) { c.Refused = append(c.Refused, refusalText(err)) },
 		OnComplete: func(answer any, err error) {
 			if err != nil {
-				answer = refusal(err)
+				answer = refusalText(err)
 			}
 			c.Answered = append(c.Answered, answer)
 		},
@@ -69,13 +69,13 @@ func (c *Operator) After(d time.Duration, do func()) { c.Env.RegisterDelayedCall
 
 func (c *Operator) Signal(in any) { c.Env.SignalWorkflow(run.MessageRequest, in) }
 
-// Unseen sends a signal that starts no workflow task: the workflow receives it with the next task.
+// Unseen sends a signal without a workflow task: the workflow receives the signal with the next task.
 func (c *Operator) Unseen(in any) {
 	c.Env.SignalWorkflowSkippingWorkflowTask(run.MessageRequest, in)
 }
 
-// refusal returns the type and message of a refusal.
-func refusal(err error) string {
+// refusalText returns the type and message of a refusal.
+func refusalText(err error) string {
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) || !failed.NonRetryable() {
 		return "not a refusal: " + err.Error()

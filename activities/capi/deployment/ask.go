@@ -20,18 +20,18 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// Questions asks about sets of a deployment whether an extension can update their machines in place.
+// Questions names the former sets for which AskExtension asks whether an extension can update their machines in place.
 type Questions struct {
 	Deployment kube.Ref
 	Sets       []rollout.Target
 }
 
-// AskExtension asks a runtime extension about former sets that still are as the decision saw them: whether it can bring
-// their machines in place to the template of the current set. It writes each answer on its set, or that there was no
-// answer. If there is no current set any more, it is a Conflict. Running it twice asks twice. It returns the versions
-// to wait for.
+// AskExtension asks a runtime extension whether it can update the machines of former sets in place to the template of
+// the current set. AskExtension writes each answer, or the failure, into an annotation of the former set. A former set
+// that changed since the decision causes a Conflict, and so does a deployment without a current set. AskExtension is
+// not idempotent: each run asks again.
 func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVersions, error) {
-	d, err := a.table().At(ctx, in.Deployment, "")
+	d, err := a.clusterAPIFamily().At(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	if current == nil || d.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Deployment)
 	}
-	extensions, err := a.extensions(ctx)
+	extensions, err := a.listExtensions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 	if err != nil {
 		return nil, err
 	}
-	desired, err := a.withTemplates(ctx, current)
+	desired, err := a.readObjects(ctx, current)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (a *Activities) AskExtension(ctx context.Context, in Questions) (kube.MinVe
 		if err != nil {
 			return "", err
 		}
-		former, err := a.withTemplates(ctx, set)
+		former, err := a.readObjects(ctx, set)
 		if err != nil {
 			return "", err
 		}
 		answer := rollout.Answer{Set: string(current.UID), At: now}
 		switch said, err := extension.Ask(ctx, extensions, namespace, former, desired); {
 		case err != nil && ctx.Err() != nil:
-			return "", err // the attempt is repeated
+			return "", err // Temporal retries the attempt
 		case err != nil:
 			answer.Failed, answer.Why = true, kube.Brief(err.Error())
 		default:
@@ -102,8 +102,8 @@ func eventType(a rollout.Answer) string {
 	return corev1.EventTypeNormal
 }
 
-// extensions lists the runtime extensions that are registered; none if their kind is not installed.
-func (a *Activities) extensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
+// listExtensions lists the ExtensionConfigs; the list is empty if their kind is not installed.
+func (a *Activities) listExtensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
 	list, err := a.API.Client().
 		Objects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).
 		List(ctx, metav1.ListOptions{})
@@ -122,7 +122,8 @@ func (a *Activities) extensions(ctx context.Context) ([]runtimev1.ExtensionConfi
 	return all, nil
 }
 
-// namespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects by them.
+// namespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects namespaces by
+// their labels.
 func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	o, err := a.API.Client().
 		Objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
@@ -133,8 +134,8 @@ func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[stri
 	return o.GetLabels(), nil
 }
 
-// withTemplates reads the templates of a set from the API server. One that does not exist is nil.
-func (a *Activities) withTemplates(ctx context.Context, set *clusterv1.MachineSet) (extension.Objects, error) {
+// readObjects reads the templates of a set from the API server. A template that does not exist is nil.
+func (a *Activities) readObjects(ctx context.Context, set *clusterv1.MachineSet) (extension.Objects, error) {
 	objects, spec := extension.Objects{Set: set}, &set.Spec.Template.Spec
 	templates, err := a.API.TemplatesLive(ctx, set.Namespace, spec)
 	for _, t := range templates {

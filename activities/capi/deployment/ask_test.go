@@ -29,8 +29,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// registered returns the ExtensionConfig of an extension, as core has discovered it.
-func registered(t *testing.T, e *httptest.Server) runtime.Object {
+// discoveredConfig returns the ExtensionConfig of an extension, as Cluster API's discovery writes it.
+func discoveredConfig(t *testing.T, e *httptest.Server) runtime.Object {
 	t.Helper()
 	c := runtimev1.ExtensionConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: runtimev1.GroupVersion.String(), Kind: "ExtensionConfig"},
@@ -51,14 +51,14 @@ func registered(t *testing.T, e *httptest.Server) runtime.Object {
 	return &unstructured.Unstructured{Object: object}
 }
 
-func namespace(labels map[string]any) runtime.Object {
+func namespaceWithLabels(labels map[string]any) runtime.Object {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": capitest.Shop, "labels": labels},
 	}}
 }
 
-// extension is an extension that answers with respond.
-func extension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
+// newExtension starts an extension that handles calls with respond.
+func newExtension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	e := httptest.NewUnstartedServer(respond)
 	e.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -67,9 +67,9 @@ func extension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
 	return e
 }
 
-// What an extension says about a former set stands on that set.
+// The extension's answer about a former set is annotated on the former set.
 func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
-	can := func(w http.ResponseWriter, r *http.Request) { // it makes of the former set what the current one is
+	can := func(w http.ResponseWriter, r *http.Request) { // patches the former set's version to the current set's version
 		var in hooksv1.CanUpdateMachineSetRequest
 		err := json.NewDecoder(r.Body).Decode(&in)
 		spec, _ := json.Marshal(
@@ -89,24 +89,24 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 		assert.NoError(t, json.NewEncoder(w).Encode(out))
 	}
 	fails := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
-	selected := namespace(map[string]any{"updates": "in-place"})
+	selected := namespaceWithLabels(map[string]any{"updates": "in-place"})
 	for name, test := range map[string]struct {
 		objects  []runtime.Object
-		template string // that the former set names
+		template string // the template that the former set names
 		want     rollout.Answer
 		says     string
 		event    string
 	}{
-		"it can":                    {[]runtime.Object{selected, registered(t, extension(t, can))}, "small", rollout.Answer{Possible: true}, "", ""},
-		"it does not answer":        {[]runtime.Object{selected, registered(t, extension(t, fails))}, "small", rollout.Answer{Failed: true}, "500", "Warning"},
-		"it does not select":        {[]runtime.Object{namespace(nil), registered(t, extension(t, can))}, "small", rollout.Answer{}, "no runtime extension", "Normal"},
+		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "small", rollout.Answer{Possible: true}, "", ""},
+		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, fails))}, "small", rollout.Answer{Failed: true}, "500", "Warning"},
+		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, newExtension(t, can))}, "small", rollout.Answer{}, "no runtime extension", "Normal"},
 		"none is registered":        {[]runtime.Object{selected}, "small", rollout.Answer{}, "no runtime extension", "Normal"},
-		"a template does not exist": {[]runtime.Object{selected, registered(t, extension(t, can))}, "gone", rollout.Answer{}, "no infrastructure template", "Normal"},
+		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "gone", rollout.Answer{}, "no infrastructure template", "Normal"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, all := pool()
+			d, all := newPool()
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
-			w, a := world(t, append(all, test.objects...)...)
+			w, a := newWorld(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
 			in := ofclusterapi.Questions{
 				Deployment: activitiestest.Ref(d),
@@ -124,7 +124,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 			)
 			assert.Contains(t, answer.Why, test.says)
 			assert.False(t, answer.At.IsZero())
-			if told := w.Told(); test.event == "" {
+			if told := w.NewEvents(); test.event == "" {
 				assert.Empty(t, told)
 			} else {
 				assert.Equal(t, []string{test.event + " NotUpdatedInPlace MachineSet d-1: " + answer.Why}, told)
@@ -135,10 +135,10 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 	}
 }
 
-// Nobody is asked if there is no current set any more.
+// The extension is not asked if no set is current any more.
 func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
-	d, all := pool(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
-	w, a := world(t, append(all, namespace(nil))...)
+	d, all := newPool(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
+	w, a := newWorld(t, append(all, namespaceWithLabels(nil))...)
 	_, err := activitiestest.Run[kube.MinVersions](
 		w,
 		a.AskExtension,
@@ -151,10 +151,11 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	assert.NotContains(t, w.ClusterAPISet("d-1").Annotations, v1alpha1.AnnotationInPlaceAnswer)
 }
 
-// A write of a set's size also writes which machines move; a set that is handed over loses these annotations.
+// A change of a set's size also writes the annotations about machines that move between sets. A set that is handed over
+// loses these annotations.
 func TestTransfersAreWritten(t *testing.T) {
-	d, all := pool()
-	w, a := world(t, all...)
+	d, all := newPool()
+	w, a := newWorld(t, all...)
 	resize := func(name string, from, to int, transfer rollout.Transfer) {
 		t.Helper()
 		s := w.ClusterAPISet(name)

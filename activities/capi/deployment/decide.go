@@ -17,20 +17,20 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// DeploymentsResource is the resource of the versions that writes of deployments return.
+// DeploymentsResource is the key of MachineDeployments in the resource versions that activities return.
 const DeploymentsResource = capi.DeploymentsResource
 
-// Activities are the activities of this package. Workflows call its methods by name.
+// Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct {
 	Kube *kube.Kube
 	API  *capi.Cache
 }
 
-// DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns what to do next. A deployment
-// that has lost the label of Millwright is to be released: its sets get its new label, it loses Millwright's finalizer,
-// and then counts as gone.
+// DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns the next step. A deployment
+// that has lost Millwright's label must be released: its sets get the deployment's new label, the deployment loses
+// Millwright's finalizer, and then the deployment counts as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
-	tree, err := a.tree(ctx, in.Read)
+	tree, err := a.readTree(ctx, in.Read)
 	if err != nil {
 		return activities.Decision{}, err
 	}
@@ -54,15 +54,16 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
 	}
 	result.Blocked = deployment.Explained(tree, plan, now).Blocked(now)
-	said := deployment.Said(tree, result.Blocked)
+	said := deployment.IsExplained(tree, result.Blocked)
 	result.Report = activities.Unreported(in, plan, result.Blocked, deployment.Operation(d), said)
 	return result, nil
 }
 
-// tree returns a deployment with its sets and machines, as fresh as asked for; Deployment is nil when the deployment is
-// gone, or is not Millwright's. For a deployment that was handed over, only the deployment is read.
-func (a *Activities) tree(ctx context.Context, in kube.Read) (deployment.Tree, error) {
-	if !a.Kube.Cluster.Acts(in.Ref.Namespace) {
+// readTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
+// Deployment is nil if the deployment is gone or Millwright does not reconcile it. For a deployment that was handed
+// over, only the deployment is read.
+func (a *Activities) readTree(ctx context.Context, in kube.Read) (deployment.Tree, error) {
+	if !a.Kube.Cluster.ActsIn(in.Ref.Namespace) {
 		return deployment.Tree{}, nil
 	}
 	live, err := a.Kube.Fresh(ctx, in)
@@ -80,9 +81,9 @@ func (a *Activities) tree(ctx context.Context, in kube.Read) (deployment.Tree, e
 			return deployment.ReadToAct(ctx, a.API, d)
 		}
 	}
-	d, err := kube.Live(ctx, a.deployments(in.Ref), "machinedeployment", in.Ref)
+	d, err := kube.Live(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
 	switch {
-	case err != nil || d == nil || !a.API.Ours(d) && !capi.Lost(d):
+	case err != nil || d == nil || !a.API.Ours(d) && !capi.HasFinalizer(d):
 		return deployment.Tree{}, err
 	case !a.API.Ours(d):
 		return deployment.Tree{API: a.API, Deployment: d}, nil
@@ -91,16 +92,17 @@ func (a *Activities) tree(ctx context.Context, in kube.Read) (deployment.Tree, e
 	}
 }
 
-func (a *Activities) deployments(
+func (a *Activities) deploymentsClient(
 	ref kube.Ref,
 ) capi.Typed[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
 	return a.API.Client().Deployments(ref.Namespace)
 }
 
-// FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from one that is
-// being deleted and has no set left, or releases one that was handed over. It returns the version to wait for.
+// FinalizeClusterAPIDeployment prepares a deployment for its first set, removes Millwright's finalizer from a
+// deployment that is being deleted and has no set, or releases a deployment that was handed over. The result is the
+// resource version of the deployment.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.Read) (string, error) {
-	tree, err := a.tree(ctx, in)
+	tree, err := a.readTree(ctx, in)
 	d := tree.Deployment
 	switch {
 	case err != nil:
@@ -108,21 +110,25 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 	case d == nil:
 		return "", kube.ObjectGone(in.Ref)
 	case !a.API.Ours(d):
-		return a.release(ctx, in.Ref, d)
+		return a.releaseDeployment(ctx, in.Ref, d)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
-		return a.free(ctx, in.Ref, d)
+		return a.removeFinalizer(ctx, in.Ref, d)
 	}
 	next := deployment.Prepared(tree)
 	if next == nil || d.DeletionTimestamp != nil {
 		return d.ResourceVersion, nil
 	}
-	return a.update(ctx, in.Ref, next)
+	return a.updateDeployment(ctx, in.Ref, next)
 }
 
-// release gives the sets of a deployment that was handed over the deployment's new label, so that its new controller
-// also gets them, removes the conditions that only Millwright writes, and then Millwright's finalizer. Running it twice
-// releases once.
-func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
+// releaseDeployment releases a deployment that was handed over. First, the deployment's sets get the deployment's new
+// label, so that the new controller reconciles the sets as well. Last, the deployment loses Millwright's own conditions
+// and Millwright's finalizer. releaseDeployment is idempotent.
+func (a *Activities) releaseDeployment(
+	ctx context.Context,
+	ref kube.Ref,
+	d *clusterv1.MachineDeployment,
+) (string, error) {
 	sets := a.API.Client().Sets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -149,29 +155,39 @@ func (a *Activities) release(ctx context.Context, ref kube.Ref, d *clusterv1.Mac
 	if theirs := capi.TheirConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
 		d = d.DeepCopy()
 		d.Status.Conditions, d.ManagedFields = theirs, nil
-		if d, err = a.deployments(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		if d, err = a.deploymentsClient(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return "", kube.WriteError(ctx, ref, err)
 		}
 	}
-	return a.free(ctx, ref, d)
+	return a.removeFinalizer(ctx, ref, d)
 }
 
-// free removes Millwright's finalizer from a deployment, and what the deployment says about Millwright's workflows. It
-// returns the version to wait for.
-func (a *Activities) free(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
+// removeFinalizer removes Millwright's finalizer and Millwright's annotations about workflows from a deployment. The
+// result is the resource version of the deployment.
+func (a *Activities) removeFinalizer(
+	ctx context.Context,
+	ref kube.Ref,
+	d *clusterv1.MachineDeployment,
+) (string, error) {
 	if !slices.Contains(d.Finalizers, capi.Finalizer) {
 		return d.ResourceVersion, nil
 	}
 	next := d.DeepCopy()
 	next.Finalizers = kube.Without(d.Finalizers, capi.Finalizer)
 	deployment.Forget(next)
-	return a.update(ctx, ref, next)
+	return a.updateDeployment(ctx, ref, next)
 }
 
-// update writes a deployment that was read from the caches or live. It returns the version to wait for.
-func (a *Activities) update(ctx context.Context, ref kube.Ref, d *clusterv1.MachineDeployment) (string, error) {
-	d.ManagedFields = nil // the caches have only Millwright's, and the API server would take these for all
-	written, err := a.deployments(ref).Update(ctx, d, metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager})
+// updateDeployment writes a deployment that was read from the caches or live. The result is the resource version of the
+// deployment.
+func (a *Activities) updateDeployment(
+	ctx context.Context,
+	ref kube.Ref,
+	d *clusterv1.MachineDeployment,
+) (string, error) {
+	d.ManagedFields = nil // cached deployments lack the managed fields of others: the API server would drop them
+	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
+	written, err := a.deploymentsClient(ref).Update(ctx, d, options)
 	if err != nil {
 		return "", kube.WriteError(ctx, ref, err)
 	}

@@ -20,8 +20,9 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// world holds these objects, and the Cluster and the templates of a deployment.
-func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
+// newWorld returns a fake API server with the given objects and the Cluster and templates of a deployment, and the
+// activities on it.
+func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
 	t.Helper()
 	w := activitiestest.NewClusterAPI(
 		t,
@@ -31,8 +32,9 @@ func world(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *dep
 	return w, &deployment.Activities{Kube: w.Kube, API: w.API}
 }
 
-// pool is a deployment with a set of a former template, of two machines, and one of its template, of one machine.
-func pool(change ...capitest.OnDeployment) (*clusterv1.MachineDeployment, []runtime.Object) {
+// newPool returns a deployment with a set of a former template and two machines, and a set of the current template and
+// one machine.
+func newPool(change ...capitest.OnDeployment) (*clusterv1.MachineDeployment, []runtime.Object) {
 	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" })
 	former, current := capitest.SetOf(d, "d-1", 2, 1, capitest.ReplacedBySecond), capitest.SetOf(d, "d-2", 1, 2)
 	for _, f := range change {
@@ -43,24 +45,25 @@ func pool(change ...capitest.OnDeployment) (*clusterv1.MachineDeployment, []runt
 	}
 }
 
-func read(d *clusterv1.MachineDeployment, live bool) activities.Input {
+func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
 	in := activities.Input{Read: activitiestest.Read(d)}
 	in.Live = live
 	return in
 }
 
-// decide returns the decision about a deployment, from the API server and from the caches, which must be the same.
-func decide(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
+// decideDeployment returns the decision about a deployment. The decision from live reads must equal the decision from
+// the caches.
+func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.API}
 	w.Settle()
-	live, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, true))
+	live, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
 	require.NoError(w.T, err)
-	cached, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, false))
+	cached, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
 	require.NoError(w.T, err)
 	for _, decision := range []*activities.Decision{&live, &cached} {
 		decision.Blocked.Since, decision.Rollout.Recheck = decision.Blocked.At, decision.Blocked.At
-		// the two may be made in different seconds
+		// the two decisions may be made in different seconds
 		decision.Blocked.Message = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).
 			ReplaceAllString(decision.Blocked.Message, "some time")
 	}
@@ -68,12 +71,12 @@ func decide(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.
 	return live
 }
 
-func theirs(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
+func ofOtherController(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 
-func bare(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
+func withoutFinalizers(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
 
-// Whose deployment it is, and the three rows of its deletion.
-func TestDecideWhoseDeployment(t *testing.T) {
+// A decision depends on who reconciles the deployment, and on the stage of the deployment's deletion.
+func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 	set := func(change ...capitest.OnSet) *clusterv1.MachineSet {
 		return capitest.SetOf(capitest.Pool(0), "s", 0, 1, change...)
 	}
@@ -86,17 +89,17 @@ func TestDecideWhoseDeployment(t *testing.T) {
 		{name: "ours", has: []runtime.Object{capitest.Pool(0), set()}},
 		{name: "gone", gone: true},
 		{name: "another of this name", has: []runtime.Object{capitest.Pool(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
-		{name: "handed over", has: []runtime.Object{capitest.Pool(0, theirs), set()}, release: true},
-		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.Pool(0, theirs, bare)}, gone: true},
-		{name: "new", has: []runtime.Object{capitest.Pool(0, bare)}, prepare: true},
+		{name: "handed over", has: []runtime.Object{capitest.Pool(0, ofOtherController), set()}, release: true},
+		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.Pool(0, ofOtherController, withoutFinalizers)}, gone: true},
+		{name: "new", has: []runtime.Object{capitest.Pool(0, withoutFinalizers)}, prepare: true},
 		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment])}, release: true},
 		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set()}, deletes: 1},
 		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment]), set(capitest.Going[*clusterv1.MachineSet])}},
 		{name: "being deleted while it is paused", has: []runtime.Object{capitest.Pool(0, capitest.Going[*clusterv1.MachineDeployment], capitest.Annotated[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, _ := world(t, row.has...)
-			d := decide(w, capitest.Pool(0))
+			w, _ := newWorld(t, row.has...)
+			d := decideDeployment(w, capitest.Pool(0))
 			assert.Equal(t, []bool{row.gone, row.prepare, row.release}, []bool{d.Gone, d.Prepare, d.Release})
 			assert.Len(t, d.Rollout.Delete, row.deletes)
 			if row.gone {
@@ -107,11 +110,11 @@ func TestDecideWhoseDeployment(t *testing.T) {
 	}
 }
 
-// A decision has what a rollout needs, and asks for nothing that Cluster API does not have.
-func TestDecide(t *testing.T) {
-	d, objects := pool()
-	w, _ := world(t, objects...)
-	got := decide(w, d)
+// A decision contains everything that a rollout needs, and uses no feature that Cluster API lacks.
+func TestDecideDeploymentInARollout(t *testing.T) {
+	d, objects := newPool()
+	w, _ := newWorld(t, objects...)
+	got := decideDeployment(w, d)
 	assert.True(t, got.Rollout.Rolling)
 	assert.EqualValues(t, 2, got.Rollout.Revision)
 	require.Len(t, got.Rollout.Resize, 1, "surge 1: %s", got.Rollout.Why)
@@ -137,18 +140,22 @@ func TestDecide(t *testing.T) {
 	assert.False(t, got.Replace)
 }
 
-// A deployment from its first set to a new template and back: each decision is carried out by the activities that it
-// names, and the sets do what their own workflows do.
+// A deployment gets its first set, then a new template, and then the old template again. In each step, the activities
+// that the decision names carry out the decision, and runSetDecision acts for the workflows of the sets.
 func TestARolloutAndItsUndo(t *testing.T) {
-	w, a := world(
+	w, a := newWorld(
 		t,
-		capitest.Pool(2, bare, func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }),
+		capitest.Pool(
+			2,
+			withoutFinalizers,
+			func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) },
+		),
 	)
 	d := w.ClusterAPIDeployment("d")
 	run := func() {
 		t.Helper()
 		for range 60 {
-			settled := step(w, a, d)
+			settled := runStep(w, a, d)
 			if w.ClusterAPIDeployment("d") == nil || settled {
 				return
 			}
@@ -162,30 +169,33 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	assert.EqualValues(t, 2, *first.Spec.Replicas)
 	assert.Equal(t, "1", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
 
-	change(w, func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.32.0" })
+	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.32.0" })
 	run()
-	assert.Equal(t, map[string]int32{"1": 0, "2": 2}, sizes(w))
+	assert.Equal(t, map[string]int32{"1": 0, "2": 2}, sizesByRevision(w))
 	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
 
-	change(w, func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRollbackTo] = "0" })
+	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRollbackTo] = "0" })
 	run()
-	assert.Equal(t, map[string]int32{"2": 0, "3": 2}, sizes(w), "the first set is the current one again")
+	assert.Equal(t, map[string]int32{"2": 0, "3": 2}, sizesByRevision(w), "the first set is the current one again")
 	assert.Equal(t, "3", w.ClusterAPISet(first.Name).Annotations[clusterv1.RevisionAnnotation])
 	assert.Equal(t, "v1.31.2", w.ClusterAPIDeployment("d").Spec.Template.Spec.Version)
 	assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
 
-	for _, s := range w.ClusterAPISets() { // all of this took less than a second
+	for _, s := range w.ClusterAPISets() { // all steps together take less than a second
 		s.CreationTimestamp = capitest.Ago(60)
 		_, err := w.Provider.Client.Sets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
-	change(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
+	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
 	run()
-	assert.Equal(t, map[string]int32{"2": 0, "3": 0, "4": 2}, sizes(w), "a new set of the same template")
+	assert.Equal(t, map[string]int32{"2": 0, "3": 0, "4": 2}, sizesByRevision(w), "a new set of the same template")
 
-	change(w, func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRevisionHistoryLimit] = "0" })
+	changeDeployment(
+		w,
+		func(d *clusterv1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRevisionHistoryLimit] = "0" },
+	)
 	run()
-	assert.Equal(t, map[string]int32{"4": 2}, sizes(w), "no former set is kept")
+	assert.Equal(t, map[string]int32{"4": 2}, sizesByRevision(w), "no former set is kept")
 
 	require.NoError(t, w.Provider.Client.Deployments("shop").Delete(t.Context(), "d", metav1.DeleteOptions{}))
 	run()
@@ -193,8 +203,8 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	assert.Empty(t, w.ClusterAPISets())
 }
 
-// sizes returns the sizes of the sets by their revisions.
-func sizes(w *activitiestest.World) map[string]int32 {
+// sizesByRevision returns the sizes of the sets by the sets' revisions.
+func sizesByRevision(w *activitiestest.World) map[string]int32 {
 	all := map[string]int32{}
 	for _, s := range w.ClusterAPISets() {
 		all[s.Annotations[clusterv1.RevisionAnnotation]] = *s.Spec.Replicas
@@ -202,8 +212,8 @@ func sizes(w *activitiestest.World) map[string]int32 {
 	return all
 }
 
-// change changes the deployment d as a person does.
-func change(w *activitiestest.World, how capitest.OnDeployment) {
+// changeDeployment changes deployment d as a person does.
+func changeDeployment(w *activitiestest.World, how capitest.OnDeployment) {
 	w.T.Helper()
 	d := w.ClusterAPIDeployment("d").DeepCopy()
 	how(d)
@@ -211,12 +221,13 @@ func change(w *activitiestest.World, how capitest.OnDeployment) {
 	require.NoError(w.T, err)
 }
 
-// step decides, carries out what is decided, and lets the sets act. It reports whether there was nothing to do.
-func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
+// runStep makes a decision, carries out the decision, and lets the sets act. runStep reports whether there was nothing
+// to do.
+func runStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
 	w.T.Helper()
-	got := decide(w, d)
+	got := decideDeployment(w, d)
 	ref := activitiestest.Ref(d)
-	at := read(d, true).Read
+	at := decisionInput(d, true).Read
 	r := got.Rollout
 	switch {
 	case got.Gone:
@@ -225,7 +236,7 @@ func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Machin
 		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, at)
 		require.NoError(w.T, err)
 	case r.Record != nil:
-		report(w, a, d, activities.Report{Input: read(d, true), Record: r.Record})
+		reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true), Record: r.Record})
 	case r.Rollback != nil:
 		activitiestest.Twice[kube.MinVersions](
 			w,
@@ -254,21 +265,27 @@ func step(w *activitiestest.World, a *deployment.Activities, d *clusterv1.Machin
 		})
 		require.NoError(w.T, err)
 	case got.Report:
-		report(w, a, d, activities.Report{Input: read(d, true)})
+		reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true)})
 	default:
 		settled = true
 	}
-	return !setsAct(w) && settled
+	return !runSetDecision(w) && settled
 }
 
-func report(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment, in activities.Report) {
+func reportTwice(
+	w *activitiestest.World,
+	a *deployment.Activities,
+	d *clusterv1.MachineDeployment,
+	in activities.Report,
+) {
 	w.T.Helper()
 	version := activitiestest.Twice[string](w, a.ReportClusterAPIDeployment, in)
 	assert.Equal(w.T, w.ClusterAPIDeployment(d.Name).ResourceVersion, version, "the version to wait for")
 }
 
-// setsAct gives each set the machines that it wants, and writes its status. It reports whether anything changed.
-func setsAct(w *activitiestest.World) (acted bool) {
+// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision reports
+// whether anything changed.
+func runSetDecision(w *activitiestest.World) (acted bool) {
 	w.T.Helper()
 	sets, machines := w.Provider.Client.Sets("shop"), w.Provider.Client.Machines("shop")
 	for _, s := range w.ClusterAPISets() {

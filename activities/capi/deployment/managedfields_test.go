@@ -16,7 +16,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// The caches keep only the managed fields of Millwright; see the test of that name for sets.
+// The caches keep only Millwright's managed fields. An update from the caches must not drop the managed fields of
+// others: see the test of the same name in activities/capi.
 func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	t.Parallel()
 	managed := func(d *clusterv1.MachineDeployment) {
@@ -41,10 +42,11 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	assert.Empty(t, updated[0].ManagedFields)
 }
 
-// See the test of that name for sets.
+// A deployment that is handed over loses the conditions that only Millwright writes: see the test for sets in
+// activities/capi.
 func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
-	d := capitest.Pool(1, theirs, func(d *clusterv1.MachineDeployment) {
+	d := capitest.Pool(1, ofOtherController, func(d *clusterv1.MachineDeployment) {
 		for _, kind := range []string{clusterv1.MachineDeploymentRollingOutCondition, vocabulary.ConditionProgressing, vocabulary.ConditionBlocked} {
 			d.Status.Conditions = append(
 				d.Status.Conditions,
@@ -52,7 +54,7 @@ func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T)
 			)
 		}
 	})
-	w, a := world(t, d)
+	w, a := newWorld(t, d)
 	_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, activitiestest.Live(d))
 	require.NoError(t, err)
 	now := w.ClusterAPIDeployment("d")

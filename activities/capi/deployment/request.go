@@ -11,20 +11,20 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// ApplyClusterAPIRequest writes an operator request to its deployment if the present state of the deployment allows it,
-// and records an event with who made it and why. A refusal is an answer and no error. Running it twice writes once and
-// records one event.
+// ApplyClusterAPIRequest writes an operator's request to the deployment if the state of the deployment allows the
+// request, and records an event with the operator's name and reason. A refused request returns an answer, not an error.
+// The activity is idempotent: a repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
-	if !a.Kube.Cluster.Acts(in.Object.Namespace) {
-		return activities.Foreign(in.Object.Namespace), nil
+	if !a.Kube.Cluster.ActsIn(in.Object.Namespace) {
+		return activities.RefuseForeign(in.Object.Namespace), nil
 	}
 	return activities.Apply(a.Kube, in, func(decide activities.Decide) (string, error) {
 		return kube.PatchSeen(
 			ctx,
 			in.Object,
-			a.deployments(in.Object),
+			a.deploymentsClient(in.Object),
 			func() (*clusterv1.MachineDeployment, map[string]any, error) {
-				tree, err := a.tree(ctx, kube.Read{Ref: in.Object, Live: true})
+				tree, err := a.readTree(ctx, kube.Read{Ref: in.Object, Live: true})
 				d := tree.Deployment
 				if err != nil || d == nil || !a.API.Ours(d) {
 					return nil, nil, err

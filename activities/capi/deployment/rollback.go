@@ -10,18 +10,18 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// RollBackClusterAPIDeployment puts the template of a former set back into the deployment, and removes the annotation
-// that asked for it: see Family.RollBack, and deployment.ReturnTo of observe. A set that is gone or being deleted, or
-// whose templates do not exist, is a Conflict.
+// RollBackClusterAPIDeployment copies the template of a former set back to the deployment, and removes the annotation
+// that requested the rollback. A former set that is gone, is being deleted or lacks templates causes a Conflict. See
+// Family.RollBack, and deployment.ReturnTo in observe/capi.
 func (a *Activities) RollBackClusterAPIDeployment(
 	ctx context.Context,
 	in activities.RollBack,
 ) (kube.MinVersions, error) {
-	return a.table().RollBack(ctx, in)
+	return a.clusterAPIFamily().RollBack(ctx, in)
 }
 
-// former reads the set whose template is to return, and its templates.
-func (a *Activities) former(ctx context.Context, ref kube.Ref) (*clusterv1.MachineSet, error) {
+// readFormerSet reads the former set of a rollback, and checks that the set's templates exist.
+func (a *Activities) readFormerSet(ctx context.Context, ref kube.Ref) (*clusterv1.MachineSet, error) {
 	set, err := kube.Live(ctx, a.API.Client().Sets(ref.Namespace), "machineset", ref)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (a *Activities) former(ctx context.Context, ref kube.Ref) (*clusterv1.Machi
 		return nil, err
 	}
 	if deployment.Lacking(ref.Namespace, templates) != "" {
-		return nil, kube.Conflict(ref) // the next decision says so
+		return nil, kube.Conflict(ref) // the next decision reports the missing templates
 	}
 	return set, nil
 }

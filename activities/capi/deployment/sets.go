@@ -21,15 +21,15 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// namesTried is the largest number of names that are tried for a new set. Source: a name has five digits of a hash, so
-// the second one is nearly always free.
-const namesTried = 5
+// maxNameAttempts is the largest number of names that are tried for a new set. Source: a name ends in a hash of five
+// digits, so the second name is nearly always free.
+const maxNameAttempts = 5
 
-// CreateClusterAPISet creates the set of the deployment's template, and writes its revision to the deployment. It first
-// reads whether the templates and the Cluster exist; if not, that is a Conflict. The name of the set is derived from
-// the template and the revision, so that running it twice creates one set. It returns the versions to wait for.
+// CreateClusterAPISet creates the set of the deployment's template, and writes the set's revision to the deployment. If
+// the templates or the Cluster do not exist, the activity fails with a Conflict. The activity is idempotent: the set's
+// name is derived from the template and the revision. The result holds the resource versions of the written objects.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
-	d, err := a.table().At(ctx, in.Deployment, in.Version)
+	d, err := a.clusterAPIFamily().At(ctx, in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +64,11 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create machineset of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{capi.SetsResource: set.ResourceVersion}
-	return versions, a.table().WriteRevision(ctx, in.Deployment, d, set, versions)
+	return versions, a.clusterAPIFamily().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
-// createSet creates the set under the first name that no other object has. If an earlier attempt created the set, it
-// returns that one.
+// createSet creates the set under the first name that no other object has. If an earlier attempt created the set,
+// createSet returns the existing set.
 func (a *Activities) createSet(
 	ctx context.Context,
 	f deployment.Tree,
@@ -76,7 +76,7 @@ func (a *Activities) createSet(
 	now time.Time,
 ) (set *clusterv1.MachineSet, created bool, err error) {
 	sets := a.API.Client().Sets(f.Deployment.Namespace)
-	for attempt := range namesTried {
+	for attempt := range maxNameAttempts {
 		wanted, err := f.NewSet(as, attempt, now)
 		if err != nil {
 			return nil, false, err
@@ -90,12 +90,12 @@ func (a *Activities) createSet(
 			return set, false, err
 		}
 	}
-	return nil, false, fmt.Errorf("%d names are taken by other objects", namesTried)
+	return nil, false, fmt.Errorf("%d names are taken by other objects", maxNameAttempts)
 }
 
-// annotate changes annotations of a deployment that still is as it was read; nil removes one. Its error is the API
-// server's own.
-func (a *Activities) annotate(
+// patchAnnotations patches the annotations of a deployment; the value nil removes an annotation. A deployment that
+// changed since it was read causes a conflict. patchAnnotations returns the API server's error unchanged.
+func (a *Activities) patchAnnotations(
 	ctx context.Context,
 	d *clusterv1.MachineDeployment,
 	annotations map[string]any,
@@ -104,7 +104,7 @@ func (a *Activities) annotate(
 	return kube.Patch(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
-// fieldManagerClient writes as the field manager of deployments.
+// fieldManagerClient writes with the field manager of deployments.
 type fieldManagerClient[T, L any] struct{ capi.Typed[T, L] }
 
 // Patch patches an object.
@@ -126,9 +126,9 @@ func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1
 	return m.Typed.Update(ctx, object, o)
 }
 
-// ChangeClusterAPISets changes and deletes sets: see Family.Change.
+// ChangeClusterAPISets changes and deletes sets. See Family.Change.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
-	return a.table().Change(ctx, in)
+	return a.clusterAPIFamily().Change(ctx, in)
 }
 
 type (
@@ -136,8 +136,8 @@ type (
 	setClient        = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// table returns the table of the kinds of Cluster API.
-func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
+// clusterAPIFamily returns the Family of Cluster API: the functions that differ between the two APIs.
+func (a *Activities) clusterAPIFamily() activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
 	return activities.Family[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) activities.Client[*clusterv1.MachineDeployment] {
@@ -171,7 +171,7 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 			return annotations
 		},
 		ActedOn:  deployment.ActedOn,
-		Follow:   a.follow,
+		Follow:   a.followDeployment,
 		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
 		Rollbacks: activities.Rollbacks[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 			Asked: func(d *clusterv1.MachineDeployment) bool {
@@ -179,7 +179,7 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 				return asked
 			},
 			Forget: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
-			Former: a.former,
+			Former: a.readFormerSet,
 			SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 				return deployment.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
@@ -188,8 +188,8 @@ func (a *Activities) table() activities.Family[*clusterv1.MachineDeployment, *cl
 	}
 }
 
-// follow copies to a set, the current one or another, the fields that follow the deployment.
-func (a *Activities) follow(
+// followDeployment copies to a set, current or former, the fields that follow the deployment.
+func (a *Activities) followDeployment(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {
 	tree, err := deployment.ReadSets(ctx, a.API, d)

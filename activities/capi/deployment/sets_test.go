@@ -22,7 +22,7 @@ import (
 	observedeployment "millwright/observe/capi/deployment"
 )
 
-func creation(d *clusterv1.MachineDeployment) activities.SetCreation {
+func setCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
 		Deployment: activitiestest.Ref(d),
 		Version:    d.ResourceVersion,
@@ -30,12 +30,14 @@ func creation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	}
 }
 
-func unrevised(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) }
+func withoutRevision(d *clusterv1.MachineDeployment) {
+	delete(d.Annotations, clusterv1.RevisionAnnotation)
+}
 
 func TestCreateSet(t *testing.T) {
-	d := capitest.Pool(3, unrevised)
-	w, a := world(t, d)
-	versions, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	d := capitest.Pool(3, withoutRevision)
+	w, a := newWorld(t, d)
+	versions, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 	require.NoError(t, err)
 	sets := w.ClusterAPISets()
 	require.Len(t, sets, 1)
@@ -47,13 +49,13 @@ func TestCreateSet(t *testing.T) {
 		kube.MinVersions{capi.SetsResource: sets[0].ResourceVersion, capi.DeploymentsResource: after.ResourceVersion},
 		versions,
 	)
-	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.Told())
+	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.NewEvents())
 }
 
-// The answer of the first attempt was lost, before the revision was written.
-func TestCreateSetFindsWhatItMade(t *testing.T) {
-	d := capitest.Pool(3, unrevised)
-	w, a := world(t, d)
+// The answer of the first attempt was lost before the attempt wrote the revision.
+func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
+	d := capitest.Pool(3, withoutRevision)
+	w, a := newWorld(t, d)
 	activitiestest.Failing(
 		w.Provider.Core,
 		"patch",
@@ -62,20 +64,20 @@ func TestCreateSetFindsWhatItMade(t *testing.T) {
 		apierrors.NewInternalError(assert.AnError),
 		nil,
 	)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 	require.Error(t, err)
-	_, err = activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	_, err = activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPISets(), 1)
 	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
-	assert.Len(t, w.Told(), 1)
+	assert.Len(t, w.NewEvents(), 1)
 }
 
-// A name that another object has is not taken: the set gets the next one.
+// If another object already has a set's name, the new set gets the next name.
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	d := capitest.Pool(3)
-	first, a := world(t, d)
-	_, err := activitiestest.Run[kube.MinVersions](first, a.CreateClusterAPISet, creation(d))
+	first, a := newWorld(t, d)
+	_, err := activitiestest.Run[kube.MinVersions](first, a.CreateClusterAPISet, setCreation(d))
 	require.NoError(t, err)
 	name := first.ClusterAPISets()[0].Name
 	for what, other := range map[string]*clusterv1.MachineSet{
@@ -84,8 +86,8 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 		"of another revision": capitest.SetOf(d, name, 1, 1),
 		"of another template": capitest.SetOf(d, name, 1, 2, capitest.Former),
 	} {
-		w, a := world(t, d, other)
-		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+		w, a := newWorld(t, d, other)
+		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 		require.NoError(t, err, what)
 		assert.Len(t, w.ClusterAPISets(), 2, what)
 		assert.EqualValues(t, 1, *w.ClusterAPISet(name).Spec.Replicas, what)
@@ -101,11 +103,11 @@ func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
 		"the Cluster is deleted":        {d, capitest.Cluster(capitest.Going[*clusterv1.Cluster]), bootstrap, capitest.Infrastructure()},
 		"the deployment changed":        {capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.Infrastructure()},
 		"the deployment is deleted":     {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.Infrastructure()},
-		"the deployment is handed over": {capitest.Pool(3, theirs), cluster, bootstrap, capitest.Infrastructure()},
+		"the deployment is handed over": {capitest.Pool(3, ofOtherController), cluster, bootstrap, capitest.Infrastructure()},
 	} {
 		w := activitiestest.NewClusterAPI(t, capitest.Settings, has...)
 		a := &deployment.Activities{Kube: w.Kube, API: w.API}
-		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+		_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.ClusterAPISets(), name)
 	}
@@ -113,21 +115,22 @@ func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
 
 func TestCreateSetIsRefused(t *testing.T) {
 	d := capitest.Pool(3)
-	w, a := world(t, d)
+	w, a := newWorld(t, d)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
 	activitiestest.Failing(w.Provider.Core, "create", "machinesets", 1, refusal, nil)
-	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, creation(d))
+	_, err := activitiestest.Run[kube.MinVersions](w, a.CreateClusterAPISet, setCreation(d))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
-	told := w.Told()
+	told := w.NewEvents()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
 }
 
-func target(s *clusterv1.MachineSet) rollout.Target {
+func targetOf(s *clusterv1.MachineSet) rollout.Target {
 	return rollout.Target{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Why: "because"}
 }
 
-// Each change of a set: what it writes, that a set that changed is a Conflict, and that nothing else is written.
+// Each change of a set writes exactly its own fields. A change of a set that changed since the decision causes a
+// Conflict.
 func TestChangeSets(t *testing.T) {
 	resized := func(from, to int) func(*activities.SetChanges, rollout.Target) {
 		return func(in *activities.SetChanges, s rollout.Target) {
@@ -217,7 +220,7 @@ func TestChangeSets(t *testing.T) {
 			[]string{"Normal ScalingMachineSet Scaled down machine set s to 1"},
 		},
 		{
-			"delete", capitest.Going[*clusterv1.MachineSet], // its finalizer keeps it
+			"delete", capitest.Going[*clusterv1.MachineSet], // the set's finalizer delays the deletion
 			func(in *activities.SetChanges, s rollout.Target) { in.Delete = []rollout.Target{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) { assert.NotNil(t, s.DeletionTimestamp) },
 			[]string{"delete machinesets"},
@@ -230,24 +233,24 @@ func TestChangeSets(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			w, a := world(t, d, s)
+			w, a := newWorld(t, d, s)
 			in := activities.SetChanges{Deployment: activitiestest.Ref(d)}
-			stale := target(s)
+			stale := targetOf(s)
 			stale.Version, stale.UID = "899", string(s.UID)
 			row.how(&in, stale)
 			if len(in.Resize) > 0 {
-				in.Resize[0].From++ // within 2 s only another size is a conflict
+				in.Resize[0].From++ // within 2 s, only a changed size causes a conflict
 			}
 			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, s, w.ClusterAPISet("s"))
-			w.Told()
+			w.NewEvents()
 			w.Forget()
 
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
-			row.how(&in, target(s))
+			row.how(&in, targetOf(s))
 			for i := range in.Resize {
-				in.Resize[i].ActedOn = observedeployment.ActedOn(s) // as the decision does
+				in.Resize[i].ActedOn = observedeployment.ActedOn(s) // the decision fills in ActedOn in the same way
 			}
 			versions, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
@@ -257,16 +260,16 @@ func TestChangeSets(t *testing.T) {
 			if len(in.Delete) == 0 {
 				assert.Equal(t, after.ResourceVersion, versions[capi.SetsResource])
 			}
-			assert.ElementsMatch(t, row.told, w.Told())
+			assert.ElementsMatch(t, row.told, w.NewEvents())
 		})
 	}
 }
 
-// Within two seconds a resize succeeds if only the status of the set changed.
+// A resize within two seconds of the decision succeeds if only the status of the set changed.
 func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 2, 1)
-	w, a := world(t, d, s)
+	w, a := newWorld(t, d, s)
 	changed := s.DeepCopy()
 	changed.Status.ReadyReplicas = new(int32(1))
 	_, err := w.Provider.Client.Sets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
@@ -281,7 +284,7 @@ func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 	assert.EqualValues(t, 3, *w.ClusterAPISet("s").Spec.Replicas)
 }
 
-// A set is adopted only by a deployment that stays, and that selects it.
+// Only a deployment that selects the set, and that is not being deleted, adopts the set.
 func TestAdoptOnlyWhatIsFree(t *testing.T) {
 	d := capitest.Pool(3)
 	for name, row := range map[string]struct {
@@ -293,36 +296,37 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 		"it is being deleted":       {d, capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet], capitest.Going[*clusterv1.MachineSet])},
 		"the deployment is deleted": {capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment]), capitest.SetOf(d, "s", 1, 1, capitest.Unowned[*clusterv1.MachineSet])},
 	} {
-		w, a := world(t, row.deployment, row.set)
+		w, a := newWorld(t, row.deployment, row.set)
 		_, _ = activitiestest.Run[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
 			activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Adopt: []rollout.Target{target(row.set)}},
+				SetChanges: rollout.SetChanges{Adopt: []rollout.Target{targetOf(row.set)}},
 			},
 		)
 		assert.Equal(t, row.set, w.ClusterAPISet("s"), name)
 	}
 }
 
-// A revision is for the set of the present template: if that is another one by now, nothing is written.
+// A revision is meant for the set of the deployment's present template. If another set has become current, nothing is
+// written.
 func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 2, 1, capitest.Former)
-	w, a := world(t, d, s)
+	w, a := newWorld(t, d, s)
 	_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.Ref(
 			d,
 		),
-		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: target(s), Revision: 4}},
+		SetChanges: rollout.SetChanges{Revise: &rollout.Revise{Target: targetOf(s), Revision: 4}},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
 }
 
-// After a restore of the API server, a cache may show the deployment of before, which wanted more machines.
-func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
+// After a restore of the API server, a cache may still hold the deployment from before the restore, with more replicas.
+func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 	for name, row := range map[string]struct {
 		seen     int64
 		to       int
@@ -336,7 +340,7 @@ func TestNoSetGrowsForASpecThatTheDeploymentHasNotAnyMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := capitest.Pool(3)
 			s := capitest.SetOf(d, "s", 3, 1)
-			w, a := world(t, d, s)
+			w, a := newWorld(t, d, s)
 			_, err := activitiestest.Run[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 				Deployment: activitiestest.Ref(d),
 				Generation: row.seen,

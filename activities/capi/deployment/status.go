@@ -14,14 +14,14 @@ import (
 	ofmillwright "millwright/observe/deployment"
 )
 
-// ReportClusterAPIDeployment counts the machines of a deployment's sets and writes its status, unless it says so
-// already. The record of the rollout and the current operation, for which the status has no fields, are written into
-// annotations first. If the deployment names a rollout that is not known to be over, only a rollout may write; for
-// others it is a Conflict. It returns the version to wait for, or ObjectGone.
+// ReportClusterAPIDeployment counts the machines of a deployment's sets, and writes the deployment's status if it
+// differs. The record of the rollout and the current operation have no status fields, so they are written into
+// annotations first. If the deployment names a rollout that may be running, only the rollout may write, and other
+// callers fail with a Conflict. If the deployment is gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.Stamp(ctx)
 	look := func(read kube.Read) (d, changed *clusterv1.MachineDeployment, err error) {
-		tree, err := a.tree(ctx, read)
+		tree, err := a.readTree(ctx, read)
 		if d = tree.Deployment; err != nil || d == nil || !a.API.Ours(d) {
 			return nil, nil, err
 		}
@@ -30,29 +30,32 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 		}
 		changed = d.DeepCopy()
 		tree.Deployment = changed
-		if notes := deployment.News(d, applyReport(tree, in, stamp)); len(notes) > 0 {
-			if d, err = a.annotate(ctx, d, notes); err != nil {
+		if notes := deployment.ChangedNotes(d, applyReport(tree, in, stamp)); len(notes) > 0 {
+			if d, err = a.patchAnnotations(ctx, d, notes); err != nil {
 				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()
 		}
-		if equality.Semantic.DeepEqual(deployment.Timeless(changed.Status), deployment.Timeless(d.Status)) {
+		if equality.Semantic.DeepEqual(
+			deployment.WithoutProgressTime(changed.Status),
+			deployment.WithoutProgressTime(d.Status),
+		) {
 			return d, d, nil
 		}
 		return d, changed, nil
 	}
-	_, after, err := kube.WriteStatus(ctx, in.Read, a.deployments(in.Ref), look)
+	_, after, err := kube.WriteStatus(ctx, in.Read, a.deploymentsClient(in.Ref), look)
 	if err != nil {
 		return "", err
 	}
 	return after.ResourceVersion, nil
 }
 
-// applyReport changes the status of a tree's deployment as a report says, and returns the annotations that go with
-// it.
+// applyReport changes the status of a tree's deployment as the report requires, and returns the annotations that belong
+// to the status.
 func applyReport(tree deployment.Tree, in activities.Report, now time.Time) (notes map[string]any) {
 	d := tree.Deployment
-	said, record := in.Say(deployment.Observed(tree, now), d), deployment.Recorded(d)
+	said, record := in.Content(deployment.Observed(tree, now), d), deployment.Recorded(d)
 	if in.Record != nil {
 		record = ofmillwright.Record(record, said.Progress, tree.Policy)
 	}

@@ -24,12 +24,13 @@ import (
 	observed "millwright/observe/capi/deployment"
 )
 
-// The status says what was read; the record and the operation are in annotations, and both are written once.
+// The status counts the machines that were read. The record and the operation are annotations. The status and the
+// annotations are each written once.
 func TestReport(t *testing.T) {
-	d, objects := pool()
-	w, a := world(t, objects...)
+	d, objects := newPool()
+	w, a := newWorld(t, objects...)
 	in := activities.Report{
-		Input:  read(d, true),
+		Input:  decisionInput(d, true),
 		Record: &rollout.Progress{Revision: 2, Step: 1, Failed: []string{"c"}},
 		Step: &kube.Step{
 			WorkflowID: "rollout-1",
@@ -40,7 +41,7 @@ func TestReport(t *testing.T) {
 		},
 	}
 	in.WorkflowID = "rollout-1"
-	report(w, a, d, in)
+	reportTwice(w, a, d, in)
 	after := w.ClusterAPIDeployment("d")
 	assert.Equal(
 		t,
@@ -66,13 +67,17 @@ func TestReport(t *testing.T) {
 	}
 
 	t.Run("another workflow must not write while a rollout is named", func(t *testing.T) {
-		_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, true)})
+		_, err := activitiestest.Run[string](
+			w,
+			a.ReportClusterAPIDeployment,
+			activities.Report{Input: decisionInput(d, true)},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("it may once the rollout is over", func(t *testing.T) {
-		in := activities.Report{Input: read(d, true)}
+		in := activities.Report{Input: decisionInput(d, true)}
 		in.Over = "rollout-1"
-		report(w, a, d, in)
+		reportTwice(w, a, d, in)
 		assert.Nil(t, observed.Operation(w.ClusterAPIDeployment("d")))
 		assert.NotNil(t, observed.Recorded(w.ClusterAPIDeployment("d")), "the record stays")
 	})
@@ -80,28 +85,33 @@ func TestReport(t *testing.T) {
 
 func TestReportOfADeploymentThatIsGone(t *testing.T) {
 	d := capitest.Pool(3)
-	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.Pool(3, theirs)}} {
-		w, a := world(t, has...)
-		_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, true)})
+	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.Pool(3, ofOtherController)}} {
+		w, a := newWorld(t, has...)
+		_, err := activitiestest.Run[string](
+			w,
+			a.ReportClusterAPIDeployment,
+			activities.Report{Input: decisionInput(d, true)},
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		assert.Empty(t, w.Writes(), name)
 	}
 }
 
-// A set that the API server refused is in the condition Progressing, and blocks.
+// If the API server refuses to create a set, the condition Progressing reports the refusal, and the deployment is
+// Blocked.
 func TestReportOfARefusedSet(t *testing.T) {
 	d := capitest.Pool(3)
-	w, a := world(t, d)
-	report(w, a, d, activities.Report{Input: read(d, true), NoSet: "quota"})
+	w, a := newWorld(t, d)
+	reportTwice(w, a, d, activities.Report{Input: decisionInput(d, true), NoSet: "quota"})
 	c := capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Progressing")
 	assert.Equal(t, []string{"False", "MachineSetCreateError", "quota"}, []string{string(c.Status), c.Reason, c.Message})
 	assert.Equal(t, "Refused", capi.ConditionOf(w.ClusterAPIDeployment("d").Status.Conditions, "Blocked").Reason)
 }
 
-func finalize(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
+func finalizeDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.API}
-	return activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+	return activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
 }
 
 func TestFinalize(t *testing.T) {
@@ -109,41 +119,41 @@ func TestFinalize(t *testing.T) {
 		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
 			d.Finalizers, d.OwnerReferences = []string{clusterv1.MachineDeploymentFinalizer}, nil
 		})
-		w, a := world(t, d)
-		activitiestest.Twice[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+		w, a := newWorld(t, d)
+		activitiestest.Twice[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, []string{capi.Finalizer}, after.Finalizers)
 		assert.Equal(t, capitest.Pool(3).OwnerReferences, after.OwnerReferences)
 	})
 	t.Run("one that is being deleted keeps it while a set is left", func(t *testing.T) {
 		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
-		w, _ := world(t, d, capitest.SetOf(d, "s", 0, 1))
-		_, err := finalize(w, d)
+		w, _ := newWorld(t, d, capitest.SetOf(d, "s", 0, 1))
+		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("and loses it then", func(t *testing.T) {
 		d := capitest.Pool(3, capitest.Going[*clusterv1.MachineDeployment])
-		w, _ := world(t, d)
-		_, err := finalize(w, d)
+		w, _ := newWorld(t, d)
+		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPIDeployment("d"))
 	})
 	t.Run("one that was handed over gives its sets its new label first", func(t *testing.T) {
 		d := capitest.Pool(
 			3,
-			theirs,
+			ofOtherController,
 			capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`),
 		)
 		other := capitest.SetOf(d, "other", 1, 1, capitest.Unowned[*clusterv1.MachineSet])
-		w, a := world(
+		w, a := newWorld(
 			t,
 			d,
 			capitest.SetOf(d, "s", 1, 1),
 			capitest.SetOf(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
 			other,
 		)
-		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, read(d, true).Read)
+		_, err := activitiestest.Run[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).Read)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.Writes())
 		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
@@ -157,17 +167,17 @@ func TestFinalize(t *testing.T) {
 	})
 	t.Run("one without the label takes it away", func(t *testing.T) {
 		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) })
-		w, _ := world(t, d, capitest.SetOf(d, "s", 1, 1))
-		_, err := finalize(w, d)
+		w, _ := newWorld(t, d, capitest.SetOf(d, "s", 1, 1))
+		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.NotContains(t, w.ClusterAPISet("s").Labels, clusterv1.WatchLabel)
 	})
 }
 
-// A former template returns in one write, and only if its templates exist.
+// A rollback restores a former template in one write, and only if the templates of the former set exist.
 func TestRollBack(t *testing.T) {
 	asked := capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
-	d, objects := pool(asked)
+	d, objects := newPool(asked)
 	former := objects[1].(*clusterv1.MachineSet)
 	order := func(set *rollout.Target, reason string) activities.RollBack {
 		return activities.RollBack{
@@ -177,20 +187,20 @@ func TestRollBack(t *testing.T) {
 		}
 	}
 	t.Run("it returns", func(t *testing.T) {
-		w, a := world(t, objects...)
+		w, a := newWorld(t, objects...)
 		activitiestest.Twice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(target(former)), "DeploymentRollback"),
+			order(new(targetOf(former)), "DeploymentRollback"),
 		)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
 		assert.Equal(t, []string{"update machinedeployments"}, w.Writes())
-		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.Told())
+		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.NewEvents())
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
-		w, a := world(t, objects...)
+		w, a := newWorld(t, objects...)
 		activitiestest.Twice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
@@ -198,20 +208,20 @@ func TestRollBack(t *testing.T) {
 		)
 		assert.Equal(t, d.Spec, w.ClusterAPIDeployment("d").Spec)
 		assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
-		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.Told())
+		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.NewEvents())
 	})
 	t.Run("a template went away since the decision", func(t *testing.T) {
 		gone := former.DeepCopy()
 		gone.Spec.Template.Spec.InfrastructureRef.Name = "gone"
-		w, a := world(t, d, gone)
+		w, a := newWorld(t, d, gone)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(target(gone)), "DeploymentRollback"),
+			order(new(targetOf(gone)), "DeploymentRollback"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
-		next := decide(w, d)
+		next := decideDeployment(w, d)
 		require.NotNil(t, next.Rollout.Rollback)
 		assert.Equal(
 			t,
@@ -223,18 +233,18 @@ func TestRollBack(t *testing.T) {
 	t.Run("the set goes", func(t *testing.T) {
 		going := former.DeepCopy()
 		capitest.Going(going)
-		w, a := world(t, d, going)
+		w, a := newWorld(t, d, going)
 		_, err := activitiestest.Run[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
-			order(new(target(going)), "DeploymentRollback"),
+			order(new(targetOf(going)), "DeploymentRollback"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Writes())
 	})
 }
 
-// Requests are written once, and told; a refusal is an answer.
+// A request is written once and recorded as an event. A refused request returns an answer, not an error.
 func TestRequests(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -256,8 +266,8 @@ func TestRequests(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, objects := pool()
-			w, a := world(t, objects...)
+			d, objects := newPool()
+			w, a := newWorld(t, objects...)
 			answer := activitiestest.Twice[requests.Answer](
 				w,
 				a.ApplyClusterAPIRequest,
@@ -268,13 +278,13 @@ func TestRequests(t *testing.T) {
 			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+row.order.Summary(), after.Annotations[v1alpha1.AnnotationLastRequest])
 			assert.Equal(t, []string{"patch machinedeployments"}, w.Writes())
-			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.Told())
+			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.NewEvents())
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
-		d, objects := pool()
+		d, objects := newPool()
 		objects[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = "gone"
-		w, a := world(t, objects...)
+		w, a := newWorld(t, objects...)
 		answer, err := activitiestest.Run[requests.Answer](
 			w,
 			a.ApplyClusterAPIRequest,
@@ -291,8 +301,8 @@ func TestRequests(t *testing.T) {
 		assert.Empty(t, w.Writes())
 	})
 	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
-		d := capitest.Pool(3, theirs, bare)
-		w, a := world(t, d)
+		d := capitest.Pool(3, ofOtherController, withoutFinalizers)
+		w, a := newWorld(t, d)
 		answer, err := activitiestest.Run[requests.Answer](
 			w,
 			a.ApplyClusterAPIRequest,
@@ -304,30 +314,30 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// A decision and a report change nothing that is in a cache.
-func TestNoActivityChangesWhatIsInACache(t *testing.T) {
-	d, objects := pool(
+// Neither a decision nor a report changes a cached object.
+func TestNoActivityChangesACachedObject(t *testing.T) {
+	d, objects := newPool(
 		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"),
 		func(d *clusterv1.MachineDeployment) {
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
 		},
 	)
-	w, a := world(t, objects...)
-	decide(w, d) // from now on templates have caches
+	w, a := newWorld(t, objects...)
+	decideDeployment(w, d) // starts the informers of the templates
 	before := w.Cached()
 	require.NotEmpty(t, before)
 	w.Hold()
-	_, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, read(d, false))
+	_, err := activitiestest.Run[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
 	require.NoError(t, err)
-	_, err = activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, false)})
+	_, err = activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: decisionInput(d, false)})
 	require.NoError(t, err)
 	for was, is := range before {
 		assert.Equal(t, was, is)
 	}
 }
 
-// The caches keep only the managed fields of Millwright. A status that has them would take the fields of all others
-// from them.
+// The caches keep only Millwright's managed fields. A status update with cached managed fields would remove the field
+// ownership of others.
 func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{
@@ -335,11 +345,15 @@ func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
 		}
 	})
-	w, a := world(t, d)
+	w, a := newWorld(t, d)
 	cached, found := w.API.Deployment("shop/d")
 	require.True(t, found)
 	require.Len(t, cached.ManagedFields, 1)
-	_, err := activitiestest.Run[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: read(d, false)})
+	_, err := activitiestest.Run[string](
+		w,
+		a.ReportClusterAPIDeployment,
+		activities.Report{Input: decisionInput(d, false)},
+	)
 	require.NoError(t, err)
 	var written int
 	for _, action := range w.Provider.Core.Actions() {

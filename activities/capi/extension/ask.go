@@ -1,7 +1,7 @@
-// Package extension answers one question: can the machines of a former MachineSet of Cluster API be brought to the
-// template of the current one in place? It asks a runtime extension of Cluster API, with the hook CanUpdateMachineSet,
-// and compares what the extension says with what is wanted. The activities on MachineDeployments of Cluster API call
-// it. It reads no object, changes none, and remembers no answer.
+// Package extension answers one question: can the machines of a former MachineSet of Cluster API be updated in place to
+// the template of the current MachineSet? The package calls the hook CanUpdateMachineSet of a runtime extension, and
+// compares the patched former template with the current template. The activities on MachineDeployments of Cluster API
+// call the package. The package neither reads nor writes Kubernetes objects, and caches no answer.
 package extension
 
 import (
@@ -24,73 +24,74 @@ import (
 	"millwright/decide/phrase"
 )
 
-// hook is the name of the hook, as in status.handlers of an ExtensionConfig.
-const hook = "CanUpdateMachineSet"
+// hookName is the name of the hook, as in status.handlers of an ExtensionConfig.
+const hookName = "CanUpdateMachineSet"
 
-// longestText bounds an answer's sentence, and what an error repeats of an extension's message, in bytes. Source: an
-// annotation of the former set holds the answer.
-const longestText = 300
+// maxTextBytes limits the sentence of an answer, and the part of an extension's message that an error repeats. Source:
+// an annotation of the former set holds the answer.
+const maxTextBytes = 300
 
-// Objects are a MachineSet with the templates that it names.
+// Objects are a MachineSet and the templates that the MachineSet references.
 type Objects struct {
-	Set            *clusterv1.MachineSet      // never nil
-	Bootstrap      *unstructured.Unstructured // nil: the set names none
-	Infrastructure *unstructured.Unstructured // nil: the set names none; such machines are not updated in place
+	Set       *clusterv1.MachineSet      // never nil
+	Bootstrap *unstructured.Unstructured // nil: the set references no bootstrap template
+	// nil: the set references no infrastructure template, so its machines cannot be updated in place
+	Infrastructure *unstructured.Unstructured
 }
 
 // Answer says whether the machines of the former set can be updated in place.
 type Answer struct {
 	Possible bool
-	// why not, in one sentence of at most 300 bytes; it holds no values of objects. Empty if it is possible
+	// Why is empty if Possible is true; otherwise, Why is one sentence of at most 300 bytes, without values of objects.
 	Why string
 }
 
-// Ask asks the runtime extension that has a handler for the hook CanUpdateMachineSet whether it can bring the machines
-// of the former set to the template of the current one. configs are all ExtensionConfigs of the management cluster.
-// namespace holds the labels of the namespace of the sets, for spec.namespaceSelector. Without such a handler the
-// answer is no.
+// Ask asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former set can
+// be updated in place to the template of the current set. configs are all ExtensionConfigs of the management cluster.
+// namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler serves the
+// hook, the answer is no.
 //
-// An error means that there is no answer: an ExtensionConfig is wrong, several handlers serve the hook, the call
-// failed, or the extension reported a failure. It repeats nothing of the request and of the response except the message
-// of that failure. If the handler's failurePolicy is Ignore, a call that fails counts as a response without patches,
-// and the answer says so.
+// An error means that there is no answer: an ExtensionConfig is invalid, several handlers serve the hook, the call
+// failed, or the extension reported a failure. The error repeats nothing of the request, and only the failure message
+// of the response. If the handler's failurePolicy is Ignore, a failed call counts as a response without patches, and
+// the answer says that the handler was ignored.
 //
-// A call ends after timeoutSeconds of the handler: at most 30 with a handler that Cluster API has discovered, and 10 if
-// it says none. Nothing is changed, so it is safe to ask twice.
+// A call times out after the handler's timeoutSeconds: at most 30 for a handler that Cluster API has discovered, and 10
+// if timeoutSeconds is not set. Ask changes nothing, so Ask can safely be repeated.
 func Ask(
 	ctx context.Context,
 	configs []runtimev1.ExtensionConfig,
 	namespace map[string]string,
 	former, current Objects,
 ) (Answer, error) {
-	if why := unlike(former, current); why != "" {
-		return answer(why), nil
+	if why := whyNotComparable(former, current); why != "" {
+		return negativeAnswer(why), nil
 	}
-	handlers, err := handlers(configs, namespace)
+	handlers, err := findHandlers(configs, namespace)
 	switch {
 	case err != nil:
 		return Answer{}, err
 	case len(handlers) == 0:
-		return answer("no runtime extension has a handler for the hook " + hook + " in this namespace"), nil
+		return negativeAnswer("no runtime extension has a handler for the hook " + hookName + " in this namespace"), nil
 	case len(handlers) > 1:
 		return Answer{}, fmt.Errorf(
 			"%d handlers serve the hook %s (%s), and only one is supported",
 			len(handlers),
-			hook,
-			names(handlers),
+			hookName,
+			handlerNames(handlers),
 		)
 	}
 	h := handlers[0]
-	a, err := h.ask(ctx, former, current)
+	a, err := h.callAndCompare(ctx, former, current)
 	if err != nil {
-		return Answer{}, fmt.Errorf("ask handler %s of the hook %s: %w", h.fullName, hook, err)
+		return Answer{}, fmt.Errorf("ask handler %s of the hook %s: %w", h.fullName, hookName, err)
 	}
 	return a, nil
 }
 
-// unlike says why no extension is asked: templates that a comparison needs are missing, or are of another kind. An
-// empty text means that they can be compared.
-func unlike(former, current Objects) string {
+// whyNotComparable says why no extension is asked: a template that the comparison needs is missing, or the two
+// templates have different kinds. An empty text means that the templates can be compared.
+func whyNotComparable(former, current Objects) string {
 	for _, t := range []struct {
 		what     string
 		of, with *unstructured.Unstructured
@@ -125,10 +126,10 @@ type handler struct {
 	ignorable bool // the failure policy is Ignore
 }
 
-// name is the handler's name as the extension knows it.
+// name returns the handler's name without the name of the ExtensionConfig, as in the extension's URL.
 func (h handler) name() string { return strings.TrimSuffix(h.fullName, "."+h.config.Name) }
 
-func names(handlers []handler) string {
+func handlerNames(handlers []handler) string {
 	var names []string
 	for _, h := range handlers {
 		names = append(names, h.fullName)
@@ -136,12 +137,12 @@ func names(handlers []handler) string {
 	return phrase.List(names, 5, ", ")
 }
 
-// handlers returns the handlers for the hook of the ExtensionConfigs that select a namespace, by name. An
-// ExtensionConfig that is being deleted has none.
-func handlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) (found []handler, err error) {
+// findHandlers returns the hook's handlers of the ExtensionConfigs that select the namespace, sorted by name. An
+// ExtensionConfig that is being deleted is skipped.
+func findHandlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) (found []handler, err error) {
 	for i := range configs {
 		config := &configs[i]
-		selected, err := selects(config, namespace)
+		selected, err := selectsNamespace(config, namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +150,7 @@ func handlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) 
 			continue
 		}
 		for _, h := range config.Status.Handlers {
-			serves, err := serves(h)
+			serves, err := servesHook(h)
 			if err != nil {
 				return nil, err
 			}
@@ -166,8 +167,9 @@ func handlers(configs []runtimev1.ExtensionConfig, namespace map[string]string) 
 	return found, nil
 }
 
-// selects reports whether the namespaceSelector of an ExtensionConfig selects a namespace. No selector selects all.
-func selects(config *runtimev1.ExtensionConfig, namespace map[string]string) (bool, error) {
+// selectsNamespace reports whether the namespaceSelector of an ExtensionConfig selects a namespace. A missing selector
+// selects every namespace.
+func selectsNamespace(config *runtimev1.ExtensionConfig, namespace map[string]string) (bool, error) {
 	if config.Spec.NamespaceSelector == nil {
 		return true, nil
 	}
@@ -178,16 +180,16 @@ func selects(config *runtimev1.ExtensionConfig, namespace map[string]string) (bo
 	return selector.Matches(labels.Set(namespace)), nil
 }
 
-// serves reports whether a handler serves the hook. One that serves another version of the hook is an error: it would
-// be asked in vain.
-func serves(h runtimev1.ExtensionHandler) (bool, error) {
-	if h.RequestHook.Hook != hook {
+// servesHook reports whether a handler serves the hook. A handler of another version of the hook causes an error,
+// because its answers could not be read.
+func servesHook(h runtimev1.ExtensionHandler) (bool, error) {
+	if h.RequestHook.Hook != hookName {
 		return false, nil
 	}
 	version, err := schema.ParseGroupVersion(h.RequestHook.APIVersion)
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("handler %s of the hook %s: %w", h.Name, hook, err)
+		return false, fmt.Errorf("handler %s of the hook %s: %w", h.Name, hookName, err)
 	case version.Group != hooksv1.GroupVersion.Group:
 		return false, nil
 	case version != hooksv1.GroupVersion:
@@ -195,16 +197,16 @@ func serves(h runtimev1.ExtensionHandler) (bool, error) {
 			"handler %s serves version %s of the hook %s, and only %s is supported",
 			h.Name,
 			version.Version,
-			hook,
+			hookName,
 			hooksv1.GroupVersion.Version,
 		)
 	}
 	return true, nil
 }
 
-// ask calls the handler, applies the patches of its response to the former objects, and compares them with the current
-// ones.
-func (h handler) ask(ctx context.Context, former, current Objects) (Answer, error) {
+// callAndCompare calls the handler, applies the patches in the response to the former objects, and compares the result
+// with the current objects.
+func (h handler) callAndCompare(ctx context.Context, former, current Objects) (Answer, error) {
 	request, err := newRequest(former, current, h.config.Spec.Settings)
 	if err != nil {
 		return Answer{}, err
@@ -213,18 +215,18 @@ func (h handler) ask(ctx context.Context, former, current Objects) (Answer, erro
 	if err != nil {
 		return Answer{}, err
 	}
-	response, failure := call.do(ctx)
+	response, failure := call.send(ctx)
 	switch {
-	case failure != nil && (!h.ignorable || ctx.Err() != nil): // the caller has stopped asking
+	case failure != nil && (!h.ignorable || ctx.Err() != nil): // the caller's context has ended
 		return Answer{}, failure
 	case failure != nil:
 		response = hooksv1.CanUpdateMachineSetResponse{}
 	default:
-		if err := failed(response); err != nil {
+		if err := reportedFailure(response); err != nil {
 			return Answer{}, err
 		}
 	}
-	left, err := remaining(request, response)
+	left, err := remainingDifferences(request, response)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -232,24 +234,24 @@ func (h handler) ask(ctx context.Context, former, current Objects) (Answer, erro
 		return Answer{Possible: true}, nil
 	}
 	if failure != nil {
-		return answer(
+		return negativeAnswer(
 			fmt.Sprintf("handler %s was ignored, because its failurePolicy is Ignore: %s", h.fullName, failure),
 		), nil
 	}
-	return answer(sentence(left)), nil
+	return negativeAnswer(differencesText(left)), nil
 }
 
-// failed returns the failure that an extension reported.
-func failed(response hooksv1.CanUpdateMachineSetResponse) error {
+// reportedFailure returns the failure that an extension reported.
+func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 	switch response.Status {
 	case hooksv1.ResponseStatusSuccess:
 		return nil
 	case hooksv1.ResponseStatusFailure:
-		message := strings.Join(strings.Fields(response.Message), " ") // one line
-		return fmt.Errorf("the extension reports a failure: %s", phrase.Cut(cmp.Or(message, "no message"), longestText))
+		message := strings.Join(strings.Fields(response.Message), " ") // joined into one line
+		return fmt.Errorf("the extension reports a failure: %s", phrase.Cut(cmp.Or(message, "no message"), maxTextBytes))
 	default:
 		return errors.New("the status of the response is neither Success nor Failure")
 	}
 }
 
-func answer(why string) Answer { return Answer{Why: phrase.Cut(why, longestText)} }
+func negativeAnswer(why string) Answer { return Answer{Why: phrase.Cut(why, maxTextBytes)} }

@@ -21,61 +21,70 @@ func TestCanUpdateWhatThePatchesCover(t *testing.T) {
 	for name, c := range map[string]struct {
 		current  Objects
 		response hooksv1.CanUpdateMachineSetResponse
-		want     string // empty: possible
+		want     string // empty: the update is possible
 	}{
-		"nothing differs, no patches": {before(), success("", "", ""), ""},
-		"patches of nothing":          {before(), success("[]", "{}", "{}"), ""},
+		"nothing differs, no patches": {formerObjects(), successResponse("", "", ""), ""},
+		"patches of nothing":          {formerObjects(), successResponse("[]", "{}", "{}"), ""},
 		"all differs, no patches": {
-			after(), success("", "", ""),
+			currentObjects(), successResponse("", "", ""),
 			"MachineSet differs in spec.template.spec.version; KubeadmConfigTemplate differs in spec.template.spec.files[0].content; " +
 				"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
-		"all differs, patches of all": {after(), success(setPatch, bootstrapPatch, infrastructurePatch), ""},
+		"all differs, patches of all": {currentObjects(), successResponse(setPatch, bootstrapPatch, infrastructurePatch), ""},
 		"all differs, patches of some": {
-			after(), success(setPatch, "", "{}"),
+			currentObjects(), successResponse(setPatch, "", "{}"),
 			"KubeadmConfigTemplate differs in spec.template.spec.files[0].content; ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 		"a patch makes another value": {
-			after(), success(setPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
+			currentObjects(), successResponse(setPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
 			"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := extend(t, responding(t, c.response))
-			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, before(), c.current)
+			e := startExtension(t, respondWith(t, c.response))
+			a, err := Ask(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+				nil,
+				formerObjects(),
+				c.current,
+			)
 			require.NoError(t, err)
 			assert.Equal(t, Answer{Possible: c.want == "", Why: c.want}, a)
-			assert.Len(t, e.seen(), 1)
+			assert.Len(t, e.received(), 1)
 		})
 	}
 }
 
 func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	t.Parallel()
-	former, current := before(), after()
+	former, current := formerObjects(), currentObjects()
 	former.Bootstrap, current.Bootstrap = nil, nil
-	// the patch of nothing is dropped
-	e := extend(t, responding(t, success(setPatch, bootstrapPatch, infrastructurePatch)))
-	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, former, current)
+	// a patch of a missing bootstrap template is ignored
+	e := startExtension(t, respondWith(t, successResponse(setPatch, bootstrapPatch, infrastructurePatch)))
+	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
-	assert.NotContains(t, e.seen()[0].body["current"], "bootstrapConfigTemplate")
+	assert.NotContains(t, e.received()[0].body["current"], "bootstrapConfigTemplate")
 }
 
-func TestCanUpdateWhatAnExtensionIsAsked(t *testing.T) {
+func TestCanUpdateRequestToTheExtension(t *testing.T) {
 	t.Parallel()
-	e := extend(t, responding(t, success("", "", "")))
-	c := config("ext", e.reach, func(c *runtimev1.ExtensionConfig) {
+	e := startExtension(t, respondWith(t, successResponse("", "", "")))
+	c := newConfig("ext", e.configureURL, func(c *runtimev1.ExtensionConfig) {
 		c.Spec.Settings = map[string]string{"zone": "a"}
 		other := func(h *runtimev1.ExtensionHandler) { h.RequestHook.Hook = "CanUpdateMachine" }
-		c.Status.Handlers = []runtimev1.ExtensionHandler{serving("can-update-machine.ext", other), serving("Can-Update.ext")}
+		c.Status.Handlers = []runtimev1.ExtensionHandler{
+			newHandler("can-update-machine.ext", other),
+			newHandler("Can-Update.ext"),
+		}
 	})
-	former, current := before(), after()
+	former, current := formerObjects(), currentObjects()
 	_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
 	require.NoError(t, err)
-	require.Len(t, e.seen(), 1)
-	call := e.seen()[0]
+	require.Len(t, e.received(), 1)
+	call := e.received()[0]
 	assert.Equal(t, "POST", call.method)
 	assert.Equal(t, "/base/hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=30s", call.uri)
 	assert.Equal(t, "application/json", call.contentType)
@@ -113,13 +122,13 @@ func TestCanUpdateWhatAnExtensionIsAsked(t *testing.T) {
 			if template, is := as.(*unstructured.Unstructured); is {
 				assert.Equal(t, template.GetAPIVersion(), o.GetAPIVersion())
 				assert.Equal(t, template.GetKind(), o.GetKind())
-				assert.EqualValues(t, decoded(t, template.Object["spec"]), o.Object["spec"])
+				assert.EqualValues(t, decodedJSON(t, template.Object["spec"]), o.Object["spec"])
 			}
 		}
 	}
 }
 
-func TestCanUpdateOnlyWithLikeTemplates(t *testing.T) {
+func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(former, current *Objects)
@@ -137,28 +146,34 @@ func TestCanUpdateOnlyWithLikeTemplates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := extend(t, responding(t, success("", "", "")))
-			former, current := before(), before()
+			e := startExtension(t, respondWith(t, successResponse("", "", "")))
+			former, current := formerObjects(), formerObjects()
 			current.Set.Name = "after"
 			c.change(&former, &current)
-			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, former, current)
+			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
 			require.NoError(t, err)
 			assert.Equal(t, Answer{Why: c.want}, a)
-			assert.Empty(t, e.seen())
+			assert.Empty(t, e.received())
 		})
 	}
 	t.Run("another version of the same kind", func(t *testing.T) {
 		t.Parallel()
-		e := extend(t, responding(t, success("", "", "")))
-		current := before()
+		e := startExtension(t, respondWith(t, successResponse("", "", "")))
+		current := formerObjects()
 		current.Infrastructure.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
-		a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, before(), current)
+		a, err := Ask(
+			t.Context(),
+			[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+			nil,
+			formerObjects(),
+			current,
+		)
 		require.NoError(t, err)
 		assert.Equal(t, Answer{Possible: true}, a)
 	})
 }
 
-func TestCanUpdateWhichHandlerIsAsked(t *testing.T) {
+func TestCanUpdateSelectsTheHandler(t *testing.T) {
 	t.Parallel()
 	selecting := func(labels map[string]string) func(*runtimev1.ExtensionConfig) {
 		return func(c *runtimev1.ExtensionConfig) {
@@ -171,7 +186,7 @@ func TestCanUpdateWhichHandlerIsAsked(t *testing.T) {
 		}
 	}
 	twice := func(c *runtimev1.ExtensionConfig) {
-		c.Status.Handlers = append(c.Status.Handlers, serving("also."+c.Name))
+		c.Status.Handlers = append(c.Status.Handlers, newHandler("also."+c.Name))
 	}
 	for name, c := range map[string]struct {
 		configs []runtimev1.ExtensionConfig
@@ -179,33 +194,33 @@ func TestCanUpdateWhichHandlerIsAsked(t *testing.T) {
 		err     string
 	}{
 		"no ExtensionConfig":          {},
-		"one":                         {configs: []runtimev1.ExtensionConfig{config("a")}, want: []string{"can-update.a"}},
-		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
-		"being deleted":               {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { capitest.Going(c) })}},
-		"another hook":                {configs: []runtimev1.ExtensionConfig{config("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
-		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{config("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
-		"no selector":                 {configs: []runtimev1.ExtensionConfig{config("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
-		"the namespace is selected":   {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "web"}))}, want: []string{"can-update.a"}},
-		"another one is selected":     {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "db"}))}},
-		"one of two is selected":      {configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "db"})), config("b")}, want: []string{"can-update.b"}},
-		"two in two ExtensionConfigs": {configs: []runtimev1.ExtensionConfig{config("b"), config("a")}, want: []string{"can-update.a", "can-update.b"}},
-		"two in one":                  {configs: []runtimev1.ExtensionConfig{config("a", twice)}, want: []string{"also.a", "can-update.a"}},
+		"one":                         {configs: []runtimev1.ExtensionConfig{newConfig("a")}, want: []string{"can-update.a"}},
+		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
+		"being deleted":               {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { capitest.Going(c) })}},
+		"another hook":                {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
+		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
+		"no selector":                 {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
+		"the namespace is selected":   {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "web"}))}, want: []string{"can-update.a"}},
+		"another one is selected":     {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "db"}))}},
+		"one of two is selected":      {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "db"})), newConfig("b")}, want: []string{"can-update.b"}},
+		"two in two ExtensionConfigs": {configs: []runtimev1.ExtensionConfig{newConfig("b"), newConfig("a")}, want: []string{"can-update.a", "can-update.b"}},
+		"two in one":                  {configs: []runtimev1.ExtensionConfig{newConfig("a", twice)}, want: []string{"also.a", "can-update.a"}},
 		"another version of the hook": {
-			configs: []runtimev1.ExtensionConfig{config("a", hooked("hooks.runtime.cluster.x-k8s.io/v1", "CanUpdateMachineSet"))},
+			configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1", "CanUpdateMachineSet"))},
 			err:     "handler can-update.a serves version v1 of the hook CanUpdateMachineSet, and only v1alpha1 is supported",
 		},
 		"no version": {
-			configs: []runtimev1.ExtensionConfig{config("a", hooked("a/b/c", "CanUpdateMachineSet"))},
+			configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("a/b/c", "CanUpdateMachineSet"))},
 			err:     "handler can-update.a of the hook CanUpdateMachineSet: unexpected GroupVersion string: a/b/c",
 		},
 		"a selector that is not valid": {
-			configs: []runtimev1.ExtensionConfig{config("a", selecting(map[string]string{"team": "not valid"}))},
+			configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "not valid"}))},
 			err:     "spec.namespaceSelector of ExtensionConfig a: ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found, err := handlers(c.configs, map[string]string{"team": "web"})
+			found, err := findHandlers(c.configs, map[string]string{"team": "web"})
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
 				return
@@ -222,7 +237,7 @@ func TestCanUpdateWhichHandlerIsAsked(t *testing.T) {
 
 func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	t.Parallel()
-	a, err := Ask(t.Context(), nil, nil, before(), after())
+	a, err := Ask(t.Context(), nil, nil, formerObjects(), currentObjects())
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -230,13 +245,13 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 		a,
 	)
 
-	e := extend(t, responding(t, success("", "", "")))
+	e := startExtension(t, respondWith(t, successResponse("", "", "")))
 	a, err = Ask(
 		t.Context(),
-		[]runtimev1.ExtensionConfig{config("b", e.reach), config("a", e.reach)},
+		[]runtimev1.ExtensionConfig{newConfig("b", e.configureURL), newConfig("a", e.configureURL)},
 		nil,
-		before(),
-		after(),
+		formerObjects(),
+		currentObjects(),
 	)
 	require.EqualError(
 		t,
@@ -244,15 +259,15 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 		"2 handlers serve the hook CanUpdateMachineSet (can-update.a, can-update.b), and only one is supported",
 	)
 	assert.Empty(t, a)
-	assert.Empty(t, e.seen())
+	assert.Empty(t, e.received())
 }
 
 func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{0: 10 * time.Second, 1: time.Second, 30: 30 * time.Second} {
-		found, err := handlers(
+		found, err := findHandlers(
 			[]runtimev1.ExtensionConfig{
-				config("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds }),
+				newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds }),
 			},
 			nil,
 		)
@@ -271,16 +286,23 @@ func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
 		"with a long message": {hooksv1.CommonResponse{Status: "Failure", Message: strings.Repeat("é", 400)}, "the extension reports a failure: " + strings.Repeat("é", 148) + "…"},
 		"without a message":   {hooksv1.CommonResponse{Status: "Failure"}, "the extension reports a failure: no message"},
 		"no status":           {hooksv1.CommonResponse{}, "the status of the response is neither Success nor Failure"},
-		"another status":      {hooksv1.CommonResponse{Status: secret, Message: secret}, "the status of the response is neither Success nor Failure"},
+		"another status":      {hooksv1.CommonResponse{Status: secretText, Message: secretText}, "the status of the response is neither Success nor Failure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := success(setPatch, bootstrapPatch, infrastructurePatch)
+			response := successResponse(setPatch, bootstrapPatch, infrastructurePatch)
 			response.CommonResponse = c.response
-			e := extend(t, responding(t, response))
-			for _, policy := range []func(*runtimev1.ExtensionConfig){e.reach, ignoring} { // Ignore is about calls that fail
-				a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach, policy)}, nil, before(), after())
-				require.EqualError(t, err, asked+c.want)
+			e := startExtension(t, respondWith(t, response))
+			// failurePolicy Ignore applies only to failed calls
+			for _, policy := range []func(*runtimev1.ExtensionConfig){e.configureURL, ignoreFailures} {
+				a, err := Ask(
+					t.Context(),
+					[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, policy)},
+					nil,
+					formerObjects(),
+					currentObjects(),
+				)
+				require.EqualError(t, err, askErrorPrefix+c.want)
 				assert.Empty(t, a)
 			}
 		})
@@ -290,26 +312,38 @@ func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
 func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
 	t.Parallel()
 	for want, response := range map[string]hooksv1.CanUpdateMachineSetResponse{
-		"MachineSet: operation 1 of the JSON patch does not apply: the object has no such field":             success(`[{"op":"remove","path":"/spec/x"}]`, "", ""),
-		"MachineSet: the patch makes spec.template.spec invalid":                                             success(`{"spec":{"template":{"spec":{"version":7}}}}`, "", ""),
-		"KubeadmConfigTemplate: the JSON patch is no list of operations":                                     success("", `["`+secret+`"]`, ""),
-		"ExampleMachineTemplate: operation 2 of the JSON patch does not apply: the object has no such field": success("", "", `[{"op":"test","path":"/kind","value":"ExampleMachineTemplate"},{"op":"replace","path":"/`+secret+`","value":"`+secret+`"}]`),
+		"MachineSet: operation 1 of the JSON patch does not apply: the object has no such field":             successResponse(`[{"op":"remove","path":"/spec/x"}]`, "", ""),
+		"MachineSet: the patch makes spec.template.spec invalid":                                             successResponse(`{"spec":{"template":{"spec":{"version":7}}}}`, "", ""),
+		"KubeadmConfigTemplate: the JSON patch is no list of operations":                                     successResponse("", `["`+secretText+`"]`, ""),
+		"ExampleMachineTemplate: operation 2 of the JSON patch does not apply: the object has no such field": successResponse("", "", `[{"op":"test","path":"/kind","value":"ExampleMachineTemplate"},{"op":"replace","path":"/`+secretText+`","value":"`+secretText+`"}]`),
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			e := extend(t, responding(t, response))
-			_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach, ignoring)}, nil, before(), after())
-			require.EqualError(t, err, asked+want)
+			e := startExtension(t, respondWith(t, response))
+			_, err := Ask(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+				nil,
+				formerObjects(),
+				currentObjects(),
+			)
+			require.EqualError(t, err, askErrorPrefix+want)
 		})
 	}
 }
 
-// A worker that stops asks no longer. That is no answer, whatever the failure policy is.
+// If the worker stops, its context ends the call. A call that is cut off gives no answer, with either failurePolicy.
 func TestCanUpdateIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	e := extend(t, waiting(stop))
-	a, err := Ask(ctx, []runtimev1.ExtensionConfig{config("ext", e.reach, ignoring)}, nil, before(), after())
+	e := startExtension(t, waitingHandler(stop))
+	a, err := Ask(
+		ctx,
+		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+		nil,
+		formerObjects(),
+		currentObjects(),
+	)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, a)
 }

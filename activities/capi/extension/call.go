@@ -24,36 +24,37 @@ import (
 	"millwright/decide/phrase"
 )
 
-// largestResponse bounds what is read of a response, in bytes. Source: a patch cannot be larger than the object that it
-// describes, and an object has at most 1.5 MiB in etcd; templates of machines have some KiB.
-const largestResponse = 1 << 20
+// maxResponseBytes limits how much of a response is read. Source: an etcd object has at most 1.5 MiB, which also bounds
+// useful patches; templates of machines have a few KiB.
+const maxResponseBytes = 1 << 20
 
-// call is a request that is ready to be sent.
-type call struct {
+// preparedCall is a request that is ready to send.
+type preparedCall struct {
 	url     *url.URL
 	client  *http.Client
 	body    []byte
 	timeout time.Duration
 }
 
-// newCall prepares the call of a handler. An error comes from the ExtensionConfig, never from the extension.
-func newCall(h handler, request hooksv1.CanUpdateMachineSetRequest) (c call, err error) {
+// newCall prepares the call of a handler. Each error is about the ExtensionConfig or the request, never about the
+// extension.
+func newCall(h handler, request hooksv1.CanUpdateMachineSetRequest) (c preparedCall, err error) {
 	c.timeout = h.timeout
-	if c.url, err = address(h); err != nil {
+	if c.url, err = handlerURL(h); err != nil {
 		return c, fmt.Errorf("ExtensionConfig %s: %w", h.config.Name, err)
 	}
 	if c.client, err = newClient(c.url.Hostname(), h.config.Spec.ClientConfig.CABundle); err != nil {
 		return c, fmt.Errorf("spec.clientConfig.caBundle of ExtensionConfig %s: %w", h.config.Name, err)
 	}
 	if c.body, err = json.Marshal(request); err != nil {
-		return c, errors.New("the request cannot be written as JSON") // the cause may repeat a value
+		return c, errors.New("the request cannot be written as JSON") // the original error may quote a value
 	}
 	return c, nil
 }
 
-// address returns the URL of a handler: that of the extension, the hook, and the handler's name.
-func address(h handler) (*url.URL, error) {
-	u, err := base(h.config.Spec.ClientConfig)
+// handlerURL returns the URL of a handler: the extension's URL, the hook, and the handler's name.
+func handlerURL(h handler) (*url.URL, error) {
+	u, err := extensionURL(h.config.Spec.ClientConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -62,15 +63,15 @@ func address(h handler) (*url.URL, error) {
 		u.Path,
 		hooksv1.GroupVersion.Group,
 		hooksv1.GroupVersion.Version,
-		strings.ToLower(hook),
+		strings.ToLower(hookName),
 		strings.ToLower(h.name()),
 	)
 	u.RawQuery = url.Values{"timeout": {h.timeout.String()}}.Encode()
 	return u, nil
 }
 
-// base returns the URL of an extension. Errors do not repeat it: it may hold a password.
-func base(config runtimev1.ClientConfig) (*url.URL, error) {
+// extensionURL returns the URL of an extension. Errors do not repeat the URL, because it may hold a password.
+func extensionURL(config runtimev1.ClientConfig) (*url.URL, error) {
 	if s := config.Service; s.IsDefined() {
 		host := s.Name + "." + s.Namespace + ".svc"
 		if s.Port != nil {
@@ -94,23 +95,23 @@ func base(config runtimev1.ClientConfig) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient returns a client that trusts the CAs of a bundle, or those of the system without a bundle, and only a
-// certificate with the name of the host. It follows no redirect: the extension could lead it to another host, whose
-// answer would count.
+// newClient returns a client that trusts the CAs of the bundle, or the system's CAs if the bundle is empty. The
+// server's certificate must have the name of the host. The client follows no redirect: otherwise the extension could
+// pass the request to another host.
 func newClient(host string, bundle []byte) (*http.Client, error) {
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle, ServerName: host}})
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{
-		// HTTP/2, and the proxy of the environment
+		// supports HTTP/2 and the proxy of the environment
 		Transport:     utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-// do sends the request once.
-func (c call) do(ctx context.Context) (response hooksv1.CanUpdateMachineSetResponse, err error) {
+// send sends the request once.
+func (c preparedCall) send(ctx context.Context) (response hooksv1.CanUpdateMachineSetResponse, err error) {
 	defer c.client.CloseIdleConnections() // the next call may be days away
 	limited, stop := context.WithTimeout(ctx, c.timeout)
 	defer stop()
@@ -121,38 +122,40 @@ func (c call) do(ctx context.Context) (response hooksv1.CanUpdateMachineSetRespo
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.client.Do(request)
 	if err != nil {
-		return response, c.failure(ctx, limited, err)
+		return response, c.failureReason(ctx, limited, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		return response, fmt.Errorf("%s answers with HTTP status %d", c.url.Host, answer.StatusCode)
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, largestResponse+1))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxResponseBytes+1))
 	switch {
 	case err != nil, limited.Err() != nil:
-		// when the deadline closes the connection, half a body can look like a whole one
-		return response, c.failure(ctx, limited, err)
-	case len(body) > largestResponse:
-		return response, fmt.Errorf("the response of %s is larger than %d bytes", c.url.Host, largestResponse)
+		// when the deadline closes the connection, half a body can look like a complete body
+		return response, c.failureReason(ctx, limited, err)
+	case len(body) > maxResponseBytes:
+		return response, fmt.Errorf("the response of %s is larger than %d bytes", c.url.Host, maxResponseBytes)
 	}
 	if err := json.Unmarshal(body, &response); err != nil {
-		return response, fmt.Errorf("the response of %s is no %sResponse", c.url.Host, hook) // the cause may repeat a value
+		// the original error may quote a value
+		return response, fmt.Errorf("the response of %s is no %sResponse", c.url.Host, hookName)
 	}
 	return response, nil
 }
 
-// failure says why a call failed: limited is the context of the call, ctx that of the caller. It repeats only causes
-// that contain nothing of the response: the cause of a malformed response contains the first line of the response.
-func (c call) failure(ctx, limited context.Context, err error) error {
+// failureReason says why a call failed. limited is the context of the call, ctx the context of the caller. The error
+// omits causes that may contain a part of the response, such as the first line of a malformed response.
+func (c preparedCall) failureReason(ctx, limited context.Context, err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		err = e.Err // without the URL
 	}
 	_, network := errors.AsType[*net.OpError](err)
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case ctx.Err() != nil: // the caller's context
+	case ctx.Err() != nil: // the caller's context has ended
 		return fmt.Errorf("call %s: %w", c.url.Host, ctx.Err())
-	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded): // a dialer may see the deadline first
+	// a dialer may notice the deadline before limited does
+	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s does not answer within %s", c.url.Host, phrase.Length(c.timeout))
 	case network,
 		certificate,

@@ -21,8 +21,8 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 )
 
-// decoded returns a value as JSON holds it.
-func decoded(t *testing.T, value any) (out any) {
+// decodedJSON encodes a value as JSON and decodes the JSON again.
+func decodedJSON(t *testing.T, value any) (out any) {
 	t.Helper()
 	raw, err := json.Marshal(value)
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func decoded(t *testing.T, value any) (out any) {
 	return out
 }
 
-// waiting answers nothing until the caller has gone. first is called before.
-func waiting(first func()) http.HandlerFunc {
+// waitingHandler calls first, and then sends no response until the caller has ended the request.
+func waitingHandler(first func()) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		first()
 		<-r.Context().Done()
@@ -40,8 +40,8 @@ func waiting(first func()) http.HandlerFunc {
 
 func TestCanUpdateCallsThatFail(t *testing.T) {
 	t.Parallel()
-	all := success(setPatch, bootstrapPatch, infrastructurePatch) // no patch may count
-	elsewhere := extend(t, responding(t, all))
+	all := successResponse(setPatch, bootstrapPatch, infrastructurePatch) // a failed call must ignore these patches
+	elsewhere := startExtension(t, respondWith(t, all))
 	written := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -62,10 +62,10 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 		change  func(*extension, *runtimev1.ExtensionConfig)
 		want    string
 		calls   int
-		late    bool // it is called once, or on a busy machine its second is over before
+		late    bool // the handler is called once, or on a busy machine its timeout of a second ends first
 	}{
 		"no answer in time": {
-			respond: waiting(func() {}), late: true, want: "does not answer within 1s",
+			respond: waitingHandler(func() {}), late: true, want: "does not answer within 1s",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"half an answer in time": {
@@ -77,29 +77,29 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"another CA": {
-			respond: responding(t, all), want: "x509: certificate signed by unknown authority",
+			respond: respondWith(t, all), want: "x509: certificate signed by unknown authority",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
 				c.Spec.ClientConfig.CABundle = otherCA(t)
 			},
 		},
 		"no CA": {
-			respond: responding(t, all), want: "x509: certificate signed by unknown authority",
+			respond: respondWith(t, all), want: "x509: certificate signed by unknown authority",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Spec.ClientConfig.CABundle = nil },
 		},
 		"a certificate for another host": {
-			respond: responding(t, all), want: "x509: certificate is valid for",
+			respond: respondWith(t, all), want: "x509: certificate is valid for",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
 				c.Spec.ClientConfig.URL = strings.Replace(c.Spec.ClientConfig.URL, "127.0.0.1", "localhost", 1)
 			},
 		},
 		"nobody listens": {
-			respond: responding(t, all), want: "connection refused",
+			respond: respondWith(t, all), want: "connection refused",
 			change: func(e *extension, _ *runtimev1.ExtensionConfig) { e.Close() },
 		},
 		"no TLS": {
-			respond: responding(t, all), want: "http: server gave HTTP response to HTTPS client",
+			respond: respondWith(t, all), want: "http: server gave HTTP response to HTTPS client",
 			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
-				plain := httptest.NewServer(responding(t, all))
+				plain := httptest.NewServer(respondWith(t, all))
 				t.Cleanup(plain.Close)
 				c.Spec.ClientConfig.URL = strings.Replace(plain.URL, "http:", "https:", 1)
 			},
@@ -109,41 +109,41 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 				http.Redirect(w, r, elsewhere.URL+r.RequestURI, http.StatusTemporaryRedirect)
 			}, calls: 1, want: "answers with HTTP status 307",
 		},
-		"an error":              {respond: written(http.StatusInternalServerError, secret), calls: 1, want: "answers with HTTP status 500"},
-		"not found":             {respond: written(http.StatusNotFound, secret), calls: 1, want: "answers with HTTP status 404"},
+		"an error":              {respond: written(http.StatusInternalServerError, secretText), calls: 1, want: "answers with HTTP status 500"},
+		"not found":             {respond: written(http.StatusNotFound, secretText), calls: 1, want: "answers with HTTP status 404"},
 		"created":               {respond: written(http.StatusCreated, `{"status":"Success"}`), calls: 1, want: "answers with HTTP status 201"},
 		"nothing":               {respond: written(http.StatusOK, ""), calls: 1, want: "is no CanUpdateMachineSetResponse"},
-		"no JSON":               {respond: written(http.StatusOK, secret), calls: 1, want: "is no CanUpdateMachineSetResponse"},
-		"other JSON":            {respond: written(http.StatusOK, `{"status":12345,"message":"`+secret+`"}`), calls: 1, want: "is no CanUpdateMachineSetResponse"},
-		"a patch as an object":  {respond: written(http.StatusOK, `{"status":"Success","machineSetPatch":"`+secret+`"}`), calls: 1, want: "is no CanUpdateMachineSetResponse"},
-		"too much":              {respond: written(http.StatusOK, `{"status":"Success"}`+strings.Repeat(" ", largestResponse)), calls: 1, want: "is larger than 1048576 bytes"},
-		"no HTTP":               {respond: hijacked("HTTP/1.1 " + secret + "\r\n\r\n"), calls: 1, want: "is cut off, or is not HTTP"},
-		"a header that is none": {respond: hijacked("HTTP/1.1 200 OK\r\n" + secret + "\r\n\r\n"), calls: 1, want: "is cut off, or is not HTTP"},
+		"no JSON":               {respond: written(http.StatusOK, secretText), calls: 1, want: "is no CanUpdateMachineSetResponse"},
+		"other JSON":            {respond: written(http.StatusOK, `{"status":12345,"message":"`+secretText+`"}`), calls: 1, want: "is no CanUpdateMachineSetResponse"},
+		"a patch as an object":  {respond: written(http.StatusOK, `{"status":"Success","machineSetPatch":"`+secretText+`"}`), calls: 1, want: "is no CanUpdateMachineSetResponse"},
+		"too much":              {respond: written(http.StatusOK, `{"status":"Success"}`+strings.Repeat(" ", maxResponseBytes)), calls: 1, want: "is larger than 1048576 bytes"},
+		"no HTTP":               {respond: hijacked("HTTP/1.1 " + secretText + "\r\n\r\n"), calls: 1, want: "is cut off, or is not HTTP"},
+		"a header that is none": {respond: hijacked("HTTP/1.1 200 OK\r\n" + secretText + "\r\n\r\n"), calls: 1, want: "is cut off, or is not HTTP"},
 		"the connection closes": {respond: hijacked(""), calls: 1, want: "EOF"},
-		"it closes half-way":    {respond: hijacked("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + secret), calls: 1, want: "unexpected EOF"},
+		"it closes half-way":    {respond: hijacked("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + secretText), calls: 1, want: "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := extend(t, c.respond)
-			fail := config("ext", e.reach)
+			e := startExtension(t, c.respond)
+			fail := newConfig("ext", e.configureURL)
 			if c.change != nil {
 				c.change(e, &fail)
 			}
-			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, before(), after())
+			a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.want)
-			assert.True(t, strings.HasPrefix(err.Error(), asked), err)
-			assert.NotContains(t, err.Error(), secret)
+			assert.True(t, strings.HasPrefix(err.Error(), askErrorPrefix), err)
+			assert.NotContains(t, err.Error(), secretText)
 			assert.NotContains(t, err.Error(), "12345")
 			assert.Empty(t, a)
 			if c.late {
-				assert.LessOrEqual(t, len(e.seen()), 1)
+				assert.LessOrEqual(t, len(e.received()), 1)
 			} else {
-				assert.Len(t, e.seen(), c.calls)
+				assert.Len(t, e.received(), c.calls)
 			}
 
 			ignored := *fail.DeepCopy()
-			ignoring(&ignored)
-			a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, before(), after())
+			ignoreFailures(&ignored)
+			a, err = Ask(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
 			require.NoError(t, err)
 			assert.False(t, a.Possible)
 			assert.True(
@@ -152,14 +152,14 @@ func TestCanUpdateCallsThatFail(t *testing.T) {
 				a.Why,
 			)
 			assert.Contains(t, a.Why, c.want)
-			assert.NotContains(t, a.Why, secret)
-			assert.LessOrEqual(t, len(a.Why), longestText)
+			assert.NotContains(t, a.Why, secretText)
+			assert.LessOrEqual(t, len(a.Why), maxTextBytes)
 		})
 	}
-	t.Cleanup(func() { assert.Empty(t, elsewhere.seen(), "a redirect was followed") })
+	t.Cleanup(func() { assert.Empty(t, elsewhere.received(), "a redirect was followed") })
 }
 
-// otherCA returns a bundle with a certificate that signed nothing.
+// otherCA returns a CA bundle with a certificate that signed nothing.
 func otherCA(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -175,27 +175,40 @@ func otherCA(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// A call that is ignored is a response without patches: it matters only if something differs.
+// A failed call with failurePolicy Ignore counts as a response without patches: it matters only if the templates
+// differ.
 func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 	t.Parallel()
-	e := extend(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach, ignoring)}, nil, before(), before())
+	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	a, err := Ask(
+		t.Context(),
+		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+		nil,
+		formerObjects(),
+		formerObjects(),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
 }
 
 func TestCanUpdateReadsAResponseOfTheLargestSize(t *testing.T) {
 	t.Parallel()
-	raw, err := json.Marshal(success(setPatch, bootstrapPatch, infrastructurePatch))
+	raw, err := json.Marshal(successResponse(setPatch, bootstrapPatch, infrastructurePatch))
 	require.NoError(t, err)
-	raw = append(raw, bytes.Repeat([]byte(" "), largestResponse-len(raw))...)
-	e := extend(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
-	a, err := Ask(t.Context(), []runtimev1.ExtensionConfig{config("ext", e.reach)}, nil, before(), after())
+	raw = append(raw, bytes.Repeat([]byte(" "), maxResponseBytes-len(raw))...)
+	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
+	a, err := Ask(
+		t.Context(),
+		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+		nil,
+		formerObjects(),
+		currentObjects(),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
 }
 
-func TestCanUpdateWhereAnExtensionIs(t *testing.T) {
+func TestCanUpdateFindsTheURLOfAnExtension(t *testing.T) {
 	t.Parallel()
 	const path = "hooks.runtime.cluster.x-k8s.io/v1alpha1/canupdatemachineset/can-update?timeout=10s"
 	service := func(change ...func(*runtimev1.ServiceReference)) (c runtimev1.ClientConfig) {
@@ -218,23 +231,23 @@ func TestCanUpdateWhereAnExtensionIs(t *testing.T) {
 		"neither":                       {err: "spec.clientConfig has neither a service nor a url"},
 		"not https":                     {client: runtimev1.ClientConfig{URL: "http://ext.example.com"}, err: "spec.clientConfig.url does not begin with https"},
 		"no host":                       {client: runtimev1.ClientConfig{URL: "https:///x"}, err: "spec.clientConfig.url names no host"},
-		"no url":                        {client: runtimev1.ClientConfig{URL: "https://" + secret + "%zz"}, err: "spec.clientConfig.url is not a URL"},
-		"url with a password":           {client: runtimev1.ClientConfig{URL: "https://ann:" + secret + "@ext.example.com"}, err: "spec.clientConfig.url has a user, a query or a fragment"},
+		"no url":                        {client: runtimev1.ClientConfig{URL: "https://" + secretText + "%zz"}, err: "spec.clientConfig.url is not a URL"},
+		"url with a password":           {client: runtimev1.ClientConfig{URL: "https://ann:" + secretText + "@ext.example.com"}, err: "spec.clientConfig.url has a user, a query or a fragment"},
 		"url with a query":              {client: runtimev1.ClientConfig{URL: "https://ext.example.com?x=1"}, err: "spec.clientConfig.url has a user, a query or a fragment"},
-		"a CA bundle that is not valid": {client: runtimev1.ClientConfig{URL: "https://ext.example.com", CABundle: []byte(secret)}, err: "spec.clientConfig.caBundle of ExtensionConfig ext: "},
+		"a CA bundle that is not valid": {client: runtimev1.ClientConfig{URL: "https://ext.example.com", CABundle: []byte(secretText)}, err: "spec.clientConfig.caBundle of ExtensionConfig ext: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ext := config("ext", func(e *runtimev1.ExtensionConfig) { e.Spec.ClientConfig = c.client }, ignoring)
+			ext := newConfig("ext", func(e *runtimev1.ExtensionConfig) { e.Spec.ClientConfig = c.client }, ignoreFailures)
 			if c.err == "" {
-				got, err := address(handler{config: &ext, fullName: "Can-Update.ext", timeout: 10 * time.Second})
+				got, err := handlerURL(handler{config: &ext, fullName: "Can-Update.ext", timeout: 10 * time.Second})
 				require.NoError(t, err)
 				assert.Equal(t, c.want, got.String())
 				return
 			}
-			_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, before(), after())
+			_, err := Ask(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.err, "Ignore is about calls that fail, not about an ExtensionConfig that is wrong")
-			assert.NotContains(t, err.Error(), secret)
+			assert.NotContains(t, err.Error(), secretText)
 		})
 	}
 }

@@ -18,16 +18,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// mostNamed is the largest number of fields that an answer names.
-const mostNamed = 3
+// maxNamedFields is the largest number of fields that an answer names.
+const maxNamedFields = 3
 
-// difference is a field that is not the same in the former and in the current object.
+// difference is the path of a field that differs between the former and the current object.
 type difference struct{ kind, path string }
 
-// remaining applies the patches of a response to the former objects, and returns in what they still differ from the
-// current ones: fields of the set, of the bootstrap template and of the infrastructure template, in this order, each by
-// path. None means that the machines can be updated in place.
-func remaining(
+// remainingDifferences applies the patches of a response to the former objects, and returns the fields that still
+// differ from the current objects. The order is the set, the bootstrap template, the infrastructure template; each
+// sorted by path. No difference means that the machines can be updated in place.
+func remainingDifferences(
 	r hooksv1.CanUpdateMachineSetRequest,
 	response hooksv1.CanUpdateMachineSetResponse,
 ) (all []difference, err error) {
@@ -44,7 +44,7 @@ func remaining(
 		{r.Current.InfrastructureMachineTemplate, r.Desired.InfrastructureMachineTemplate, response.InfrastructureMachineTemplatePatch},
 	} {
 		if t.former.Raw == nil || t.current.Raw == nil {
-			continue // both are missing: the sets name no bootstrap template
+			continue // neither set references a bootstrap template
 		}
 		if left, err = differTemplates(t.former.Raw, t.current.Raw, t.patch); err != nil {
 			return nil, fmt.Errorf("%s: %w", kindOf(t.current.Raw), err)
@@ -56,17 +56,17 @@ func remaining(
 
 func kindOf(object []byte) string {
 	o := struct{ Kind string }{}
-	_ = json.Unmarshal(object, &o) // it was made by newRequest
+	_ = json.Unmarshal(object, &o) // newRequest made the JSON
 	return o.Kind
 }
 
-// differSets compares the machines that two sets make, after a patch of the former one.
+// differSets compares the machine templates of two sets, after a patch of the former set.
 func differSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]difference, error) {
 	object, err := json.Marshal(former)
 	if err != nil {
 		return nil, errors.New("it cannot be written as JSON")
 	}
-	after, err := patched(object, patch)
+	after, err := patchedSpec(object, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -75,20 +75,20 @@ func differSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]di
 	if err != nil || after.found && json.Unmarshal(raw, &machine) != nil {
 		return nil, errors.New("the patch makes spec.template.spec invalid")
 	}
-	a, err := compared(machine)
+	a, err := comparedFields(machine)
 	if err != nil {
 		return nil, err
 	}
-	b, err := compared(current.Spec.Template.Spec)
+	b, err := comparedFields(current.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
-	return named("MachineSet", a, b), nil
+	return differencesOf("MachineSet", a, b), nil
 }
 
-// compared returns the part of a machine's spec that decides whether its machine can be updated in place. Each of the
-// other fields never causes a rollout, differs in each set, or is written into running machines anyway.
-func compared(machine clusterv1.MachineSpec) (spec, error) {
+// comparedFields returns the fields of a machine's spec that decide whether the machine can be updated in place. The
+// fields that are not compared never cause a rollout, differ in each set, or are copied to running machines anyway.
+func comparedFields(machine clusterv1.MachineSpec) (templateSpec, error) {
 	m := *machine.DeepCopy()
 	m.ClusterName, m.ProviderID = "", ""
 	m.Bootstrap, m.InfrastructureRef = clusterv1.Bootstrap{}, clusterv1.ContractVersionedObjectReference{}
@@ -98,14 +98,14 @@ func compared(machine clusterv1.MachineSpec) (spec, error) {
 	m.Deletion.NodeDeletionTimeoutSeconds = nil
 	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m)
 	if err != nil {
-		return spec{}, errors.New("spec.template.spec cannot be compared") // the cause may repeat a value
+		return templateSpec{}, errors.New("spec.template.spec cannot be compared") // the original error may quote a value
 	}
-	return spec{value, true}, nil
+	return templateSpec{value, true}, nil
 }
 
-// differTemplates compares spec.template.spec of two templates, after a patch of the former one.
+// differTemplates compares spec.template.spec of two templates, after a patch of the former template.
 func differTemplates(former, current []byte, patch hooksv1.Patch) ([]difference, error) {
-	a, err := patched(former, patch)
+	a, err := patchedSpec(former, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -113,15 +113,15 @@ func differTemplates(former, current []byte, patch hooksv1.Patch) ([]difference,
 	if err != nil {
 		return nil, err
 	}
-	return named(kindOf(current), a, b), nil
+	return differencesOf(kindOf(current), a, b), nil
 }
 
-// named returns the fields in which two values of spec.template.spec differ.
-func named(kind string, former, current spec) (all []difference) {
+// differencesOf returns the fields in which two values of spec.template.spec differ.
+func differencesOf(kind string, former, current templateSpec) (all []difference) {
 	const at = "spec.template.spec"
 	paths := []string{at}
 	if former.found == current.found {
-		paths = differing(at, former.value, current.value)
+		paths = differingPaths(at, former.value, current.value)
 	}
 	for _, path := range paths {
 		all = append(all, difference{kind, path})
@@ -129,9 +129,9 @@ func named(kind string, former, current spec) (all []difference) {
 	return all
 }
 
-// differing returns the paths of the fields in which two JSON values differ, sorted by field. A field that only one of
-// the values has is one difference, and so are two lists of different lengths.
-func differing(at string, a, b any) (paths []string) {
+// differingPaths returns the paths of the fields in which two JSON values differ, sorted by field. A field that is
+// missing in one value is one difference. Two lists of different lengths are one difference.
+func differingPaths(at string, a, b any) (paths []string) {
 	switch a := a.(type) {
 	case map[string]any:
 		b, same := b.(map[string]any)
@@ -144,9 +144,9 @@ func differing(at string, a, b any) (paths []string) {
 			_, inA := a[key]
 			_, inB := b[key]
 			if inA != inB {
-				paths = append(paths, field(at, key))
+				paths = append(paths, fieldPath(at, key))
 			} else {
-				paths = append(paths, differing(field(at, key), a[key], b[key])...)
+				paths = append(paths, differingPaths(fieldPath(at, key), a[key], b[key])...)
 			}
 		}
 		return paths
@@ -156,7 +156,7 @@ func differing(at string, a, b any) (paths []string) {
 			return []string{at}
 		}
 		for i := range a {
-			paths = append(paths, differing(fmt.Sprintf("%s[%d]", at, i), a[i], b[i])...)
+			paths = append(paths, differingPaths(fmt.Sprintf("%s[%d]", at, i), a[i], b[i])...)
 		}
 		return paths
 	}
@@ -166,8 +166,8 @@ func differing(at string, a, b any) (paths []string) {
 	return []string{at}
 }
 
-// field returns the path of a field. A key that would be read as several fields is quoted.
-func field(at, key string) string {
+// fieldPath returns the path of a field. A key with a character other than a letter, a digit, "_" or "-" is quoted.
+func fieldPath(at, key string) string {
 	if strings.ContainsFunc(
 		key,
 		func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) },
@@ -178,20 +178,20 @@ func field(at, key string) string {
 	return at + "." + key
 }
 
-// sentence names the first fields that differ, and counts the others: as many as the length of an answer allows, and at
-// least one.
-func sentence(left []difference) (text string) {
-	for most := min(mostNamed, len(left)); most > 0; most-- {
-		text = naming(left[:most]) + phrase.If(len(left) > most, " and %d more", len(left)-most)
-		if len(text) <= longestText {
+// differencesText names the first fields that differ, as many as fit into an answer but at least one, and counts the
+// rest.
+func differencesText(left []difference) (text string) {
+	for most := min(maxNamedFields, len(left)); most > 0; most-- {
+		text = fieldsByKind(left[:most]) + phrase.If(len(left) > most, " and %d more", len(left)-most)
+		if len(text) <= maxTextBytes {
 			break
 		}
 	}
 	return text
 }
 
-// naming names fields by their objects: "A differs in x, y; B differs in z".
-func naming(left []difference) (text string) {
+// fieldsByKind lists fields by the kinds of their objects: "A differs in x, y; B differs in z".
+func fieldsByKind(left []difference) (text string) {
 	for i, d := range left {
 		switch {
 		case i > 0 && left[i-1].kind == d.kind:

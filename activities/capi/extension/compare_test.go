@@ -13,7 +13,7 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-func TestCanUpdateWhatOfAMachineIsCompared(t *testing.T) {
+func TestCanUpdateComparesFieldsOfAMachine(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*clusterv1.MachineSpec)
@@ -43,7 +43,7 @@ func TestCanUpdateWhatOfAMachineIsCompared(t *testing.T) {
 			t.Parallel()
 			former, current := capitest.Set("before", 3), capitest.Set("after", 0)
 			c.change(&current.Spec.Template.Spec)
-			// only spec.template.spec counts
+			// only spec.template.spec is compared
 			current.Spec.Template.Annotations, current.Spec.MachineNaming.Template = nil, "other"
 			var got []string
 			all, err := differSets(*former, *current, hooksv1.Patch{})
@@ -67,7 +67,7 @@ func TestCanUpdateDropsFieldsThatAMachineDoesNotHave(t *testing.T) {
 	}
 }
 
-func TestCanUpdateWhatOfATemplateIsCompared(t *testing.T) {
+func TestCanUpdateComparesFieldsOfATemplate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		former, current string
@@ -122,7 +122,7 @@ func TestCanUpdateWhatOfATemplateIsCompared(t *testing.T) {
 	assert.Empty(t, all, "neither has a spec")
 	_, err = differTemplates(
 		[]byte(`{"kind":"XTemplate"}`),
-		[]byte(`{"kind":"XTemplate","spec":"`+secret+`"}`),
+		[]byte(`{"kind":"XTemplate","spec":"`+secretText+`"}`),
 		hooksv1.Patch{},
 	)
 	require.EqualError(t, err, "spec or spec.template is no object")
@@ -145,8 +145,8 @@ func TestCanUpdateSaysWhatDiffers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, c.want, sentence(c.left))
-			assert.LessOrEqual(t, len(answer(sentence(c.left)).Why), longestText)
+			assert.Equal(t, c.want, differencesText(c.left))
+			assert.LessOrEqual(t, len(negativeAnswer(differencesText(c.left)).Why), maxTextBytes)
 		})
 	}
 }

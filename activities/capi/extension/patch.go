@@ -11,53 +11,54 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// largestObject bounds an object while it is patched, in bytes: each operation copy can double it. Source: the largest
-// request that an API server takes has 3 MiB.
-const largestObject = 3 << 20
+// maxObjectBytes limits an object while it is patched: each copy operation can double its size. Source: the API server
+// accepts requests of at most 3 MiB.
+const maxObjectBytes = 3 << 20
 
-// specPath is the only part of an object that a patch changes.
+// specPath is the only part of an object that a patch can change.
 func specPath() []string { return []string{"spec", "template", "spec"} }
 
-// spec is spec.template.spec of an object.
-type spec struct {
+// templateSpec is spec.template.spec of an object.
+type templateSpec struct {
 	value any
 	found bool
 }
 
 // specOf returns spec.template.spec of an object.
-func specOf(object []byte) (s spec, err error) {
+func specOf(object []byte) (s templateSpec, err error) {
 	o := map[string]any{}
 	if utiljson.Unmarshal(object, &o) != nil {
 		return s, errors.New("it is no object")
 	}
 	if s.value, s.found, err = unstructured.NestedFieldNoCopy(o, specPath()...); err != nil {
-		return s, errors.New("spec or spec.template is no object") // the cause repeats the value
+		return s, errors.New("spec or spec.template is no object") // the original error quotes the value
 	}
 	return s, nil
 }
 
-// patched returns spec.template.spec of an object after a patch. Whatever else the patch changes is dropped; so is the
-// removal of spec.template.spec. Errors hold nothing of the object and of the patch.
-func patched(object []byte, patch hooksv1.Patch) (spec, error) {
+// patchedSpec returns spec.template.spec of an object after a patch. Changes outside spec.template.spec, and the
+// removal of spec.template.spec, are ignored. Errors contain no part of the object or the patch.
+func patchedSpec(object []byte, patch hooksv1.Patch) (templateSpec, error) {
 	before, err := specOf(object)
 	if err != nil || !patch.IsDefined() {
 		return before, err
 	}
-	after, err := apply(object, patch)
+	after, err := applyPatch(object, patch)
 	if err != nil {
-		return spec{}, err
+		return templateSpec{}, err
 	}
 	o := map[string]any{}
 	if utiljson.Unmarshal(after, &o) != nil {
-		return spec{}, errors.New("the result of the patch is no object")
+		return templateSpec{}, errors.New("the result of the patch is no object")
 	}
-	if value, found, _ := unstructured.NestedFieldNoCopy(o, specPath()...); found { // an error means that it is not there
-		return spec{value, true}, nil
+	// NestedFieldNoCopy fails if the field is missing
+	if value, found, _ := unstructured.NestedFieldNoCopy(o, specPath()...); found {
+		return templateSpec{value, true}, nil
 	}
 	return before, nil
 }
 
-func apply(object []byte, patch hooksv1.Patch) ([]byte, error) {
+func applyPatch(object []byte, patch hooksv1.Patch) ([]byte, error) {
 	switch patch.PatchType {
 	case hooksv1.JSONPatchType:
 		return applyOperations(object, patch.Patch)
@@ -77,8 +78,7 @@ func apply(object []byte, patch hooksv1.Patch) ([]byte, error) {
 	}
 }
 
-// applyOperations applies a JSON patch one operation after the other, so that an error can say which one does not
-// apply.
+// applyOperations applies a JSON patch, one operation at a time: an error names the operation that does not apply.
 func applyOperations(object, patch []byte) (after []byte, err error) {
 	operations, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
@@ -88,21 +88,22 @@ func applyOperations(object, patch []byte) (after []byte, err error) {
 		if object, err = applyOperation(object, operation); err != nil {
 			return nil, fmt.Errorf("operation %d of the JSON patch does not apply: %w", i+1, err)
 		}
-		if len(object) > largestObject {
-			return nil, fmt.Errorf("operation %d of the JSON patch makes the object larger than %d bytes", i+1, largestObject)
+		if len(object) > maxObjectBytes {
+			return nil, fmt.Errorf("operation %d of the JSON patch makes the object larger than %d bytes", i+1, maxObjectBytes)
 		}
 	}
 	return object, nil
 }
 
-// applyOperation applies one operation. The library panics on some, such as the test for a list that holds null.
+// applyOperation applies one operation. The library panics on some operations, such as a test of a list that contains
+// null.
 func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte, err error) {
 	defer func() {
 		if recover() != nil {
 			err = errors.New("it is not valid")
 		}
 	}()
-	checked, err := strict(operation)
+	checked, err := strictPatch(operation)
 	if err == nil {
 		after, err = checked.Apply(object)
 	}
@@ -118,11 +119,11 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 	}
 }
 
-// strict makes the library as strict as RFC 6902 and Cluster API are. An operation without the value that it needs is
-// refused: the library takes it for null. An operation that needs an existing field comes after a check, a move of this
-// field to itself: the library replaces and copies fields that do not exist.
-func strict(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
-	var needed *json.RawMessage // the path of a field
+// strictPatch makes the library as strict as RFC 6902 and Cluster API. An operation without its required value is
+// refused, because the library reads a missing value as null. An operation that needs an existing field is preceded by
+// a move of the field to itself, because the library replaces and copies fields that do not exist.
+func strictPatch(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
+	var needed *json.RawMessage // the path of a field that must exist
 	switch operation.Kind() {
 	case "add", "replace":
 		if _, has := operation["value"]; !has {
@@ -134,7 +135,7 @@ func strict(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
 	case "copy":
 		needed = operation["from"]
 	}
-	if needed == nil || string(*needed) == `""` { // the whole object exists
+	if needed == nil || string(*needed) == `""` { // the complete object always exists
 		return jsonpatch.Patch{operation}, nil
 	}
 	move := json.RawMessage(`"move"`)

@@ -10,7 +10,7 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-const object = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
+const sampleObject = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
 	`"spec":{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}}}}`
 
 func TestCanUpdatePatchesOfASpec(t *testing.T) {
@@ -43,7 +43,7 @@ func TestCanUpdatePatchesOfASpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := patched([]byte(object), patchOf(c.patch))
+			got, err := patchedSpec([]byte(sampleObject), patchOf(c.patch))
 			require.NoError(t, err)
 			want, err := specOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
 			require.NoError(t, err)
@@ -52,17 +52,17 @@ func TestCanUpdatePatchesOfASpec(t *testing.T) {
 	}
 	t.Run("an empty JSON merge patch", func(t *testing.T) {
 		t.Parallel()
-		got, err := patched([]byte(object), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
+		got, err := patchedSpec([]byte(sampleObject), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
 		require.NoError(t, err)
-		want, err := specOf([]byte(object))
+		want, err := specOf([]byte(sampleObject))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	})
 	t.Run("the spec is new", func(t *testing.T) {
 		t.Parallel()
-		got, err := patched([]byte(`{"kind":"X"}`), patchOf(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
+		got, err := patchedSpec([]byte(`{"kind":"X"}`), patchOf(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
 		require.NoError(t, err)
-		assert.Equal(t, spec{map[string]any{"cpus": int64(4)}, true}, got)
+		assert.Equal(t, templateSpec{map[string]any{"cpus": int64(4)}, true}, got)
 	})
 }
 
@@ -81,38 +81,38 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 		patch hooksv1.Patch
 		want  string
 	}{
-		"no type":                     {typed("", `[{"op":"add","path":"/`+secret+`","value":1}]`), "the patch has no patchType"},
-		"another type":                {typed(secret, `[]`), "the patchType is neither JSONPatch nor JSONMergePatch"},
+		"no type":                     {typed("", `[{"op":"add","path":"/`+secretText+`","value":1}]`), "the patch has no patchType"},
+		"another type":                {typed(secretText, `[]`), "the patchType is neither JSONPatch nor JSONMergePatch"},
 		"a type without a patch":      {typed("JSONPatch", ""), "the JSON patch is no list of operations"},
-		"no JSON":                     {typed("JSONPatch", secret), "the JSON patch is no list of operations"},
-		"an object as a JSON patch":   {typed("JSONPatch", `{"a":"`+secret+`"}`), "the JSON patch is no list of operations"},
-		"no JSON to merge":            {typed("JSONMergePatch", secret), "the JSON merge patch is not valid"},
-		"a text to merge":             {typed("JSONMergePatch", `"`+secret+`"`), "the JSON merge patch is not valid"},
-		"a list to merge":             {typed("JSONMergePatch", `["`+secret+`"]`), "the result of the patch is no object"},
-		"an operation that is none":   {patchOf(`[{"op":"` + secret + `","path":"/spec"}]`), notValid},
+		"no JSON":                     {typed("JSONPatch", secretText), "the JSON patch is no list of operations"},
+		"an object as a JSON patch":   {typed("JSONPatch", `{"a":"`+secretText+`"}`), "the JSON patch is no list of operations"},
+		"no JSON to merge":            {typed("JSONMergePatch", secretText), "the JSON merge patch is not valid"},
+		"a text to merge":             {typed("JSONMergePatch", `"`+secretText+`"`), "the JSON merge patch is not valid"},
+		"a list to merge":             {typed("JSONMergePatch", `["`+secretText+`"]`), "the result of the patch is no object"},
+		"an operation that is none":   {patchOf(`[{"op":"` + secretText + `","path":"/spec"}]`), notValid},
 		"an operation without a path": {patchOf(`[{"op":"add","value":1}]`), noSuchField},
-		"a test":                      {patchOf(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secret + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
-		"replace what is not there":   {patchOf(`[{"op":"replace","path":"/spec/template/spec/` + secret + `","value":1}]`), noSuchField},
-		"replace below what is not":   {patchOf(`[{"op":"replace","path":"/` + secret + `/x","value":1}]`), noSuchField},
+		"a test":                      {patchOf(`[{"op":"test","path":"/spec/template/spec/cpus","value":"` + secretText + `"}]`), "operation 1 of the JSON patch does not apply: its test fails"},
+		"replace what is not there":   {patchOf(`[{"op":"replace","path":"/spec/template/spec/` + secretText + `","value":1}]`), noSuchField},
+		"replace below what is not":   {patchOf(`[{"op":"replace","path":"/` + secretText + `/x","value":1}]`), noSuchField},
 		"replace beyond the list":     {patchOf(`[{"op":"replace","path":"/spec/template/spec/files/2","value":1}]`), noSuchField},
 		"add beyond the list":         {patchOf(`[{"op":"add","path":"/spec/template/spec/files/99999999","value":1}]`), noSuchField},
-		"copy what is not there":      {patchOf(`[{"op":"copy","from":"/` + secret + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
-		"move what is not there":      {patchOf(`[{"op":"move","from":"/` + secret + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
-		"remove what is not there":    {patchOf(`[{"op":"remove","path":"/` + secret + `"}]`), noSuchField},
+		"copy what is not there":      {patchOf(`[{"op":"copy","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"move what is not there":      {patchOf(`[{"op":"move","from":"/` + secretText + `","path":"/spec/template/spec/cpus"}]`), noSuchField},
+		"remove what is not there":    {patchOf(`[{"op":"remove","path":"/` + secretText + `"}]`), noSuchField},
 		"the second one":              {patchOf(`[{"op":"remove","path":"/kind"},{"op":"remove","path":"/kind"}]`), strings.Replace(noSuchField, "1", "2", 1)},
 		"add without a value":         {patchOf(`[{"op":"add","path":"/spec/template/spec/x"}]`), notValid},
 		"replace without a value":     {patchOf(`[{"op":"replace","path":"/spec/template/spec/cpus"}]`), notValid},
 		"the object without a value":  {patchOf(`[{"op":"replace","path":""}]`), notValid},
-		// the library panics
+		// the library panics on this operation
 		"a test for a list with null":   {patchOf(`[{"op":"test","path":"/spec/template/spec/files","value":[null,"b"]}]`), notValid},
-		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secret + `"]}]`), "the result of the patch is no object"},
+		"the object becomes a list":     {patchOf(`[{"op":"replace","path":"","value":["` + secretText + `"]}]`), "the result of the patch is no object"},
 		"the object doubles many times": {patchOf("[" + strings.Join(copies, ",") + "]"), "of the JSON patch makes the object larger than 3145728 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := patched([]byte(object), c.patch)
+			_, err := patchedSpec([]byte(sampleObject), c.patch)
 			require.ErrorContains(t, err, c.want)
-			assert.NotContains(t, err.Error(), secret)
+			assert.NotContains(t, err.Error(), secretText)
 		})
 	}
 }
@@ -120,13 +120,13 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 func TestCanUpdateOnlyObjectsWithASpec(t *testing.T) {
 	t.Parallel()
 	for object, want := range map[string]string{
-		`"` + secret + `"`:                                  "it is no object",
-		`{"spec":"` + secret + `"}`:                         "spec or spec.template is no object",
-		`{"spec":{"template":["` + secret + `"]}}`:          "spec or spec.template is no object",
-		`{"kind":"X","spec":{"template":"` + secret + `"}}`: "spec or spec.template is no object",
+		`"` + secretText + `"`:                                  "it is no object",
+		`{"spec":"` + secretText + `"}`:                         "spec or spec.template is no object",
+		`{"spec":{"template":["` + secretText + `"]}}`:          "spec or spec.template is no object",
+		`{"kind":"X","spec":{"template":"` + secretText + `"}}`: "spec or spec.template is no object",
 	} {
 		for _, patch := range []string{"", `{}`} {
-			_, err := patched([]byte(object), patchOf(patch))
+			_, err := patchedSpec([]byte(object), patchOf(patch))
 			require.EqualError(t, err, want)
 		}
 	}

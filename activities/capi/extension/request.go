@@ -13,17 +13,18 @@ import (
 
 // newRequest returns the request about two sets, with the settings of the ExtensionConfig.
 func newRequest(former, current Objects, settings map[string]string) (r hooksv1.CanUpdateMachineSetRequest, err error) {
-	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hook + "Request"))
+	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hookName + "Request"))
 	r.Settings = settings
-	if r.Current, err = sent(former); err != nil {
+	if r.Current, err = requestObjects(former); err != nil {
 		return r, err
 	}
-	r.Desired, err = sent(current)
+	r.Desired, err = requestObjects(current)
 	return r, err
 }
 
-// sent returns what an extension gets to see of a set and its templates: who they are, and their specs.
-func sent(o Objects) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
+// requestObjects returns the parts of a set and its templates that an extension receives: kind, name, namespace,
+// labels, annotations and spec.
+func requestObjects(o Objects) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
 	s.MachineSet = clusterv1.MachineSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -31,16 +32,16 @@ func sent(o Objects) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
 		},
 		Spec: *o.Set.Spec.DeepCopy(),
 	}
-	if s.InfrastructureMachineTemplate, err = sentTemplate(o.Infrastructure); err != nil {
+	if s.InfrastructureMachineTemplate, err = requestTemplate(o.Infrastructure); err != nil {
 		return s, err
 	}
 	if o.Bootstrap != nil {
-		s.BootstrapConfigTemplate, err = sentTemplate(o.Bootstrap)
+		s.BootstrapConfigTemplate, err = requestTemplate(o.Bootstrap)
 	}
 	return s, err
 }
 
-func sentTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
+func requestTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
 	s := &unstructured.Unstructured{Object: map[string]any{}}
 	if spec, found := o.Object["spec"]; found {
 		s.Object["spec"] = spec
@@ -53,7 +54,7 @@ func sentTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
 	s.SetAnnotations(o.GetAnnotations())
 	raw, err := json.Marshal(s)
 	if err != nil {
-		// the cause may repeat a value
+		// the original error may quote a value
 		return runtime.RawExtension{}, fmt.Errorf("%s %s cannot be written as JSON", o.GetKind(), o.GetName())
 	}
 	return runtime.RawExtension{Raw: raw}, nil

@@ -21,25 +21,26 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// secret is in the templates, and in what extensions of some tests say. No answer and no error may repeat it.
-const secret = "token-abcdef"
+// secretText is in the templates, and in the responses of the extensions of some tests. No answer and no error may
+// contain the secret.
+const secretText = "token-abcdef"
 
-// asked begins the errors of a call.
-const asked = "ask handler can-update.ext of the hook CanUpdateMachineSet: "
+// askErrorPrefix is the beginning of the error of a failed call.
+const askErrorPrefix = "ask handler can-update.ext of the hook CanUpdateMachineSet: "
 
-// Patches that make the objects of before those of after.
+// These patches turn the objects of formerObjects into the objects of currentObjects.
 const (
 	setPatch            = `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.32.0"}]`
-	bootstrapPatch      = `[{"op":"replace","path":"/spec/template/spec/files/0/content","value":"` + secret + `-2"}]`
+	bootstrapPatch      = `[{"op":"replace","path":"/spec/template/spec/files/0/content","value":"` + secretText + `-2"}]`
 	infrastructurePatch = `{"spec":{"template":{"spec":{"cpus":4}}}}`
 )
 
-// before returns a former set with its templates.
-func before() Objects {
+// formerObjects returns a former set with its templates.
+func formerObjects() Objects {
 	return Objects{
 		Set: capitest.Set("before", 3),
 		Bootstrap: capitest.Bootstrap(
-			at([]any{map[string]any{"path": "/etc/token", "content": secret}}, "files"),
+			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText}}, "files"),
 			func(o *unstructured.Unstructured) {
 				o.SetLabels(map[string]string{"tier": "web"})
 				o.SetAnnotations(map[string]string{"owner": "ann"})
@@ -49,25 +50,25 @@ func before() Objects {
 	}
 }
 
-// after returns a current set with its templates: another version, another file, more processors.
-func after() Objects {
+// currentObjects returns a current set with its templates: another version, another file, more CPUs.
+func currentObjects() Objects {
 	o := Objects{
 		Set: capitest.Set("after", 0, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.Version = "v1.32.0"
 			s.Spec.Template.Spec.Bootstrap.ConfigRef.Name, s.Spec.Template.Spec.InfrastructureRef.Name = "join-2", "big"
 		}),
 		Bootstrap: capitest.Bootstrap(
-			at([]any{map[string]any{"path": "/etc/token", "content": secret + "-2"}}, "files"),
+			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText + "-2"}}, "files"),
 		),
-		Infrastructure: capitest.Infrastructure(at(int64(4), "cpus")),
+		Infrastructure: capitest.Infrastructure(withSpecField(int64(4), "cpus")),
 	}
 	o.Bootstrap.SetName("join-2")
 	o.Infrastructure.SetName("big")
 	return o
 }
 
-// at sets a field of spec.template.spec of a template.
-func at(value any, field ...string) capitest.OnForeign {
+// withSpecField sets a field in spec.template.spec of a template.
+func withSpecField(value any, field ...string) capitest.OnForeign {
 	return func(o *unstructured.Unstructured) {
 		if err := unstructured.SetNestedField(o.Object, value, append(specPath(), field...)...); err != nil {
 			panic(err)
@@ -75,19 +76,19 @@ func at(value any, field ...string) capitest.OnForeign {
 	}
 }
 
-// config returns an ExtensionConfig with one handler for the hook.
-func config(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.ExtensionConfig {
+// newConfig returns an ExtensionConfig with one handler for the hook.
+func newConfig(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.ExtensionConfig {
 	c := runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	c.Status.Handlers = []runtimev1.ExtensionHandler{serving("can-update." + name)}
+	c.Status.Handlers = []runtimev1.ExtensionHandler{newHandler("can-update." + name)}
 	for _, change := range change {
 		change(&c)
 	}
 	return c
 }
 
-// serving returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
-func serving(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
+// newHandler returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
+func newHandler(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
 	h := runtimev1.ExtensionHandler{
 		Name:           name,
 		TimeoutSeconds: 30,
@@ -103,15 +104,15 @@ func serving(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1
 	return h
 }
 
-// ignoring gives the handlers of an ExtensionConfig the failure policy Ignore.
-func ignoring(c *runtimev1.ExtensionConfig) {
+// ignoreFailures sets the failure policy Ignore on the handlers of an ExtensionConfig.
+func ignoreFailures(c *runtimev1.ExtensionConfig) {
 	for i := range c.Status.Handlers {
 		c.Status.Handlers[i].FailurePolicy = runtimev1.FailurePolicyIgnore
 	}
 }
 
-// seen is a call that an extension has received.
-type seen struct {
+// receivedCall is a call that an extension has received.
+type receivedCall struct {
 	method, uri, contentType string
 	body                     map[string]any
 }
@@ -120,52 +121,52 @@ type seen struct {
 type extension struct {
 	*httptest.Server
 	mu    sync.Mutex
-	calls []seen
+	calls []receivedCall
 }
 
-// extend starts an extension that answers with respond.
-func extend(t *testing.T, respond http.HandlerFunc) *extension {
+// startExtension starts an extension that handles calls with respond.
+func startExtension(t *testing.T, respond http.HandlerFunc) *extension {
 	t.Helper()
 	e := &extension{}
 	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
-		call := seen{method: r.Method, uri: r.RequestURI, contentType: r.Header.Get("Content-Type")}
+		call := receivedCall{method: r.Method, uri: r.RequestURI, contentType: r.Header.Get("Content-Type")}
 		assert.NoError(t, json.Unmarshal(raw, &call.body))
 		e.mu.Lock()
 		e.calls = append(e.calls, call)
 		e.mu.Unlock()
 		respond(w, r)
 	}))
-	e.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that the client breaks off
+	e.Config.ErrorLog = log.New(io.Discard, "", 0) // drops the errors of TLS handshakes that the client breaks off
 	e.StartTLS()
 	t.Cleanup(e.Close)
 	return e
 }
 
-// reach makes an ExtensionConfig point to the extension.
-func (e *extension) reach(c *runtimev1.ExtensionConfig) {
+// configureURL makes an ExtensionConfig point to the extension.
+func (e *extension) configureURL(c *runtimev1.ExtensionConfig) {
 	c.Spec.ClientConfig.URL = e.URL + "/base"
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 }
 
-// seen returns the calls so far.
-func (e *extension) seen() []seen {
+// received returns the calls until now.
+func (e *extension) received() []receivedCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls
 }
 
-// responding writes a response.
-func responding(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.HandlerFunc {
+// respondWith returns a handler that writes a fixed response.
+func respondWith(t *testing.T, r hooksv1.CanUpdateMachineSetResponse) http.HandlerFunc {
 	raw, err := json.Marshal(r)
 	require.NoError(t, err)
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) }
 }
 
-// success is a response with patches of the set, the bootstrap template and the infrastructure template. An empty text
-// is no patch.
-func success(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
+// successResponse returns a response with patches of the set, the bootstrap template and the infrastructure template.
+// An empty text is no patch.
+func successResponse(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineSetResponse) {
 	r.Status = hooksv1.ResponseStatusSuccess
 	r.MachineSetPatch = patchOf(set)
 	r.BootstrapConfigTemplatePatch = patchOf(bootstrap)
@@ -173,7 +174,7 @@ func success(set, bootstrap, infrastructure string) (r hooksv1.CanUpdateMachineS
 	return r
 }
 
-// patchOf returns a patch: a list is a JSON patch, an object a JSON merge patch.
+// patchOf returns a patch: a text in list form is a JSON patch, other text a JSON merge patch.
 func patchOf(text string) hooksv1.Patch {
 	switch {
 	case text == "":

@@ -1,5 +1,5 @@
-// Package simulate predicts what a rollout will do: it carries out the decisions of decide/rollout in a simulated
-// cluster without failures.
+// Package simulate predicts a rollout: it carries out the decisions of decide/rollout in a simulated cluster without
+// failures.
 package simulate
 
 import (
@@ -14,13 +14,13 @@ import (
 	"millwright/decide/rollout"
 )
 
-// longestPlan is the largest number of steps in a plan.
-const longestPlan = 500
+// maxPlanSteps is the largest number of steps in a plan.
+const maxPlanSteps = 500
 
 // Foreseen is a predicted step.
 type Foreseen struct {
-	Step  string // what would be done, in one sentence
-	Sizes []Size // the sizes afterwards, from the oldest set to the newest, without sets of size zero
+	Step  string // one sentence: the action of the step
+	Sizes []Size // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
 // Size is the predicted size of a set.
@@ -30,57 +30,58 @@ type Size struct {
 	Current  bool
 }
 
-// Plan returns the steps that a rollout would take from here if every machine came and went at once. It ignores a pause
-// and a hold, and says this in the first step.
+// Plan returns the steps that the rollout would take if machines were created and deleted at once. Plan ignores a pause
+// or a hold, and says so in the first step.
 func Plan(o rollout.Observed) []Foreseen {
 	var plan []Foreseen
 	if why := o.Stopped(); why != "" {
 		plan = append(plan, Foreseen{Step: why + "; these steps follow when it resumes"})
 	}
 	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
-	Run(o, 0, 0, longestPlan, func(d rollout.Decision, after rollout.Observed) {
+	Run(o, 0, 0, maxPlanSteps, func(d rollout.Decision, after rollout.Observed) {
 		resized := slices.ContainsFunc(d.Resize, func(r rollout.Resize) bool { return r.From != r.To })
 		switch {
 		case d.Rollback != nil:
 			plan = append(plan, Foreseen{Step: d.Why})
 		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.Acts():
-			plan = append(plan, Foreseen{Step: d.Why, Sizes: sizes(after)})
+			plan = append(plan, Foreseen{Step: d.Why, Sizes: setSizes(after)})
 		}
 	})
 	return plan
 }
 
-func sizes(o rollout.Observed) []Size {
+func setSizes(o rollout.Observed) []Size {
 	wanted := list.Where(o.Sorted().Sets, func(s rollout.Set) bool { return s.Replicas > 0 })
 	return list.Map(wanted, func(s rollout.Set) Size { return Size{s.Name, s.Replicas, s.Current} })
 }
 
 // Ideal returns how long a rollout takes if decisions cost no time. A machine becomes available create after its
-// creation began, and disappears remove after its deletion began. No system can be faster under the same promises. The
-// second result is false if the rollout does not complete.
+// creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
+// machines. The second result is false if the rollout does not complete.
 func Ideal(o rollout.Observed, create, remove time.Duration) (time.Duration, bool) {
 	return IdealOf(o, func() time.Duration { return create }, remove)
 }
 
-// IdealOf is Ideal for machines whose creations take different times. IdealOf calls create once for each new machine.
+// IdealOf returns the result of Ideal for machines whose creations take different times. IdealOf calls create once for
+// each new machine.
 func IdealOf(o rollout.Observed, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
-	return run(o, create, remove, 100*longestPlan, func(rollout.Decision, rollout.Observed) {})
+	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Observed) {})
 }
 
-// Run carries out decisions, at most so many, until nothing is left to do or a template is rolled back. Machines become
-// available and disappear as in Ideal. Steps that need approval are approved at once. Run calls done after each
-// decision, with the facts after it. It returns the time that passed, and whether the rollout is complete.
+// Run carries out at most most decisions, until nothing is left to do or a template is rolled back. Machines become
+// available and disappear as in Ideal. Steps that need approval are approved at once. After each decision, Run calls
+// done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
 func Run(
 	o rollout.Observed,
 	create, remove time.Duration,
 	most int,
 	done func(d rollout.Decision, after rollout.Observed),
 ) (time.Duration, bool) {
-	return run(o, func() time.Duration { return create }, remove, most, done)
+	return runDecisions(o, func() time.Duration { return create }, remove, most, done)
 }
 
-func run(
+func runDecisions(
 	o rollout.Observed,
 	create func() time.Duration,
 	remove time.Duration,
@@ -97,10 +98,10 @@ func run(
 			done(d, c.Observed)
 			return c.Now.Sub(o.Now), false
 		case d.Acts():
-			c.do(d)
+			c.carryOut(d)
 		case d.Pause != nil && d.Pause.Approve:
 			c.Approved = d.Pause.Step + 1
-		case !c.next(d.Recheck):
+		case !c.advanceToNextEvent(d.Recheck):
 			return c.Now.Sub(o.Now), false
 		}
 		done(d, c.Observed)
@@ -108,13 +109,14 @@ func run(
 	return c.Now.Sub(o.Now), false
 }
 
-// cluster is a simulated cluster without failures: each machine comes after create() and goes after remove.
+// cluster is a simulated cluster without failures. Each machine is available after creationTime() and gone after
+// deletionTime.
 type cluster struct {
 	rollout.Observed
-	create      func() time.Duration // until a machine is available; called once for each machine
-	remove      time.Duration        // until a deleted machine is gone
-	ready, gone map[string]time.Time
-	made        int
+	creationTime    func() time.Duration // time until a machine is available; called once for each machine
+	deletionTime    time.Duration        // time until a deleted machine is gone
+	readyAt, goneAt map[string]time.Time
+	createdObjects  int
 }
 
 func newCluster(o rollout.Observed, create func() time.Duration, remove time.Duration) *cluster {
@@ -125,21 +127,21 @@ func newCluster(o rollout.Observed, create func() time.Duration, remove time.Dur
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
-				c.gone[m.UID] = o.Now.Add(remove)
+				c.goneAt[m.UID] = o.Now.Add(remove)
 			case !m.Available:
-				c.ready[m.UID] = o.Now.Add(create())
+				c.readyAt[m.UID] = o.Now.Add(create())
 			}
 		}
 	}
-	c.advance()
+	c.applyElapsedTime()
 	return c
 }
 
-// do carries out a decision.
-func (c *cluster) do(d rollout.Decision) {
+// carryOut carries out a decision.
+func (c *cluster) carryOut(d rollout.Decision) {
 	if d.Create != nil {
-		c.made++
-		id, created := "set-"+strconv.Itoa(c.made), c.Now
+		c.createdObjects++
+		id, created := "set-"+strconv.Itoa(c.createdObjects), c.Now
 		for _, s := range c.Sets {
 			if !s.Created.Before(created) {
 				created = s.Created.Add(1)
@@ -157,29 +159,32 @@ func (c *cluster) do(d rollout.Decision) {
 				s.Replicas, s.ActedOn, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
 			}
 		}
-		s.NoScaleUp = s.NoScaleUp && !has(d.AllowScaleUp, s.UID) || has(d.ForbidScaleUp, s.UID)
-		s.Drift = s.Drift && !has(d.Sync, s.UID)
+		s.NoScaleUp = s.NoScaleUp && !containsUID(d.AllowScaleUp, s.UID) || containsUID(d.ForbidScaleUp, s.UID)
+		s.Drift = s.Drift && !containsUID(d.Sync, s.UID)
 		if d.Revise != nil && d.Revise.UID == s.UID {
 			s.Revision, s.History = d.Revise.Revision, d.Revise.History
 		}
 	}
-	c.Sets = slices.DeleteFunc(c.Sets, func(s rollout.Set) bool { return has(d.Delete, s.UID) || has(d.Release, s.UID) })
+	c.Sets = slices.DeleteFunc(
+		c.Sets,
+		func(s rollout.Set) bool { return containsUID(d.Delete, s.UID) || containsUID(d.Release, s.UID) },
+	)
 	if d.Record != nil {
 		c.Progress = c.Progress.Recorded(*d.Record)
 	}
 	if d.Trigger != nil {
 		c.MCM.Trigger = d.Trigger.Apply(c.MCM.Trigger)
 	}
-	c.handOver(d)
-	c.advance()
+	c.handOverMachines(d)
+	c.applyElapsedTime()
 }
 
-func has(targets []rollout.Target, uid string) bool {
+func containsUID(targets []rollout.Target, uid string) bool {
 	return slices.ContainsFunc(targets, func(t rollout.Target) bool { return t.UID == uid })
 }
 
-// handOver carries out a decision's changes to machines and nodes.
-func (c *cluster) handOver(d rollout.Decision) {
+// handOverMachines carries out a decision's changes of machines and nodes.
+func (c *cluster) handOverMachines(d rollout.Decision) {
 	moves := func(m rollout.Member) bool {
 		return slices.ContainsFunc(d.Move, func(move rollout.Move) bool { return move.Machine.UID == m.UID })
 	}
@@ -188,7 +193,7 @@ func (c *cluster) handOver(d rollout.Decision) {
 		s := &c.Sets[i]
 		for j := range s.Machines {
 			m := &s.Machines[j]
-			c.touch(d, m)
+			c.changeMachine(d, m)
 			if moves(*m) {
 				m.MCM.HandedOver = true
 				moved = append(moved, *m)
@@ -203,58 +208,58 @@ func (c *cluster) handOver(d rollout.Decision) {
 	}
 }
 
-// touch carries out a decision's changes to one machine and its node.
-func (c *cluster) touch(d rollout.Decision, m *rollout.Member) {
-	m.MCM.Candidate = m.MCM.Candidate || has(d.Candidates, m.UID)
-	m.MCM.Tainted = (m.MCM.Tainted || has(d.Taint, m.UID)) && !has(d.Untaint, m.UID)
-	m.MCM.HandedOver = m.MCM.HandedOver && !has(d.ClearUpdateResult, m.UID)
+// changeMachine carries out a decision's changes of one machine and its node.
+func (c *cluster) changeMachine(d rollout.Decision, m *rollout.Member) {
+	m.MCM.Candidate = m.MCM.Candidate || containsUID(d.Candidates, m.UID)
+	m.MCM.Tainted = (m.MCM.Tainted || containsUID(d.Taint, m.UID)) && !containsUID(d.Untaint, m.UID)
+	m.MCM.HandedOver = m.MCM.HandedOver && !containsUID(d.ClearUpdateResult, m.UID)
 	for _, mark := range d.Mark {
 		if mark.UID == m.UID {
 			m.Priority, m.MCM.MarkedAt = vocabulary.PriorityChosen, mark.At
 		}
 	}
-	if has(d.Unmark, m.UID) {
+	if containsUID(d.Unmark, m.UID) {
 		m.Priority, m.MCM.MarkedAt = vocabulary.PriorityDefault, ""
 	}
 	switch {
-	case has(d.ProtectFromAutoscaler, m.UID):
+	case containsUID(d.ProtectFromAutoscaler, m.UID):
 		m.MCM.Guard, m.MCM.Guarded = "true", true
-	case has(d.UnprotectFromAutoscaler, m.UID):
+	case containsUID(d.UnprotectFromAutoscaler, m.UID):
 		m.MCM.Guard, m.MCM.Guarded = "", false
 	}
 	switch {
-	case has(d.FinishUpdate, m.UID), has(d.ClearUpdateLabels, m.UID):
+	case containsUID(d.FinishUpdate, m.UID), containsUID(d.ClearUpdateLabels, m.UID):
 		m.MCM.UpdateLabels, m.MCM.Updated, m.MCM.Candidate = false, false, false
-	case has(d.Select, m.UID):
+	case containsUID(d.Select, m.UID):
 		m.Updating, m.Available, m.MCM.UpdateLabels = true, false, true
-		c.ready[m.UID] = c.Now.Add(c.create())
+		c.readyAt[m.UID] = c.Now.Add(c.creationTime())
 	}
 }
 
-// advance lets machines and sets change by themselves up to the present time.
-func (c *cluster) advance() {
+// applyElapsedTime applies the changes of machines and sets that are due at the current simulated time.
+func (c *cluster) applyElapsedTime() {
 	for i := range c.Sets {
 		s := &c.Sets[i]
-		c.scale(s)
+		c.scaleSet(s)
 		for j := range s.Machines {
 			m := &s.Machines[j]
-			if at, waits := c.ready[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
+			if at, waits := c.readyAt[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
 				m.Available, m.Ready, m.Unhealthy, m.Failed = true, true, false, false
 				if m.Updating {
 					m.Updating, m.MCM.Updated = false, true
 				}
-				delete(c.ready, m.UID)
+				delete(c.readyAt, m.UID)
 			}
 		}
 		s.Machines = slices.DeleteFunc(
 			s.Machines,
-			func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.gone[m.UID]) },
+			func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.goneAt[m.UID]) },
 		)
 	}
 }
 
-// scale creates or deletes machines of a set: those that are not available first, then the youngest.
-func (c *cluster) scale(s *rollout.Set) {
+// scaleSet creates or deletes machines of a set. Unavailable machines are deleted first, then the youngest.
+func (c *cluster) scaleSet(s *rollout.Set) {
 	var active []*rollout.Member
 	for i := range s.Machines {
 		if m := &s.Machines[i]; !m.Deleting {
@@ -270,27 +275,27 @@ func (c *cluster) scale(s *rollout.Set) {
 	})
 	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
-		c.gone[m.UID] = c.Now.Add(c.remove)
+		c.goneAt[m.UID] = c.Now.Add(c.deletionTime)
 	}
 	for n := len(active); n < s.Replicas && !s.NoScaleUp; n++ {
-		c.made++
-		id := "machine-" + strconv.Itoa(c.made)
+		c.createdObjects++
+		id := "machine-" + strconv.Itoa(c.createdObjects)
 		s.Machines = append(s.Machines, rollout.Member{
 			Name:      id,
 			UID:       id,
 			MCM:       rollout.MCMMember{Node: id},
 			Priority:  vocabulary.PriorityDefault,
 			Unhealthy: true,
-			Created:   c.Now.Add(time.Duration(c.made)),
+			Created:   c.Now.Add(time.Duration(c.createdObjects)),
 		})
-		c.ready[id] = c.Now.Add(c.create())
+		c.readyAt[id] = c.Now.Add(c.creationTime())
 	}
 }
 
-// next advances the time to the next event, or to until if until is earlier and not zero. It reports whether there was
-// such a time.
-func (c *cluster) next(until time.Time) bool {
-	for _, times := range []map[string]time.Time{c.ready, c.gone} {
+// advanceToNextEvent sets the time to the next event, or to until if until is earlier and not zero. advanceToNextEvent
+// returns false if there is no next event and until is zero.
+func (c *cluster) advanceToNextEvent(until time.Time) bool {
+	for _, times := range []map[string]time.Time{c.readyAt, c.goneAt} {
 		for _, at := range times {
 			if at.After(c.Now) && (until.IsZero() || at.Before(until)) {
 				until = at
@@ -301,6 +306,6 @@ func (c *cluster) next(until time.Time) bool {
 		return false
 	}
 	c.Now = phrase.Later(until, c.Now)
-	c.advance()
+	c.applyElapsedTime()
 	return true
 }

@@ -7,13 +7,13 @@ app.kubernetes.io/part-of: millwright
 {{ .Values.existingConfigMap | default "millwright" }}
 {{- end -}}
 
-{{/* What is in that ConfigMap. */}}
+{{/* The data of the ConfigMap that all processes read. */}}
 {{- define "millwright.settings" -}}
 {{- $name := .Values.clusterName | required "clusterName is empty: give this installation a name that no other cluster uses at the same cloud or in the same Temporal namespace" -}}
 {{- merge (dict "CLUSTER_NAME" $name "TEMPORAL_ADDRESS" .Values.temporal.address "TEMPORAL_NAMESPACE" .Values.temporal.namespace) .Values.environment | toYaml -}}
 {{- end -}}
 
-{{/* The reference of an image. Keys: root, image, of (what the image is for). */}}
+{{/* An image reference. Keys: root, image, of (the path of the image's values, for error messages). */}}
 {{- define "millwright.image" -}}
 {{- $repository := .image.repository | required (printf "%s.image.repository is empty: say which image runs" .of) -}}
 {{- if .image.digest -}}
@@ -38,7 +38,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* What pods have in common that says where they run, and before whom. */}}
+{{/* The fields of all pods for scheduling and priority. */}}
 {{- define "millwright.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -55,8 +55,8 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* A binding of an account. Keys: root, account, kind (of the role), role; namespace, without which it holds everywhere; name,
-the account's by default. */}}
+{{/* A role binding of a service account. Keys: root; account; kind (of the role); role; namespace (without it a cluster role binding);
+name (default: the account's name). */}}
 {{- define "millwright.binding" -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -78,8 +78,8 @@ subjects:
   namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
-{{/* The bindings of a role of an account where Millwright acts: in the namespaces that the values name, or everywhere. Keys: root,
-account, role. */}}
+{{/* The bindings of a role of a service account in the namespaces that Millwright reconciles: the namespaces in the values, or all.
+Keys: root, account, role. */}}
 {{- define "millwright.scopedBinding" -}}
 {{- $ := . -}}
 {{- range .root.Values.namespaces }}
@@ -91,7 +91,7 @@ account, role. */}}
 {{- end }}
 {{- end -}}
 
-{{/* The flags of the connection to Temporal, a list. What is secret is in files. */}}
+{{/* The list of flags for the connection to Temporal. Secret values are in files; the flags only name the files. */}}
 {{- define "millwright.temporalFlags" -}}
 {{- with .Values.temporal.tls }}
 {{- if .enabled }}
@@ -115,7 +115,8 @@ account, role. */}}
 {{- end }}
 {{- end -}}
 
-{{/* The folders of these files in a container. They are mounted whole: a file alone would not follow the Secret. */}}
+{{/* The volume mounts of Temporal's Secrets. Each Secret is mounted as a whole folder: Kubernetes does not update a single file that
+is mounted with subPath. */}}
 {{- define "millwright.temporalMounts" -}}
 {{- if and .Values.temporal.tls.enabled .Values.temporal.tls.secret }}
 - {name: temporal-tls, mountPath: /temporal/tls, readOnly: true}
@@ -138,8 +139,8 @@ account, role. */}}
 {{- end }}
 {{- end -}}
 
-{{/* The account of a process, its Deployment and its disruption budget. Keys: root; name (the suffix of all names); container;
-image; command; args, a list; values, those of the process. */}}
+{{/* The service account, Deployment and disruption budget of a process. Keys: root; name (the suffix of all names); container; image;
+command; args (a list); values (the process's values). */}}
 {{- define "millwright.process" -}}
 {{- $name := printf "millwright-%s" .name -}}
 {{- $root := .root -}}
@@ -290,7 +291,7 @@ spec:
       app.kubernetes.io/name: {{ $name }}
 {{- end -}}
 
-{{/* The flags that say to worker and bridge which namespaces are Millwright's, a list. */}}
+{{/* The list of flags that select Millwright's namespaces, for worker and bridge. */}}
 {{- define "millwright.namespaceFlags" -}}
 {{- with .Values.namespaces }}
 - --namespaces={{ join "," . }}
@@ -303,7 +304,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* The flags that worker and bridge need for objects of Cluster API, a list. */}}
+{{/* The list of flags of worker and bridge for Cluster API objects. */}}
 {{- define "millwright.clusterAPIFlags" -}}
 {{- with .Values.clusterAPI }}
 {{- if .watchFilter }}

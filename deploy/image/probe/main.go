@@ -1,6 +1,6 @@
-// Command probe asks a URL once and exits with 0 when the answer is a success. Compose checks health by a command
-// inside the container, and our image has neither a shell nor an HTTP client. Kubernetes checks health by itself and
-// does not need the probe.
+// Command probe sends one HTTP request to a URL and exits with 0 if the response is a success. Compose checks health by
+// a command inside the container, and Millwright's image has neither a shell nor an HTTP client. Kubernetes sends its
+// health checks itself and does not need the probe.
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// requestTimeout is the timeout of the request. It is less than the timeout of the health checks in docker-compose.yml:
-// so the probe can still print that the process does not answer.
+// requestTimeout is the timeout of the HTTP request. requestTimeout is shorter than the timeout of the health checks in
+// docker-compose.yml: the probe can still print that the process does not answer.
 const requestTimeout = 2 * time.Second
 
 func main() {

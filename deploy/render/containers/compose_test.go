@@ -1,5 +1,6 @@
 // Package containers checks docker-compose.yml and the Dockerfiles of deploy/image without a container engine: the
-// libraries of Compose and BuildKit read them, and what they name exists. devstack/lab/test/compose runs them.
+// libraries of Compose and BuildKit parse them, and each name in them must exist. devstack/lab/test/compose runs them
+// with a container engine.
 package containers
 
 import (
@@ -21,55 +22,56 @@ import (
 	"millwright/test/programs"
 )
 
-// kubeconfig stands for a file that nobody opens here.
-const kubeconfig = "/home/somebody/kubeconfig"
+// kubeconfigPath is a path that no test opens.
+const kubeconfigPath = "/home/somebody/kubeconfig"
 
-func repo(t *testing.T) string {
+func repoRoot(t *testing.T) string {
 	t.Helper()
 	root, err := build.FindRepo("")
 	require.NoError(t, err)
 	return root
 }
 
-// text is docker-compose.yml.
-func text(t *testing.T) string {
+// readComposeFile returns the text of docker-compose.yml.
+func readComposeFile(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(repo(t), "docker-compose.yml"))
+	content, err := os.ReadFile(filepath.Join(repoRoot(t), "docker-compose.yml"))
 	require.NoError(t, err)
 	return string(content)
 }
 
-// load reads a compose file as Compose does: by its schema, with the variables at their defaults.
-func load(t *testing.T, text string, environment types.Mapping) (*types.Project, error) {
+// parseComposeFile parses a compose file as Compose does: with the schema, and with the variables' default values.
+func parseComposeFile(t *testing.T, text string, environment types.Mapping) (*types.Project, error) {
 	t.Helper()
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
-		WorkingDir:  repo(t),
+		WorkingDir:  repoRoot(t),
 		ConfigFiles: []types.ConfigFile{{Filename: "docker-compose.yml", Content: []byte(text)}},
 		Environment: environment,
 	}, func(o *loader.Options) { o.SetProjectName("millwright", true) })
 }
 
-// TestCompose checks what docker-compose.yml promises.
-func TestCompose(t *testing.T) {
-	file, err := load(t, text(t), types.Mapping{"KUBECONFIG": kubeconfig})
+// TestComposeFile checks the services of docker-compose.yml: images, ports, health checks, volumes, flags and
+// variables.
+func TestComposeFile(t *testing.T) {
+	file, err := parseComposeFile(t, readComposeFile(t), types.Mapping{"KUBECONFIG": kubeconfigPath})
 	require.NoError(t, err)
 	for _, name := range []string{"postgres", "schema", "temporal", "bootstrap", "ui", "worker", "bridge"} {
 		require.Contains(t, file.Services, name)
 	}
-	ours := ourPrograms(t)
+	ours := readKnownNames(t)
 	for name, s := range file.Services {
 		t.Run(name, func(t *testing.T) {
 			testImageName(t, s.Image)
-			testReachable(t, s)
-			testHealth(t, file, s)
+			testLoopbackPorts(t, s)
+			testHealthCheck(t, file, s)
 			for _, volume := range s.Volumes {
 				testVolume(t, file, volume)
 			}
-			assert.Empty(t, ours.faults(t, s))
+			assert.Empty(t, ours.serviceFaults(t, s))
 		})
 	}
 	t.Run("Temporal is that of the local stack", func(t *testing.T) {
-		goMod, err := os.ReadFile(filepath.Join(repo(t), "devstack/temporal/go.mod"))
+		goMod, err := os.ReadFile(filepath.Join(repoRoot(t), "devstack/temporal/go.mod"))
 		require.NoError(t, err)
 		for module, services := range map[string][]string{
 			"go.temporal.io/server":              {"temporal", "schema"},
@@ -83,14 +85,14 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	})
-	t.Run("its head names the variables", func(t *testing.T) { assert.Empty(t, variableFaults(text(t))) })
+	t.Run("its head names the variables", func(t *testing.T) { assert.Empty(t, variableFaults(readComposeFile(t))) })
 	t.Run("no cluster was named", func(t *testing.T) {
-		_, err := load(t, text(t), nil)
+		_, err := parseComposeFile(t, readComposeFile(t), nil)
 		assert.ErrorContains(t, err, "set KUBECONFIG")
 	})
 }
 
-// testImageName: an image says its version, and Temporal's is not the deprecated one.
+// testImageName requires that an image name has a version, and is not Temporal's deprecated auto-setup image.
 func testImageName(t *testing.T, image string) {
 	name, tag, _ := strings.Cut(image, ":")
 	assert.NotEmpty(t, tag, image)
@@ -98,8 +100,8 @@ func testImageName(t *testing.T, image string) {
 	assert.NotContains(t, name, "auto-setup")
 }
 
-// testReachable: nothing listens on an address that others can reach.
-func testReachable(t *testing.T, s types.ServiceConfig) {
+// testLoopbackPorts requires that a service listens only on 127.0.0.1.
+func testLoopbackPorts(t *testing.T, s types.ServiceConfig) {
 	for _, port := range s.Ports {
 		assert.Equal(t, "127.0.0.1", port.HostIP, "%+v", port)
 		assert.Regexp(t, `^\d+$`, port.Published)
@@ -109,8 +111,8 @@ func testReachable(t *testing.T, s types.ServiceConfig) {
 	}
 }
 
-// testHealth: a service that runs on says whether it is well, and a job is waited for.
-func testHealth(t *testing.T, file *types.Project, s types.ServiceConfig) {
+// testHealthCheck requires that a long-running service has a health check, and that another service waits for each job.
+func testHealthCheck(t *testing.T, file *types.Project, s types.ServiceConfig) {
 	if s.HealthCheck != nil {
 		require.GreaterOrEqual(t, len(s.HealthCheck.Test), 2)
 		assert.Equal(t, "CMD", s.HealthCheck.Test[0], "there may be no shell")
@@ -125,29 +127,33 @@ func testHealth(t *testing.T, file *types.Project, s types.ServiceConfig) {
 	assert.True(t, waited, "neither a health check nor a job that somebody waits for")
 }
 
-// testVolume: what is mounted exists, and files are mounted for reading only.
+// testVolume requires that a mounted file exists and is mounted read-only.
 func testVolume(t *testing.T, file *types.Project, volume types.ServiceVolumeConfig) {
 	if volume.Type != types.VolumeTypeBind {
 		assert.Contains(t, file.Volumes, volume.Source)
 		return
 	}
 	assert.True(t, volume.ReadOnly, volume.Source)
-	if volume.Source != kubeconfig {
+	if volume.Source != kubeconfigPath {
 		assert.FileExists(t, volume.Source)
 	}
 }
 
-// ours is what a service of our image may name.
-type ours struct {
-	file      dockerfile        // of the image
-	binaries  map[string]string // our programs on this machine, by their paths in the image
-	variables []string          // that our programs read
+// knownNames has the names that a service of Millwright's image may use.
+type knownNames struct {
+	dockerfile dockerfile        // the image's Dockerfile
+	binaries   map[string]string // local builds of the programs, by path in the image
+	variables  []string          // environment variables that the programs read
 }
 
-func ourPrograms(t *testing.T) ours {
+func readKnownNames(t *testing.T) knownNames {
 	t.Helper()
-	o := ours{file: readDockerfile(t, "Dockerfile"), binaries: map[string]string{}, variables: readVariables(t)}
-	built, err := build.Products(t.Context(), repo(t), t.Output(), build.Worker, build.Bridge, build.Starter)
+	o := knownNames{
+		dockerfile: readDockerfile(t, "Dockerfile"),
+		binaries:   map[string]string{},
+		variables:  readVariables(t),
+	}
+	built, err := build.Products(t.Context(), repoRoot(t), t.Output(), build.Worker, build.Bridge, build.Starter)
 	require.NoError(t, err)
 	for folder, path := range built {
 		o.binaries["/"+filepath.Base(folder)] = path
@@ -155,8 +161,9 @@ func ourPrograms(t *testing.T) ours {
 	return o
 }
 
-// faults returns what a service of our image names that does not exist.
-func (o ours) faults(t *testing.T, s types.ServiceConfig) []string {
+// serviceFaults returns an error text for each name in a service that does not exist: file, stage, variable, program or
+// flag.
+func (o knownNames) serviceFaults(t *testing.T, s types.ServiceConfig) []string {
 	t.Helper()
 	if s.Build == nil {
 		return nil
@@ -166,11 +173,11 @@ func (o ours) faults(t *testing.T, s types.ServiceConfig) []string {
 	if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
 		fault("dockerfile: %s does not exist", s.Build.Dockerfile)
 	}
-	if s.Build.Target != "" && !o.file.hasStage(s.Build.Target, len(o.file.stages)) {
+	if s.Build.Target != "" && !o.dockerfile.hasStage(s.Build.Target, len(o.dockerfile.stages)) {
 		fault("target: no stage %s", s.Build.Target)
 	}
 	for name := range s.Build.Args {
-		if !slices.Contains(o.file.arguments(), name) {
+		if !slices.Contains(o.dockerfile.argumentNames(), name) {
 			fault("args: no ARG %s", name)
 		}
 	}
@@ -179,10 +186,11 @@ func (o ours) faults(t *testing.T, s types.ServiceConfig) []string {
 			fault("environment: no program of ours reads %s", name)
 		}
 	}
-	if s.HealthCheck != nil && !slices.Contains(programsOf(o.file), s.HealthCheck.Test[1]) {
+	if s.HealthCheck != nil && !slices.Contains(programPaths(o.dockerfile), s.HealthCheck.Test[1]) {
 		fault("healthcheck: the image has no %s", s.HealthCheck.Test[1])
 	}
-	if len(s.Command) == 0 || o.binaries[s.Command[0]] == "" || !slices.Contains(programsOf(o.file), s.Command[0]) {
+	if len(s.Command) == 0 || o.binaries[s.Command[0]] == "" ||
+		!slices.Contains(programPaths(o.dockerfile), s.Command[0]) {
 		fault("command: the image has no %v", s.Command)
 		return all
 	}
@@ -194,27 +202,27 @@ func (o ours) faults(t *testing.T, s types.ServiceConfig) []string {
 	return all
 }
 
-// recorder is an environment in which nothing is set. It keeps what is looked up.
-type recorder struct{ asked *[]string }
+// envRecorder is an empty environment. envRecorder stores the name of each variable that is looked up.
+type envRecorder struct{ lookups *[]string }
 
-func (r recorder) Environ() []string { return nil }
+func (r envRecorder) Environ() []string { return nil }
 
-func (r recorder) LookupEnv(name string) (string, bool) {
-	*r.asked = append(*r.asked, name)
+func (r envRecorder) LookupEnv(name string) (string, bool) {
+	*r.lookups = append(*r.lookups, name)
 	return "", false
 }
 
-// readVariables returns the environment variables that our programs read: those of a connection to Temporal, and those
-// in their sources.
+// readVariables returns the environment variables that Millwright's programs read: the variables of Temporal's
+// envconfig, and the variables named in the programs' sources.
 func readVariables(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	_, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: recorder{&all}})
+	_, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: envRecorder{&all}})
 	require.NoError(t, err)
 	call := regexp.MustCompile(`os\.(?:Getenv|LookupEnv)\("(\w+)"\)`)
 	for _, folder := range []string{"worker", "k8sbridge", "starter", "process"} {
 		for _, pattern := range []string{"*.go", "*/*.go"} {
-			paths, err := filepath.Glob(filepath.Join(repo(t), folder, pattern))
+			paths, err := filepath.Glob(filepath.Join(repoRoot(t), folder, pattern))
 			require.NoError(t, err)
 			for _, path := range paths {
 				source, err := os.ReadFile(path)
@@ -230,8 +238,8 @@ func readVariables(t *testing.T) []string {
 	return all
 }
 
-// variableFaults returns the variables of the file that its head does not explain, and those that it explains and the
-// file does not have.
+// variableFaults compares the variables of the compose file with the variables that its head comment explains.
+// variableFaults returns each unexplained variable and each explained variable that is not used.
 func variableFaults(text string) []string {
 	head, rest, _ := strings.Cut(text, "\nx-millwright:")
 	_, head, _ = strings.Cut(head, "# Variables,")
@@ -258,8 +266,8 @@ func variableFaults(text string) []string {
 }
 
 // The check reports each misspelt name in docker-compose.yml.
-func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
-	o, sound := ourPrograms(t), text(t)
+func TestComposeCheckFindsMisspeltNames(t *testing.T) {
+	o, sound := readKnownNames(t), readComposeFile(t)
 	for name, row := range map[string]struct{ from, to, want string }{
 		"a flag":              {"--virtualcloud-address=", "--virtualcloud-host=", "command: /worker does not know --virtualcloud-host="},
 		"a part of a flag":    {"- --cluster-name=", "- --cluster=", "does not know --cluster="},
@@ -273,11 +281,15 @@ func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, sound, row.from)
-			file, err := load(t, strings.ReplaceAll(sound, row.from, row.to), types.Mapping{"KUBECONFIG": kubeconfig})
+			file, err := parseComposeFile(
+				t,
+				strings.ReplaceAll(sound, row.from, row.to),
+				types.Mapping{"KUBECONFIG": kubeconfigPath},
+			)
 			require.NoError(t, err)
 			var all []string
 			for _, s := range file.Services {
-				all = append(all, o.faults(t, s)...)
+				all = append(all, o.serviceFaults(t, s)...)
 			}
 			assert.Contains(t, strings.Join(all, "\n"), row.want)
 		})
@@ -292,7 +304,7 @@ func TestTheCheckOfTheComposeFileFindsWhatIsMisspelt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, sound, row[0])
-			_, err := load(t, strings.ReplaceAll(sound, row[0], row[1]), types.Mapping{"KUBECONFIG": kubeconfig})
+			_, err := parseComposeFile(t, strings.ReplaceAll(sound, row[0], row[1]), types.Mapping{"KUBECONFIG": kubeconfigPath})
 			assert.Error(t, err)
 		})
 	}

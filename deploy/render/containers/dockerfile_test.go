@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dockerfile is one as BuildKit understands it.
+// dockerfile is a Dockerfile, parsed by BuildKit.
 type dockerfile struct{ stages []instructions.Stage }
 
 func parseDockerfile(text []byte) (dockerfile, error) {
@@ -28,18 +28,18 @@ func parseDockerfile(text []byte) (dockerfile, error) {
 	return dockerfile{stages}, err
 }
 
-// readDockerfile returns one of deploy/image.
+// readDockerfile parses a Dockerfile in deploy/image.
 func readDockerfile(t *testing.T, name string) dockerfile {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(repo(t), "deploy/image", name))
+	text, err := os.ReadFile(filepath.Join(repoRoot(t), "deploy/image", name))
 	require.NoError(t, err)
 	file, err := parseDockerfile(text)
 	require.NoError(t, err)
 	return file
 }
 
-// of the builder: it sets them for each platform.
-var predefined = []string{
+// predefinedArguments are the build arguments that BuildKit sets for each platform.
+var predefinedArguments = []string{
 	"BUILDPLATFORM",
 	"BUILDOS",
 	"BUILDARCH",
@@ -50,7 +50,8 @@ var predefined = []string{
 	"TARGETVARIANT",
 }
 
-// faults returns what is wrong with a Dockerfile for a builder that sees the folder and was given these arguments.
+// faults returns an error text for each mistake in a Dockerfile. folder is the build context; given are the names of
+// the build arguments.
 func (d dockerfile) faults(folder string, given ...string) []string {
 	var all []string
 	for i, stage := range d.stages {
@@ -58,13 +59,13 @@ func (d dockerfile) faults(folder string, given ...string) []string {
 			!regexp.MustCompile(`^[\w./-]+:[\w.-]+$`).MatchString(from) {
 			all = append(all, fmt.Sprintf("FROM %s: it is no stage, and no image with a version", from))
 		}
-		var known []string // variables
+		var known []string // names of declared variables
 		for _, command := range stage.Commands {
 			switch c := command.(type) {
 			case *instructions.ArgCommand:
 				for _, a := range c.Args {
 					known = append(known, a.Key)
-					if a.Value == nil && !slices.Contains(predefined, a.Key) && !slices.Contains(given, a.Key) {
+					if a.Value == nil && !slices.Contains(predefinedArguments, a.Key) && !slices.Contains(given, a.Key) {
 						all = append(all, fmt.Sprintf("ARG %s: nobody sets it", a.Key))
 					}
 				}
@@ -86,7 +87,7 @@ func (d dockerfile) faults(folder string, given ...string) []string {
 	return all
 }
 
-// copyFaults returns what is wrong with an instruction of a stage.
+// copyFaults returns an error text for each source of a COPY instruction that does not exist.
 func (d dockerfile) copyFaults(c *instructions.CopyCommand, stage int, folder string) []string {
 	if c.From != "" {
 		if d.hasStage(c.From, stage) {
@@ -103,13 +104,13 @@ func (d dockerfile) copyFaults(c *instructions.CopyCommand, stage int, folder st
 	return all
 }
 
-// hasStage says whether there is a stage of a name among the first ones.
+// hasStage reports whether a stage with this name is among the first n stages; among is n.
 func (d dockerfile) hasStage(name string, among int) bool {
 	return slices.ContainsFunc(d.stages[:among], func(s instructions.Stage) bool { return s.Name == name })
 }
 
-// arguments returns the names that ARG declares.
-func (d dockerfile) arguments() []string {
+// argumentNames returns the names of all ARG instructions.
+func (d dockerfile) argumentNames() []string {
 	var all []string
 	for _, stage := range d.stages {
 		for _, command := range stage.Commands {
@@ -123,9 +124,9 @@ func (d dockerfile) arguments() []string {
 	return all
 }
 
-// compiled returns the packages that the Dockerfile compiles into /out, and so the programs of the image by their
-// names.
-func (d dockerfile) compiled() (packages []string) {
+// compiledPackages returns the packages that the Dockerfile compiles into /out. The last element of a package's path is
+// the program's name in the image.
+func (d dockerfile) compiledPackages() (packages []string) {
 	for _, stage := range d.stages {
 		for _, command := range stage.Commands {
 			if c, isRun := command.(*instructions.RunCommand); isRun {
@@ -140,7 +141,7 @@ func (d dockerfile) compiled() (packages []string) {
 }
 
 // The check reports each misspelt name in a Dockerfile.
-func TestTheCheckOfDockerfilesFindsWhatIsMisspelt(t *testing.T) {
+func TestDockerfileCheckFindsMisspeltNames(t *testing.T) {
 	const sound = `FROM --platform=$BUILDPLATFORM golang:1 AS build
 ARG MODULE
 ARG TARGETOS

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImage checks the Dockerfiles as far as that goes without a container engine.
-func TestImage(t *testing.T) {
+// TestDockerfiles checks the Dockerfiles without a container engine.
+func TestDockerfiles(t *testing.T) {
 	t.Run("its compiler is new enough", func(t *testing.T) {
-		goMod, err := os.ReadFile(filepath.Join(repo(t), "go.mod"))
+		goMod, err := os.ReadFile(filepath.Join(repoRoot(t), "go.mod"))
 		require.NoError(t, err)
 		wanted := regexp.MustCompile(`(?m)^go (\S+)`).FindSubmatch(goMod)
 		require.NotNil(t, wanted)
@@ -34,8 +34,8 @@ func TestImage(t *testing.T) {
 	t.Run("its context holds all that is compiled", func(t *testing.T) {
 		file, folder := readDockerfile(t, "Dockerfile"), buildContext(t, "Dockerfile")
 		assert.Empty(t, file.faults(folder))
-		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/millwright", "/probe"}, programsOf(file))
-		require.NoError(t, compiles(folder, file.compiled()...))
+		assert.ElementsMatch(t, []string{"/worker", "/k8sbridge", "/millwright", "/probe"}, programPaths(file))
+		require.NoError(t, checkPackages(folder, file.compiledPackages()...))
 	})
 
 	t.Run("the context of a provider's image holds all that is compiled", func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestImage(t *testing.T) {
 		modules := regexp.MustCompile(`MODULE=([\w/-]+)`)
 		named := map[string]bool{}
 		for _, name := range []string{"docs/install.md", "deploy/image/Dockerfile.provider"} {
-			text, err := os.ReadFile(filepath.Join(repo(t), name))
+			text, err := os.ReadFile(filepath.Join(repoRoot(t), name))
 			require.NoError(t, err)
 			for _, module := range modules.FindAllStringSubmatch(string(text), -1) {
 				named[module[1]] = true
@@ -53,21 +53,21 @@ func TestImage(t *testing.T) {
 		require.Contains(t, named, "provider/incus")
 		require.Contains(t, named, "examples/provider-libvirt")
 		for module := range named {
-			assert.NoError(t, compiles(filepath.Join(folder, module), file.compiled()...), module)
+			assert.NoError(t, checkPackages(filepath.Join(folder, module), file.compiledPackages()...), module)
 		}
 	})
 }
 
-// programsOf returns the paths of the programs in an image.
-func programsOf(file dockerfile) (paths []string) {
-	for _, folder := range file.compiled() {
+// programPaths returns the paths of the programs in an image.
+func programPaths(file dockerfile) (paths []string) {
+	for _, folder := range file.compiledPackages() {
 		paths = append(paths, "/"+filepath.Base(folder))
 	}
 	return paths
 }
 
-// compiles returns an error if something that packages need is not in a folder, or one of them does not exist.
-func compiles(folder string, packages ...string) error {
+// checkPackages returns an error if a package does not exist, or if the folder lacks a dependency of a package.
+func checkPackages(folder string, packages ...string) error {
 	list := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
 	list.Dir = folder
 	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
@@ -77,7 +77,7 @@ func compiles(folder string, packages ...string) error {
 	return nil
 }
 
-func TestAPackageThatDoesNotExistIsFound(t *testing.T) {
+func TestAMissingPackageIsFound(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module example\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(folder, "worker"), 0o700))
@@ -85,27 +85,27 @@ func TestAPackageThatDoesNotExistIsFound(t *testing.T) {
 		t,
 		os.WriteFile(filepath.Join(folder, "worker", "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600),
 	)
-	require.NoError(t, compiles(folder, "./worker"))
-	require.Error(t, compiles(folder, "./wroker"))
+	require.NoError(t, checkPackages(folder, "./worker"))
+	require.Error(t, checkPackages(folder, "./wroker"))
 }
 
-// buildContext copies what the ignore file of a Dockerfile lets through, as a builder would see it.
+// buildContext copies the files that a Dockerfile's ignore file does not exclude: the build context of a builder.
 func buildContext(t *testing.T, dockerfile string) string {
 	t.Helper()
-	text, err := os.Open(filepath.Join(repo(t), "deploy/image", dockerfile+".dockerignore"))
+	text, err := os.Open(filepath.Join(repoRoot(t), "deploy/image", dockerfile+".dockerignore"))
 	require.NoError(t, err)
 	defer func() { _ = text.Close() }()
 	patterns, err := ignorefile.ReadAll(text)
 	require.NoError(t, err)
 	ignored, err := patternmatcher.New(patterns)
 	require.NoError(t, err)
-	root, to := os.DirFS(repo(t)), t.TempDir()
+	root, to := os.DirFS(repoRoot(t)), t.TempDir()
 	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), "."):
-			return fs.SkipDir // .git and .devstack: nothing in there can match, and there is much of it
+			return fs.SkipDir // .git and .devstack are large, and no pattern matches in them
 		case !entry.Type().IsRegular():
 			return nil
 		}

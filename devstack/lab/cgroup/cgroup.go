@@ -1,5 +1,6 @@
-// Package cgroup finds, makes and removes folders in the cgroup hierarchies. When a server that ran in namespaces of
-// its own has ended, the kernel removes everything of the server except these folders.
+// Package cgroup finds, makes and removes folders in the cgroup hierarchies. When a server in its own namespaces has
+// ended, its cgroup folders remain: the kernel removes the server's processes, mounts and interfaces, but not its
+// cgroups.
 package cgroup
 
 import (
@@ -13,12 +14,12 @@ import (
 	"time"
 )
 
-// Root is the folder in which Linux mounts its cgroup hierarchies, or the mount point of the only one.
+// Root is the folder where Linux mounts the cgroup hierarchies: v2 itself, or one subfolder per v1 hierarchy.
 const Root = "/sys/fs/cgroup"
 
-const retryEvery = 50 * time.Millisecond
+const retryInterval = 50 * time.Millisecond
 
-// Folders returns the paths of a group. With cgroup v2 there is one, with v1 one for each controller.
+// Folders returns the paths of a cgroup: one path with cgroup v2, one path per hierarchy with v1.
 func Folders(name string) ([]string, error) {
 	roots := []string{Root}
 	if _, err := os.Stat(filepath.Join(Root, "cgroup.controllers")); err != nil { // v1
@@ -32,16 +33,16 @@ func Folders(name string) ([]string, error) {
 	var folders []string
 	for _, root := range roots {
 		if actual, err := filepath.EvalSymlinks(root); err != nil || actual != root {
-			continue // cpu and cpuacct are often two names of one hierarchy
+			continue // cpu and cpuacct are often symbolic links to one hierarchy
 		}
 		folders = append(folders, filepath.Join(root, name))
 	}
 	return folders, nil
 }
 
-// Make makes a group, and returns the folders that the first process of a server enters. A v2 group with processes
-// gives no controllers to its children: the first process therefore enters the child init.scope, and the server makes
-// its own groups beside that. Make may be called again.
+// Make makes a cgroup and returns the folders that a server's first process must enter. A v2 cgroup that contains
+// processes cannot pass controllers to its children: the first process therefore enters the child init.scope, and the
+// server makes its own cgroups beside init.scope. Make may be called again for the same name.
 func Make(name string) ([]string, error) {
 	folders, err := Folders(name)
 	if err != nil {
@@ -51,7 +52,7 @@ func Make(name string) ([]string, error) {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
-		// In a new group of v1 these files are empty, and no process may enter before they are set.
+		// A new v1 cpuset has empty cpus and mems. No process can enter the cpuset before both are set.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if filepath.Base(filepath.Dir(folder)) != "cpuset" {
 				break
@@ -64,7 +65,7 @@ func Make(name string) ([]string, error) {
 				return nil, fmt.Errorf("set up cgroup: %w", err)
 			}
 		}
-		if filepath.Dir(folder) == Root { // cgroup v2; liblxc knows the name init.scope
+		if filepath.Dir(folder) == Root { // cgroup v2; liblxc treats the name init.scope specially
 			folders[i] = filepath.Join(folder, "init.scope")
 			if err := os.MkdirAll(folders[i], 0o755); err != nil {
 				return nil, fmt.Errorf("make cgroup: %w", err)
@@ -74,8 +75,8 @@ func Make(name string) ([]string, error) {
 	return folders, nil
 }
 
-// Remove removes a group and all below it. The kernel refuses to remove a group while a process in it is still ending:
-// Remove tries until the context ends.
+// Remove removes a cgroup and all cgroups below it. The kernel refuses while a process of the cgroup is still ending:
+// Remove retries until the context ends.
 func Remove(ctx context.Context, name string) error {
 	for {
 		failed := TryRemove(name)
@@ -85,12 +86,12 @@ func Remove(ctx context.Context, name string) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("remove cgroups: %w", errors.Join(ctx.Err(), failed))
-		case <-time.After(retryEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// TryRemove removes a group and all below it, as Remove does, but tries only once.
+// TryRemove removes a cgroup and all cgroups below it, in one attempt.
 func TryRemove(name string) error {
 	folders, err := Folders(name)
 	errs := []error{err}
@@ -100,7 +101,8 @@ func TryRemove(name string) error {
 	return errors.Join(errs...)
 }
 
-// removeGroup removes the folder of a cgroup, and the folders of the cgroups below it. The kernel removes their files.
+// removeGroup removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files in
+// these folders.
 func removeGroup(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {

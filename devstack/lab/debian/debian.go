@@ -1,7 +1,8 @@
-// Package debian makes folders of Debian's packages, for programs that are not installed on the machine. Root makes a
-// folder with the packages and all that they need, with mmdebstrap: servers of Incus and container engines run in it.
-// Root needs root; see Supported. Unpack unpacks packages without those that they depend on, and needs no root. Root
-// and Unpack need Debian's package manager. This Go package starts no server.
+// Package debian makes folders with Debian packages, for programs that are not installed on the machine. Root.Make
+// calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and container engines
+// run in such a folder. Root.Make needs root privileges; see Supported. Unpack unpacks packages without their
+// dependencies and needs no root privileges. Root.Make and Unpack need Debian's package manager. Package debian starts
+// no server.
 package debian
 
 import (
@@ -17,21 +18,21 @@ import (
 	"strings"
 )
 
-// unneededFiles are patterns of files that are left out of packages: two fifths of their size.
+// unneededFiles are patterns of files that are left out of packages: two fifths of the packages' size.
 var unneededFiles = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
 
-// Root is the recipe of a root folder.
+// Root describes a root folder.
 type Root struct {
-	Suite    string   // release of Debian
-	Variant  string   // variant of mmdebstrap: what is installed besides the packages
-	Packages []string // packages to install; all packages that they need are installed, too
-	Without  []string // patterns of files that are left out, besides documents and translations
+	Suite         string   // Debian release, such as trixie
+	Variant       string   // mmdebstrap's variant: the set of packages that is always installed
+	Packages      []string // packages to install, with their dependencies
+	ExcludedFiles []string // patterns of files to leave out, besides documents and translations
 }
 
-// Supported returns why this machine cannot run a server from a folder of Root, or nil. The error's text begins with
-// what, a noun in the plural.
+// Supported returns nil if this machine can run a server from a folder of Root, otherwise the reason. The error's text
+// begins with the parameter what, a noun in the plural.
 func Supported(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
@@ -47,13 +48,13 @@ func Supported(what string) error {
 	return nil
 }
 
-// Arguments returns the arguments of mmdebstrap without the folder: the content of the folder depends only on these.
+// Arguments returns the arguments of mmdebstrap without the target folder. Equal arguments give an equal root folder.
 func (r Root) Arguments() []string {
 	arguments := []string{
 		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
 	}
-	for _, patterns := range [][]string{unneededFiles, r.Without} {
+	for _, patterns := range [][]string{unneededFiles, r.ExcludedFiles} {
 		for _, pattern := range patterns {
 			arguments = append(arguments, "--dpkgopt=path-exclude="+pattern)
 		}
@@ -61,12 +62,12 @@ func (r Root) Arguments() []string {
 	return append(arguments, r.Suite)
 }
 
-// Make makes the root folder at path, or an archive if the path ends with .tar. It takes a minute or so. It installs
-// Debian's mmdebstrap if it is missing. output receives the progress.
+// Make makes the root folder at path, or an archive if path ends with .tar. Make takes about a minute. Make installs
+// Debian's mmdebstrap if the program is missing. output receives the progress.
 func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		_, _ = fmt.Fprintln(output, "installing Debian's mmdebstrap")
-		if err := updateLists(ctx, output); err != nil {
+		if err := updatePackageLists(ctx, output); err != nil {
 			return err
 		}
 		if err := runApt(ctx, output, "apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
@@ -82,21 +83,20 @@ func (r Root) Make(ctx context.Context, path string, output io.Writer) error {
 	return Run(ctx, output, nil, "mmdebstrap", append(r.Arguments(), path)...)
 }
 
-// updateLists fetches the lists of packages, which only root may do.
-func updateLists(ctx context.Context, output io.Writer) error {
+// updatePackageLists updates the package lists with `apt-get update`, which needs root.
+func updatePackageLists(ctx context.Context, output io.Writer) error {
 	return runApt(ctx, output, "apt-get", "update", "-q")
 }
 
-// runApt runs, as Run does, a command that calls apt-get. A lock lets one process of this user at a time run such a
-// command, because apt-get fails while another apt-get is at work. runApt waits ten minutes at most for the lock: many
-// times what a package takes.
+// runApt runs a command that calls apt-get. apt-get fails while another apt-get runs: runApt therefore holds a lock
+// that all processes of this user share. runApt waits at most ten minutes for the lock; one package takes much less.
 func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// Run runs a program of this machine, with further environment variables. It passes lines of the program's output that
-// begin with "I: " on to output, as progress. An error has the last 20 lines.
+// Run runs a program of this machine with additional environment variables. Output lines that begin with "I: " are
+// progress: Run forwards them to output. An error contains the last 20 lines.
 func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), environment...)

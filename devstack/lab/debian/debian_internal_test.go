@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Tests of several packages install at the same time. apt-get does not wait for another one, as mkdir does not here.
+// Tests of several packages install packages at the same time. apt-get fails while another apt-get runs; the test uses
+// mkdir, which fails in the same way.
 func TestOneCallOfAptAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "held")
 	var calls sync.WaitGroup

@@ -9,19 +9,19 @@ import (
 	"path/filepath"
 )
 
-// Unpack downloads packages of this machine's release and unpacks them into the folder dir, without the packages that
-// they depend on: it is for programs that need only what each machine has. It runs no script of a package.
+// Unpack downloads packages of this machine's Debian release and unpacks them into the folder dir. Unpack neither
+// downloads dependencies nor runs the packages' scripts: use it for programs that need no further package.
 func Unpack(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {
 		return fmt.Errorf("make a folder for packages: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	download := func() error { // apt-get writes to its working directory
+	download := func() error { // apt-get downloads into its working directory
 		return runApt(ctx, output, append([]string{"env", "--chdir=" + work, "apt-get", "-q", "download"}, packages...)...)
 	}
-	if err := download(); err != nil { // perhaps there are no lists of packages, or they name a version that is gone
-		if failed := updateLists(ctx, output); failed != nil {
+	if err := download(); err != nil { // package lists may be missing or may name a version that the mirror has removed
+		if failed := updatePackageLists(ctx, output); failed != nil {
 			return errors.Join(err, failed)
 		}
 		if err := download(); err != nil {

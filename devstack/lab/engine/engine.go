@@ -1,8 +1,8 @@
 // Package engine runs a container engine for tests of images and of docker-compose.yml: Docker with BuildKit and
-// Compose, from Debian's packages in a root folder of its own in the user's cache folder. It shares no data, socket or
-// network with an engine that is installed on the machine. It runs in its own mount, PID and network namespaces and
-// reaches nothing outside, not even a registry: package standin makes the images that a test needs. It needs root on
-// Linux with Debian's package manager; see Supported.
+// Compose. The engine runs from Debian packages in a root folder in the user's cache folder. The engine shares no data,
+// socket or network with an engine that is installed on the machine. The engine runs in its own mount, PID and network
+// namespaces, where no registry is reachable: package standin makes the images that a test needs. The engine needs root
+// on Linux with Debian's package manager; see Supported.
 package engine
 
 import (
@@ -22,42 +22,42 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// HostAddress is the address at which containers reach Listen's listeners. It is the address of the bridge in the
-// engine's network namespace.
+// HostAddress is the address of the bridge in the engine's network namespace. Containers connect to this address to
+// reach the listeners of Listen.
 const HostAddress = "172.31.250.1"
 
-// searchPath is the variable PATH of programs in the engine's root folder.
+// searchPath is the value of PATH for programs in the engine's root folder.
 const searchPath = "/usr/sbin:/usr/bin"
 
-// Options are the properties of an engine.
+// Options are the options of Start.
 type Options struct {
-	// Output receives the progress of builds; nil means none.
+	// Output receives the progress of builds; nil discards it.
 	Output io.Writer
-	// Shown are folders of this machine, by absolute paths. The engine, its clients and its containers may read them at
-	// the same paths.
-	Shown []string
+	// ReadableFolders are absolute paths of folders on this machine. The engine, its clients and its containers can read
+	// these folders at the same paths.
+	ReadableFolders []string
 }
 
-// Engine is a running engine.
+// Engine is a running container engine.
 type Engine struct {
-	Dir   string // folder with images, containers and the log, as given to Start
-	PID   int    // ID of process 1 of the engine's namespaces, in the namespace of this process
-	Group string // name of its cgroup, which no other engine has
+	Dir        string // folder with images, containers and the log: the dir of Start
+	PID        int    // PID of process 1 of the engine's namespaces, as seen by this process
+	CgroupName string // name of the engine's own cgroup
 
 	process *isolated.Process
 }
 
-// engineCount counts the engines of this process: each has a cgroup of its own.
+// engineCount counts the engines that this process has started. The count is part of each engine's cgroup name.
 var engineCount atomic.Int32
 
-// Supported returns why this machine cannot run an engine, or nil.
+// Supported returns nil if this machine can run an engine, otherwise the reason.
 func Supported() error { return debian.Supported("container engines") }
 
-// rootRecipe returns the recipe of the engine's root folder. Two of its packages only provide files for images:
-// postgresql, and busybox as the shell of the images.
+// rootRecipe returns the packages of the engine's root folder. Two of these packages only provide files for images:
+// postgresql, and busybox as the shell of images.
 func rootRecipe() debian.Root {
 	return debian.Root{
-		Suite:   "trixie", // this release has Docker 26 with BuildKit, and Compose 2
+		Suite:   "trixie", // trixie has Docker 26 with BuildKit, and Compose 2
 		Variant: "extract",
 		Packages: []string{
 			"base-files",
@@ -75,7 +75,7 @@ func rootRecipe() debian.Root {
 			"busybox-static",
 			"ca-certificates",
 		},
-		Without: []string{
+		ExcludedFiles: []string{
 			"/usr/bin/containerd-shim",
 			"/usr/bin/containerd-shim-runc-v1",
 			"/usr/bin/docker-compose",
@@ -90,8 +90,9 @@ func rootRecipe() debian.Root {
 	}
 }
 
-// Root returns the path of the engine's root folder, and makes it first unless the cache has it: a minute or so, once,
-// and 500 MB. It installs Debian's mmdebstrap if it is missing. The folder must not be changed.
+// Root returns the path of the engine's root folder. If the cache does not have the folder, Root makes it, once: about
+// a minute and 500 MB. Root installs Debian's mmdebstrap if the program is missing. The caller must not change the
+// folder.
 func Root(ctx context.Context, output io.Writer) (string, error) {
 	if err := Supported(); err != nil {
 		return "", err
@@ -105,7 +106,7 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 		if err := packages.Make(ctx, root, output); err != nil {
 			return err
 		}
-		// the installation of the package iptables makes the same link
+		// The package iptables makes the same link when it is installed.
 		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
 	})
 	if err != nil {
@@ -114,8 +115,8 @@ func Root(ctx context.Context, output io.Writer) (string, error) {
 	return filepath.Join(dir, "root"), nil
 }
 
-// Start starts an engine whose data are in dir, an empty folder, and returns when it answers. When this process ends,
-// even by a kill, the engine ends, too.
+// Start starts an engine with its data in the empty folder dir, and returns when the engine answers. If the calling
+// process ends, even by SIGKILL, the engine ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	root, err := Root(ctx, o.Output)
 	if err != nil {
@@ -124,20 +125,20 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("find the engine's folder: %w", err)
 	}
-	e := &Engine{Dir: dir, Group: fmt.Sprintf("%s%d-%d", groupPrefix, os.Getpid(), engineCount.Add(1))}
-	if err := e.launch(ctx, root, o.Shown); err != nil {
+	e := &Engine{Dir: dir, CgroupName: fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), engineCount.Add(1))}
+	if err := e.launch(ctx, root, o.ReadableFolders); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), e.Stop(context.WithoutCancel(ctx)))
 	}
 	return e, nil
 }
 
-// Docker runs the command docker with these arguments beside the engine, with an input that may be nil, and returns its
-// output. The error has its messages.
+// Docker runs the docker command in the engine's namespaces and returns the command's standard output. input is
+// standard input and may be nil. The error contains standard error.
 func (e *Engine) Docker(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
 	return e.Run(ctx, nil, input, "docker", arguments...)
 }
 
-// Run runs a program of the engine's root folder beside the engine, with more environment.
+// Run runs a program of the engine's root folder in the engine's namespaces, with additional environment variables.
 func (e *Engine) Run(
 	ctx context.Context,
 	environment []string,
@@ -165,16 +166,16 @@ func (e *Engine) Run(
 	return out, nil
 }
 
-// Listen listens for TCP connections in the engine's network namespace, for instance at HostAddress, or at 127.0.0.1
-// for containers that share the network of the host.
+// Listen listens for TCP connections in the engine's network namespace: for instance at HostAddress, or at 127.0.0.1
+// for containers with host networking.
 func (e *Engine) Listen(address string) (net.Listener, error) { return e.process.Listen(address) }
 
-// Dial connects to an address in the engine's network namespace, for instance a published port at 127.0.0.1.
+// Dial connects to an address in the engine's network namespace, for instance to a published port at 127.0.0.1.
 func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return e.process.Dial(ctx, address)
 }
 
-// Log returns the end of dockerd's messages, or why they cannot be read.
+// Log returns the last 4000 bytes of dockerd's log, or the error text if the log cannot be read.
 func (e *Engine) Log() string {
 	const kept = 4000
 	text, err := os.ReadFile(e.logPath())

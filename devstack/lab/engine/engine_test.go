@@ -26,22 +26,23 @@ import (
 )
 
 const (
-	soon    = 30 * time.Second // what takes a second at most
-	between = 100 * time.Millisecond
-	image   = "shell:test"
+	stepTimeout  = 30 * time.Second // timeout of steps that take at most a second
+	pollInterval = 100 * time.Millisecond
+	shellImage   = "shell:test"
 )
 
-// An engine builds an image without a registry and runs it. After Stop nothing of it is left on this machine.
+// An engine builds an image without a registry and runs a container. After Stop nothing of the engine is left on this
+// machine.
 func TestAnEngineLeavesNothing(t *testing.T) {
 	enginetest.NeedSupport(t)
-	e := start(t)
-	other := start(t)
+	e := startEngine(t)
+	other := startEngine(t)
 	traces, others := enginetest.Traces(t, e), enginetest.Traces(t, other)
-	runForever(t, e)
+	runSleepingContainer(t, e)
 	out, err := e.Docker(t.Context(), nil, "exec", "forever", "/busybox", "cat", "/proc/self/cgroup")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
-		assert.Contains(t, line, e.Group, "a container is in the engine's cgroups")
+		assert.Contains(t, line, e.CgroupName, "a container is in the engine's cgroups")
 	}
 	assert.NotEmpty(t, traces(), "the test sees what exists of an engine")
 	require.NoError(t, e.Stop(t.Context()))
@@ -55,11 +56,12 @@ func TestAnEngineLeavesNothing(t *testing.T) {
 	assert.Empty(t, others())
 }
 
-// What is on loopback of this machine reaches no container by itself; Listen and Dial connect the two.
+// A listener on this machine's loopback is not reachable from containers. Listen and Dial of the engine connect the two
+// network namespaces.
 func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	enginetest.NeedSupport(t)
-	e := start(t)
-	ours, err := os.Readlink("/proc/self/ns/net") // of the first thread
+	e := startEngine(t)
+	ours, err := os.Readlink("/proc/self/ns/net") // namespace of this process's first thread
 	require.NoError(t, err)
 	listener, err := e.Listen("127.0.0.1:0")
 	require.NoError(t, err)
@@ -77,7 +79,7 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	}()
 	_, err = net.Dial("tcp", address)
 	require.Error(t, err, "the port is in the engine's network namespace only")
-	const many = 50 // so that all threads of this process get their turn
+	const many = 50 // enough connections that every thread of this process serves some
 	var connections errgroup.Group
 	for range many {
 		connections.Go(func() error {
@@ -98,24 +100,24 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolder is set in the environment of the process that TestAKilledEngineLeavesNothing kills: the folder of its
-// engine.
-const childFolder = "MILLWRIGHT_TEST_ENGINE"
+// childFolderVariable is an environment variable of the child process that TestAKilledEngineLeavesNothing starts and
+// kills. The variable's value is the folder of the child's engine.
+const childFolderVariable = "MILLWRIGHT_TEST_ENGINE"
 
-// When the process that started an engine is killed, the engine and its containers end. The next engine removes their
-// cgroups.
+// When the process that started an engine is killed, the engine and its containers end. The start of the next engine
+// removes the killed engine's cgroups.
 func TestAKilledEngineLeavesNothing(t *testing.T) {
 	enginetest.NeedSupport(t)
-	if dir := os.Getenv(childFolder); dir != "" {
+	if dir := os.Getenv(childFolderVariable); dir != "" {
 		e, err := engine.Start(t.Context(), dir, engine.Options{Output: os.Stderr})
 		require.NoError(t, err)
-		runForever(t, e)
-		fmt.Println("engine", e.PID, e.Group)
-		select {} // until it is killed
+		runSleepingContainer(t, e)
+		fmt.Println("engine", e.PID, e.CgroupName)
+		select {} // until SIGKILL
 	}
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), childFolder+"="+dir)
+	child.Env = append(os.Environ(), childFolderVariable+"="+dir)
 	child.Stderr = os.Stderr
 	output, err := child.StdoutPipe()
 	require.NoError(t, err)
@@ -123,7 +125,7 @@ func TestAKilledEngineLeavesNothing(t *testing.T) {
 	t.Cleanup(func() { _ = child.Process.Kill() })
 	killed := &engine.Engine{Dir: dir}
 	for lines := bufio.NewScanner(output); killed.PID == 0 && lines.Scan(); {
-		_, _ = fmt.Sscanf(lines.Text(), "engine %d %s", &killed.PID, &killed.Group)
+		_, _ = fmt.Sscanf(lines.Text(), "engine %d %s", &killed.PID, &killed.CgroupName)
 	}
 	require.NotZero(t, killed.PID, "the child ended before its engine ran")
 	traces := enginetest.Traces(t, killed)
@@ -138,13 +140,13 @@ func TestAKilledEngineLeavesNothing(t *testing.T) {
 		}
 		return true
 	}
-	require.Eventually(t, onlyCgroups, soon, between)
-	start(t)
+	require.Eventually(t, onlyCgroups, stepTimeout, pollInterval)
+	startEngine(t)
 	assert.Empty(t, traces())
 }
 
-// start starts an engine that ends with the test.
-func start(t *testing.T) *engine.Engine {
+// startEngine starts an engine that is stopped at the end of the test.
+func startEngine(t *testing.T) *engine.Engine {
 	t.Helper()
 	e, err := engine.Start(t.Context(), t.TempDir(), engine.Options{Output: os.Stderr})
 	require.NoError(t, err)
@@ -152,8 +154,8 @@ func start(t *testing.T) *engine.Engine {
 	return e
 }
 
-// runForever builds an image from scratch, and starts a container of it that does not end.
-func runForever(t *testing.T, e *engine.Engine) {
+// runSleepingContainer builds an image from scratch and starts a container that sleeps.
+func runSleepingContainer(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	root, err := engine.Root(t.Context(), os.Stderr)
 	require.NoError(t, err)
@@ -161,9 +163,9 @@ func runForever(t *testing.T, e *engine.Engine) {
 	require.NoError(t, err)
 	defer func() { _ = shell.Close() }()
 	build := "mkdir -p /tmp/context && cat >/tmp/context/busybox && chmod 0755 /tmp/context/busybox" +
-		" && printf 'FROM scratch\nCOPY busybox /\n' | docker build --quiet --tag " + image + " --file - /tmp/context"
+		" && printf 'FROM scratch\nCOPY busybox /\n' | docker build --quiet --tag " + shellImage + " --file - /tmp/context"
 	_, err = e.Run(t.Context(), nil, shell, "busybox", "sh", "-euc", build)
 	require.NoError(t, err)
-	_, err = e.Docker(t.Context(), nil, "run", "--detach", "--name=forever", image, "/busybox", "sleep", "1000000")
+	_, err = e.Docker(t.Context(), nil, "run", "--detach", "--name=forever", shellImage, "/busybox", "sleep", "1000000")
 	require.NoError(t, err)
 }

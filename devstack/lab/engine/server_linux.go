@@ -17,24 +17,24 @@ import (
 var startScript string
 
 const (
-	// answerWithin bounds the start of dockerd, which takes two seconds on an idle machine.
-	answerWithin = time.Minute
-	// endWithin is how long dockerd may take to end its containers after SIGTERM. The containers end with dockerd even
-	// if that takes longer, and their data are not used again.
-	endWithin = 2 * time.Second
-	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the
-	// background.
-	cleanWithin = 30 * time.Second
+	// startTimeout is the timeout for the first answer of dockerd. An idle machine needs two seconds.
+	startTimeout = time.Minute
+	// stopTimeout is the time that dockerd has after SIGTERM to stop its containers. After this time dockerd and the
+	// containers are killed; their data are not used again.
+	stopTimeout = 2 * time.Second
+	// cleanupTimeout is the timeout for removing the cgroups after the last process has ended: the kernel removes
+	// namespaces in the background.
+	cleanupTimeout = 30 * time.Second
 
-	groupPrefix = "millwright-engine-" // followed by the PID of the process that started the engine, and a number
+	cgroupPrefix = "millwright-engine-" // the PID of the starting process and a number follow
 )
 
-// launch creates new namespaces, whose process 1 starts dockerd, and waits until dockerd answers.
+// launch creates new namespaces, whose process 1 starts dockerd. launch returns when dockerd answers.
 func (e *Engine) launch(ctx context.Context, root string, shown []string) error {
 	if err := sweepCgroups(); err != nil {
 		return err
 	}
-	groups, err := cgroup.Make(e.Group)
+	groups, err := cgroup.Make(e.CgroupName)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 			"ROOT=" + root,
 			"DATA=" + e.Dir,
 			"SHOWN=" + strings.Join(shown, "\n"),
-			"GROUP=" + e.Group,
+			"GROUP=" + e.CgroupName,
 			"ADDRESS=" + HostAddress + "/24",
 		},
 	})
@@ -53,7 +53,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	}
 	e.PID = e.process.PID
-	err = e.process.Await(ctx, answerWithin, func(ctx context.Context) error {
+	err = e.process.Await(ctx, startTimeout, func(ctx context.Context) error {
 		_, err := e.Docker(ctx, nil, "version")
 		return err
 	})
@@ -63,35 +63,35 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	return nil
 }
 
-// sweepCgroups removes the cgroups of other engines whose processes have ended. Such an engine was killed, and nothing
-// has removed its cgroups.
+// sweepCgroups removes the cgroups of engines that were killed: the PID in the cgroup's name belongs to no running
+// process.
 func sweepCgroups() error {
-	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", groupPrefix+"*")) // v1
+	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", cgroupPrefix+"*")) // v1
 	if err != nil {
 		return fmt.Errorf("find cgroups: %w", err)
 	}
-	unified, err := filepath.Glob(filepath.Join(cgroup.Root, groupPrefix+"*")) // v2
+	unified, err := filepath.Glob(filepath.Join(cgroup.Root, cgroupPrefix+"*")) // v2
 	if err != nil {
 		return fmt.Errorf("find cgroups: %w", err)
 	}
 	for _, folder := range append(found, unified...) {
 		name := filepath.Base(folder)
-		owner, _, _ := strings.Cut(strings.TrimPrefix(name, groupPrefix), "-")
+		owner, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
 		if _, err := os.Stat(filepath.Join("/proc", owner)); err == nil {
 			continue
 		}
-		_ = cgroup.TryRemove(name) // the next start of an engine tries again
+		_ = cgroup.TryRemove(name) // an error is ignored: the next start of an engine tries again
 	}
 	return nil
 }
 
-// Stop ends the engine and all its containers, and returns when nothing of it is left on this machine but the data in
-// Dir: no process, mount, interface, firewall rule or cgroup. It may be called again.
+// Stop ends the engine and all its containers. Stop returns when no process, mount, interface, firewall rule or cgroup
+// of the engine is left on this machine; only the data in Dir stay. Stop may be called again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if e.process != nil {
-		e.process.End(endWithin)
+		e.process.End(stopTimeout)
 	}
-	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	return cgroup.Remove(ctx, e.Group)
+	return cgroup.Remove(ctx, e.CgroupName)
 }

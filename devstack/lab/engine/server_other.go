@@ -4,9 +4,9 @@ package engine
 
 import "context"
 
-const groupPrefix = ""
+const cgroupPrefix = ""
 
 func (e *Engine) launch(context.Context, string, []string) error { return Supported() }
 
-// Stop does nothing: no engine was started.
+// Stop does nothing: engines need Linux.
 func (e *Engine) Stop(context.Context) error { return nil }

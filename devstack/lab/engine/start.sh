@@ -1,9 +1,9 @@
-# Process 1 of the engine's namespaces (mount, PID, network); launch in server_linux.go starts it behind isolated/enter.sh, with:
-#   ROOT     the cached root folder of the engine, which stays as it is
-#   DATA     the engine's own folder
-#   SHOWN    folders of the machine that the engine and its containers may read, one a line
+# Process 1 of the engine's namespaces (mount, PID, network). launch in server_linux.go starts this script after isolated/enter.sh, with:
+#   ROOT     the engine's root folder in the cache; an overlay keeps it unchanged
+#   DATA     the engine's data folder
+#   SHOWN    folders of the machine that the engine and its containers may read, one per line
 #   GROUP    name of the engine's cgroup
-#   ADDRESS  of the bridge of containers, with the length of its prefix
+#   ADDRESS  address of the containers' bridge, with the prefix length
 
 join_groups
 
@@ -20,11 +20,11 @@ printf '%s\n' "$SHOWN" | while read -r folder; do
   mount -o remount,bind,ro ".$folder"
 done
 mkdir -p var/lib/docker
-mount --bind "$DATA/docker" var/lib/docker # not on an overlay: images cannot be unpacked there
+mount --bind "$DATA/docker" var/lib/docker # images cannot be unpacked on an overlay
 enter_root
 
 ip link set lo up
-# No DNS server is at that address, so lookups fail at once. With a server of the machine, or Docker's default, they would wait.
+# No DNS server listens at the bridge's address: lookups fail at once. With the machine's or Docker's default server lookups would wait.
 run_server dockerd --host=unix:///run/docker.sock --group=0 --data-root=/var/lib/docker --exec-root=/run/docker \
   --pidfile=/run/docker.pid --bip="$ADDRESS" --cgroup-parent="/$GROUP" --exec-opt=native.cgroupdriver=cgroupfs \
   --dns="${ADDRESS%/*}"

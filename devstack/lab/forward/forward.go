@@ -1,4 +1,4 @@
-// Package forward passes TCP connections on from one network namespace to another.
+// Package forward forwards TCP connections from one network namespace to another.
 package forward
 
 import (
@@ -9,16 +9,16 @@ import (
 	"net"
 )
 
-// Dialer connects to the target of one accepted connection.
+// Dialer connects to the target. Serve calls it once for each accepted connection.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
-// To returns a Dialer for an address in the network namespace of this process.
+// To returns a Dialer that connects to an address in this process's network namespace.
 func To(address string) Dialer {
 	return func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", address) }
 }
 
-// Serve accepts connections until ctx ends, and passes each one on to the target. It closes the listener, and returns
-// nil when ctx has ended. A connection that fails is logged, and ends no other.
+// Serve accepts connections and forwards each one to the target until ctx ends. When ctx has ended, Serve closes the
+// listener and returns nil. Serve logs a failed connection and keeps the other connections.
 func Serve(ctx context.Context, listener net.Listener, dial Dialer) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
@@ -31,16 +31,16 @@ func Serve(ctx context.Context, listener net.Listener, dial Dialer) error {
 			return fmt.Errorf("accept connections at %s: %w", listener.Addr(), err)
 		}
 		go func() {
-			if err := copyBoth(ctx, from, dial); err != nil {
+			if err := copyBothDirections(ctx, from, dial); err != nil {
 				slog.Warn("pass a connection on", "at", listener.Addr().String(), "from", from.RemoteAddr().String(), "error", err)
 			}
 		}()
 	}
 }
 
-// copyBoth connects to the target, and copies data in both directions until both have ended. When one side has ended
-// its half of a connection, copyBoth ends that half at the other side, too.
-func copyBoth(ctx context.Context, from net.Conn, dial Dialer) error {
+// copyBothDirections connects to the target and copies data in both directions until both directions have ended. When
+// one side closes its half of the connection, copyBothDirections closes the same half on the other side.
+func copyBothDirections(ctx context.Context, from net.Conn, dial Dialer) error {
 	defer func() { _ = from.Close() }()
 	to, err := dial(ctx)
 	if err != nil {
@@ -53,12 +53,12 @@ func copyBoth(ctx context.Context, from net.Conn, dial Dialer) error {
 	half := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
 		if half, ok := to.(*net.TCPConn); ok {
-			_ = half.CloseWrite() // this fails if the whole connection is closed already
+			_ = half.CloseWrite() // the error is ignored: the whole connection may be closed already
 		}
 		ended <- err
 	}
 	go half(to, from)
 	go half(from, to)
-	_, _ = <-ended, <-ended // errors are normal: a machine that was deleted resets its connections
+	_, _ = <-ended, <-ended // errors are expected: a deleted machine resets its connections
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What one side sends reaches the other, in both directions, also after one side has sent all it had.
+// Data of each side reach the other side, also after one side has closed its half of the connection.
 func TestServePassesBothDirections(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, entrance, To(target.Addr().String())) }()
-	go func() { // an echo that answers when it has read everything
+	go func() { // echo server: answers when the client has closed its half
 		connection, err := target.Accept()
 		if err != nil {
 			return
@@ -41,7 +41,7 @@ func TestServePassesBothDirections(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// While the target is away, connections end; later ones succeed.
+// While the target is unreachable, connections are closed. Serve keeps accepting new connections.
 func TestServeOutlivesItsTarget(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	require.NoError(t, target.Close())

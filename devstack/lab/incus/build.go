@@ -18,15 +18,15 @@ import (
 	"millwright/devstack/lab/debian"
 )
 
-// suite is the release of Debian that has Incus 6.0, the long-term one, and containerd 1.7.
-const suite = "trixie"
+// debianSuite is the Debian release with Incus 6.0 (long-term support) and containerd 1.7.
+const debianSuite = "trixie"
 
-// serverPackages are what the server runs from: incusd, dnsmasq for the addresses of instances, and tools of btrfs for
-// the pool.
+// serverPackages are the Debian packages of the server: incusd, dnsmasq for the instances' DHCP, and btrfs tools for
+// the storage pool.
 var serverPackages = []string{"incus-base", "incus-client", "dnsmasq-base", "btrfs-progs"}
 
-// nodePackages are what a node runs from. busybox is its init and its DHCP client, since trixie's systemd refuses to
-// start with cgroup v1; socat reads the user data.
+// nodePackages are the Debian packages of a node. busybox is the node's init and DHCP client: trixie's systemd does not
+// start with cgroup v1. socat reads the user data.
 var nodePackages = []string{
 	"containerd",
 	"runc",
@@ -37,31 +37,32 @@ var nodePackages = []string{
 	"socat",
 }
 
-// unneededFiles are patterns of files that are left out of packages.
-var unneededFiles = []string{
+// excludedFiles are patterns of files that are left out of packages.
+var excludedFiles = []string{
 	"/usr/bin/containerd-shim",
 	"/usr/bin/containerd-shim-runc-v1",
 	"/usr/bin/containerd-stress",
 }
 
-// debianRoot returns the recipe of a root folder.
-func debianRoot(variant string, packages []string) debian.Root {
-	return debian.Root{Suite: suite, Variant: variant, Packages: packages, Without: unneededFiles}
+// rootRecipe returns the description of a root folder.
+func rootRecipe(variant string, packages []string) debian.Root {
+	return debian.Root{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
 }
 
-// nodeFolder has the files that this repository adds to the image of nodes: scripts and configuration.
+// nodeFolder has the repository's own files for the node image: scripts and configuration.
 //
 //go:embed node
 var nodeFolder embed.FS
 
-// workloadFolder is the folder of the program of both images of pods.
+// workloadFolder is the folder of the program in both pod images.
 const workloadFolder = "devstack/lab/incus/workload"
 
-// nodeImage is a file that incusd can import, and the key that differs for each recipe of the image.
+// nodeImage is an image file that incusd can import. key is unique for each recipe of the image.
 type nodeImage struct{ path, key string }
 
-// build returns the server's root folder and the image.
-func (o Options) build(ctx context.Context) (root string, image nodeImage, err error) {
+// buildRootAndImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
+// them.
+func (o Options) buildRootAndImage(ctx context.Context) (root string, image nodeImage, err error) {
 	if err := Supported(); err != nil {
 		return "", nodeImage{}, err
 	}
@@ -81,7 +82,7 @@ func (o Options) build(ctx context.Context) (root string, image nodeImage, err e
 }
 
 func (o Options) buildRoot(ctx context.Context) (string, error) {
-	packages := debianRoot("apt", serverPackages)
+	packages := rootRecipe("apt", serverPackages)
 	dir, err := build.Folder(
 		ctx,
 		"incus-root",
@@ -94,10 +95,9 @@ func (o Options) buildRoot(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "root"), err
 }
 
-// buildImage makes the image in the form that Incus calls unified: a tar archive of metadata.yaml and the folder
-// rootfs.
+// buildImage makes the node image in Incus' unified format: a tar archive of metadata.yaml and the folder rootfs.
 func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
-	kubelet, err := build.Heavy(ctx, o.Repo, build.Kubelet, o.Output)
+	kubelet, err := build.HeavyBinary(ctx, o.Repo, build.Kubelet, o.Output)
 	if err != nil {
 		return nodeImage{}, err
 	}
@@ -111,7 +111,7 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	}
 	recipe := fmt.Sprintf(
 		"%q %q %q %s %s",
-		debianRoot("essential", nodePackages).Arguments(),
+		rootRecipe("essential", nodePackages).Arguments(),
 		files,
 		program,
 		kubelet,
@@ -126,14 +126,14 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	return nodeImage{path: filepath.Join(dir, "node.tar"), key: filepath.Base(dir)}, nil
 }
 
-// fillImage makes the image in dir.
+// fillImage makes the archive node.tar of the node image in dir.
 func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[string]string) error {
 	work := filepath.Join(dir, "work")
 	root := filepath.Join(work, "rootfs")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return err
 	}
-	if err := debianRoot("essential", nodePackages).Make(ctx, root, o.Output); err != nil {
+	if err := rootRecipe("essential", nodePackages).Make(ctx, root, o.Output); err != nil {
 		return err
 	}
 	library := filepath.Join(root, "usr", "lib", "node")
@@ -172,8 +172,8 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 		writeImage(filepath.Join(library, "images", "workload.tar"), WorkloadImage, binary, "/workload"),
 		os.Symlink("/usr/bin/busybox", filepath.Join(root, "usr", "sbin", "init")),
 		os.Symlink("/usr/lib/node/inittab", filepath.Join(root, "etc", "inittab")),
-		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // a node makes its ID at its first boot
-		os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), nil, 0o644), // a node gets its DNS servers by DHCP
+		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // the first boot generates the machine ID
+		os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), nil, 0o644), // DHCP provides the DNS servers
 		os.WriteFile(filepath.Join(work, "metadata.yaml"), []byte(imageMetadata()), 0o644),
 	)
 	if err != nil {
@@ -211,14 +211,15 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 	return os.RemoveAll(work)
 }
 
-// imageMetadata returns the file metadata.yaml of the image for Incus. It has the kernel's name of the architecture.
+// imageMetadata returns the text of the node image's metadata.yaml. Incus expects the kernel's name of the
+// architecture, such as x86_64.
 func imageMetadata() string {
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + suite +
+	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + debianSuite +
 		" with containerd and kubelet\n"
 }
 
-// nodeFiles returns the files of the image by name.
+// nodeFiles returns the text of each embedded file of the node image by file name.
 func nodeFiles() (map[string]string, error) {
 	entries, err := fs.ReadDir(nodeFolder, "node")
 	if err != nil {
@@ -235,7 +236,7 @@ func nodeFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// blobDigest returns the name of a blob in an OCI image.
+// blobDigest returns the SHA-256 digest of a blob in hexadecimal: the blob's file name in an OCI image.
 func blobDigest(blob []byte) string {
 	sum := sha256.Sum256(blob)
 	return hex.EncodeToString(sum[:])

@@ -8,9 +8,9 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// sweepCgroups removes the cgroups of other servers that were killed: a network that no process has locked has no
-// server any more. It waits for nothing: a cgroup that is still in use belongs to a server with another cache folder,
-// and so with other locks.
+// sweepCgroups removes the cgroups of servers that were killed. A network without an interface and without a lock
+// holder has no server. sweepCgroups does not wait: a cgroup still in use belongs to a server with another cache
+// folder, and thus with other locks.
 func sweepCgroups() error {
 	for _, network := range Networks() {
 		if _, err := net.InterfaceByName(network.Name); err == nil {
@@ -23,7 +23,7 @@ func sweepCgroups() error {
 		if err != nil {
 			return err
 		}
-		_ = cgroup.TryRemove(network.Name) // the next start of a server tries again
+		_ = cgroup.TryRemove(network.Name) // an error is ignored: the next start of a server tries again
 		if err := lock.Close(); err != nil {
 			return err
 		}

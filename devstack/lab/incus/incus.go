@@ -1,10 +1,10 @@
 // Package incus runs a server of Incus (a manager of containers and virtual machines with a REST API) for machines with
 // real kubelets, and makes the image of these machines. The local stack, the tests of provider/incus and the demo use
-// it.
+// package incus.
 //
-// The server comes from Debian's packages, in a root folder of its own in the user's cache folder: nothing is installed
-// on the host. The server runs in its own mount, PID and network namespaces. When the process that called Start ends,
-// process 1 of these namespaces ends, too, and with it all mounts, processes and network interfaces of the server. It
+// The server runs from Debian packages in a root folder in the user's cache folder: nothing is installed on the host.
+// The server runs in its own mount, PID and network namespaces. When the process that called Start ends, process 1 of
+// these namespaces ends, and the kernel removes all mounts, processes and network interfaces of the server. The server
 // needs root on Linux with Debian's package manager; see Supported.
 package incus
 
@@ -26,72 +26,73 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// ImageAlias is the alias of the image of nodes: a small Debian with containerd and kubelet. A machine from it executes
-// its user data ("user.user-data" of its config) once, at its first boot; see UserData.
+// ImageAlias is the alias of the node image: a small Debian with containerd and kubelet. A machine executes its user
+// data (the config key "user.user-data") once, at its first boot; see UserData.
 const ImageAlias = "node"
 
-// NetworkName is the name of the instances' network in Incus; the default profile has it.
+// NetworkName is Incus' name of the instances' network. The default profile uses this network.
 const NetworkName = "machines"
 
-// Images that every node has: no registry can be reached.
+// The pod images that the node image contains: nodes reach no registry.
 const (
-	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. Its flag --linger=10s makes it serve
-	// on for that long after SIGTERM.
+	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. With the flag --linger=10s the workload
+	// serves for ten more seconds after SIGTERM.
 	WorkloadImage = "millwright.local/workload:1"
 	pauseImage    = "millwright.local/pause:1"
 )
 
-// apiPort is the port of the server's HTTPS API: the usual one of Incus. The server listens only in its own network
-// namespace.
+// apiPort is the port of the server's HTTPS API, Incus' default. The server listens only in its own network namespace.
 const apiPort = 8443
 
-// Options are the properties of a server.
+// Options are the options of Start and Build.
 type Options struct {
-	// Repo is the root of the clone; empty means the one that contains the working directory.
+	// Repo is the root of the clone; empty means the clone that contains the working directory.
 	Repo string
-	// Output receives the progress of builds; nil means none.
+	// Output receives the progress of builds; nil discards it.
 	Output io.Writer
-	// Network is the network of the machines, which the caller has locked. If it is the zero value, Start chooses a
-	// free network, and locks it until Stop.
+	// Network is the network of the machines, already locked by the caller. For the zero value Start chooses a free
+	// network and keeps it locked until Stop.
 	Network Network
 }
 
-// Server is a running server. Its fields are written to <Dir>/server.json, so that other processes can use it (Open).
+// Server is a running server. Start writes the fields with JSON tags to <Dir>/server.json: other processes can open the
+// server with Open.
 type Server struct {
-	Dir string `json:"dir"` // folder with instances, images, logs and certificates, as given to Start; Stop keeps it
+	Dir string `json:"dir"` // folder of instances, images, logs and certificates: the dir of Start; Stop keeps it
 
-	// Address is the URL of the API, on the machines' network. Clients show a certificate.
+	// Address is the URL of the API on the machines' network. Clients need a trusted certificate.
 	Address    string `json:"address"`
 	ClientCert string `json:"clientCert"` // path of a trusted client's certificate (PEM)
-	ClientKey  string `json:"clientKey"`  // path of its key (PEM)
-	// path of the server's certificate (PEM), which is self-signed: compare it as a whole
+	ClientKey  string `json:"clientKey"`  // path of the client's private key (PEM)
+	// ServerCert is the path of the server's self-signed certificate (PEM): clients compare the whole certificate.
 	ServerCert string `json:"serverCert"`
-	// Socket is the path of the API's Unix socket, where root needs no certificate. The kernel refuses paths of more
-	// than 107 bytes.
+	// Socket is the path of the API's Unix socket; root needs no certificate there. The kernel refuses socket paths of
+	// more than 107 bytes.
 	Socket string `json:"socket"`
 
 	Network Network `json:"network"`
-	PID     int     `json:"pid"` // ID of process 1 of the server's namespaces, in the namespace of this process
+	PID     int     `json:"pid"` // PID of process 1 of the server's namespaces, as seen by this process
 
-	process *isolated.Process // nil for a server that Open returned
-	lock    *os.File          // lock of the network, if Start chose one
+	process *isolated.Process // nil if the server comes from Open
+	lock    *os.File          // lock of the network, if Start chose the network
 }
 
-// Supported returns why this machine cannot run a server, or nil.
+// Supported returns nil if this machine can run a server, otherwise the reason.
 func Supported() error { return debian.Supported("real machines") }
 
-// Build makes the server's root folder and the nodes' image, unless the cache has them: some minutes, once. It installs
-// Debian's mmdebstrap if it is missing. Start builds both, too, if they are missing.
+// Build makes the server's root folder and the node image, unless the cache has them: some minutes, once. Build
+// installs Debian's mmdebstrap if the program is missing. Start calls the same code.
 func Build(ctx context.Context, o Options) error {
-	_, _, err := o.build(ctx)
+	_, _, err := o.buildRootAndImage(ctx)
 	return err
 }
 
-// Start starts a server whose data are in dir, and returns when it answers, trusts the client's certificate and has the
-// nodes' image, the network and the default profile: instances of that profile are nodes. Data of an earlier server in
-// dir are used again; its instances that ran start again. When this process ends, even by a kill, the server ends, too.
+// Start starts a server with its data in dir. Start returns when the server answers, trusts the client's certificate,
+// and has the node image, the network and the default profile: instances with this profile are nodes. Data of an
+// earlier server in dir are used again: instances that were running start again. If the calling process ends, even by
+// SIGKILL, the server ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
-	root, image, err := o.build(ctx)
+	root, image, err := o.buildRootAndImage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	}
 	err = s.launch(ctx, root)
 	if err == nil {
-		err = s.prepare(ctx, image)
+		err = s.configure(ctx, image)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start incusd: %w", err), s.Stop(context.WithoutCancel(ctx)))
@@ -134,9 +135,9 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 	return s, nil
 }
 
-// Open returns the server that runs in dir, started by this or another process. Only Run and the fields of the returned
-// Server may be used. Open returns fs.ErrNotExist if no server was started or it was stopped, and no error for a server
-// that was killed.
+// Open returns the server that runs in dir, started by this process or another one. Only Run and the fields of the
+// returned Server may be used. Open returns fs.ErrNotExist if no server was started or if the server was stopped. Open
+// returns no error for a server that was killed.
 func Open(dir string) (*Server, error) {
 	text, err := os.ReadFile(statePath(dir))
 	if err != nil {
@@ -151,7 +152,7 @@ func Open(dir string) (*Server, error) {
 
 func statePath(dir string) string { return filepath.Join(dir, "server.json") }
 
-// removeState removes the server's state.
+// removeState removes server.json.
 func (s *Server) removeState() error {
 	if err := os.Remove(statePath(s.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the server's state: %w", err)
@@ -170,13 +171,14 @@ func (s *Server) writeState() error {
 	return nil
 }
 
-// Run runs the command incus with these arguments beside the server and returns its output. The error has its messages.
+// Run runs the incus command in the server's namespaces and returns the command's standard output. The error contains
+// standard error.
 func (s *Server) Run(ctx context.Context, arguments ...string) ([]byte, error) {
 	return s.runIncus(ctx, nil, arguments...)
 }
 
 func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
-	command := isolated.Command(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + path}, "incus", arguments...)
+	command := isolated.Command(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + searchPath}, "incus", arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
@@ -187,8 +189,8 @@ func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...str
 	return out, nil
 }
 
-// Clean removes the two things that a killed server leaves: its folders in the cgroup hierarchies, and its state file.
-// It does nothing if no server was killed in dir. The caller makes sure that none runs there.
+// Clean removes two leftovers of a killed server: its cgroups and its file server.json. Clean does nothing if no server
+// was killed in dir. The caller must ensure that no server runs in dir.
 func Clean(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,14 +200,14 @@ func Clean(ctx context.Context, dir string) error {
 		return err
 	}
 	lock, err := LockNetwork(s.Network)
-	if errors.Is(err, component.ErrLocked) { // another server has the network now, and cleaned up when it started
+	if errors.Is(err, component.ErrLocked) { // another server uses the network; its start removed the cgroups
 		return s.removeState()
 	}
 	if err != nil {
 		return fmt.Errorf("clean up after the server in %s: %w", dir, err)
 	}
-	return errors.Join(s.clean(ctx), lock.Close())
+	return errors.Join(s.removeLeftovers(ctx), lock.Close())
 }
 
-// LogPath returns the file of incusd's messages, across restarts.
+// LogPath returns the path of incusd's log, which is kept across restarts.
 func (s *Server) LogPath() string { return filepath.Join(s.Dir, "incusd.log") }

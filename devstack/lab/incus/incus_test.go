@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	soon    = time.Minute // what takes seconds at most
-	between = 100 * time.Millisecond
+	stepTimeout  = time.Minute // timeout of steps that take some seconds at most
+	pollInterval = 100 * time.Millisecond
 )
 
-// A server starts, an instance of the image runs its user data, and after Stop nothing is left of both on this machine.
-// The data stay: the next server starts the instance again.
+// An instance of the node image runs its user data. After Stop nothing of the server and the instance is left on this
+// machine, except the data in Dir. The next server in Dir starts the instance again.
 func TestAServerLeavesNothing(t *testing.T) {
 	incustest.NeedSupport(t)
 	dir := t.TempDir()
-	s := start(t, dir)
+	s := startServer(t, dir)
 	traces := incustest.Traces(t, s)
 	_, err := s.Run(
 		t.Context(),
@@ -46,22 +46,22 @@ func TestAServerLeavesNothing(t *testing.T) {
 			return err == nil && string(text) == what
 		}
 	}
-	require.Eventually(t, seen("ran\n"), soon, between)
+	require.Eventually(t, seen("ran\n"), stepTimeout, pollInterval)
 	require.NoError(t, s.Stop(t.Context()))
 	require.NoError(t, s.Stop(t.Context()), "a second time")
 	assert.Empty(t, traces())
 
-	s = start(t, dir)
+	s = startServer(t, dir)
 	traces = incustest.Traces(t, s)
-	require.Eventually(t, seen("ran\n"), soon, between, "it runs again, but not its user data")
+	require.Eventually(t, seen("ran\n"), stepTimeout, pollInterval, "it runs again, but not its user data")
 	require.NoError(t, s.Stop(t.Context()))
 	assert.Empty(t, traces())
 }
 
-// Two servers run side by side, with machines of the same name.
+// Two servers run at the same time, each with an instance of the same name.
 func TestTwoServersRunSideBySide(t *testing.T) {
 	incustest.NeedSupport(t)
-	first, second := start(t, t.TempDir()), start(t, t.TempDir())
+	first, second := startServer(t, t.TempDir()), startServer(t, t.TempDir())
 	for _, s := range []*incus.Server{first, second} {
 		_, err := s.Run(t.Context(), "launch", incus.ImageAlias, "one")
 		require.NoError(t, err)
@@ -74,10 +74,10 @@ func TestTwoServersRunSideBySide(t *testing.T) {
 	assert.Equal(t, "RUNNING\n", string(state))
 }
 
-// The API is reachable with the client's certificate, and trusts no other client.
+// The API accepts the client's certificate and no other client.
 func TestTheAPIAsksForACertificate(t *testing.T) {
 	incustest.NeedSupport(t)
-	s := start(t, t.TempDir())
+	s := startServer(t, t.TempDir())
 	text, err := os.ReadFile(s.ServerCert)
 	require.NoError(t, err)
 	known := x509.NewCertPool()
@@ -85,7 +85,8 @@ func TestTheAPIAsksForACertificate(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(s.ClientCert, s.ClientKey)
 	require.NoError(t, err)
 	for want, certificates := range map[int][]tls.Certificate{http.StatusOK: {pair}, http.StatusForbidden: nil} {
-		// The certificate is for the name of the machine, so the name is not compared, only the certificate.
+		// The certificate is for the machine's host name, but the test connects to an IP address: verify the certificate
+		// without the name.
 		config := &tls.Config{Certificates: certificates, VerifyConnection: func(state tls.ConnectionState) error {
 			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: known})
 			return err
@@ -99,7 +100,7 @@ func TestTheAPIAsksForACertificate(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, dir string) *incus.Server {
+func startServer(t *testing.T, dir string) *incus.Server {
 	t.Helper()
 	began := time.Now()
 	s, err := incus.Start(t.Context(), dir, incus.Options{Output: os.Stderr})

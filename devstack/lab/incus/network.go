@@ -16,29 +16,28 @@ import (
 	"millwright/devstack/component"
 )
 
-// Network is the network of real machines: a bridge in a network namespace of its own, and a cable to this machine. The
-// zero value means that there is none.
+// Network is the network of real machines: a bridge in the server's network namespace, and a veth pair to this machine.
+// The zero value means no network.
 type Network struct {
-	Name string `json:"name"` // name of the cable's end on this machine, and of the server's cgroups
-	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses of its lower half,
-	// pods of its upper half.
+	Name string `json:"name"` // name of the veth end on this machine, and of the server's cgroups
+	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from its lower half,
+	// pods from its upper half.
 	Subnet string `json:"subnet"`
-	Bridge string `json:"bridge"` // address of the bridge, and of incusd
-	Host   string `json:"host"`   // address of this machine in the network; only the API server is reached there
-	Pods   string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24 of it
+	Bridge string `json:"bridge"` // address of the bridge; incusd listens there
+	Host   string `json:"host"`   // this machine's address in the network, only for the API server
+	Pods   string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24
 }
 
-// The networks are 10.200.0.0/16 and the following ones: rarely used, because their number is neither small nor
-// special.
+// The networks are 10.200.0.0/16 to 10.231.0.0/16: other software rarely chooses these numbers.
 const (
-	firstNetwork = 200
-	networkCount = 32
+	firstSubnetNumber = 200
+	networkCount      = 32
 )
 
 func numberedNetwork(i int) Network {
-	prefix := "10." + strconv.Itoa(firstNetwork+i)
+	prefix := "10." + strconv.Itoa(firstSubnetNumber+i)
 	return Network{
-		Name:   "mwnodes" + strconv.Itoa(i), // an interface's name has at most 15 bytes
+		Name:   "mwnodes" + strconv.Itoa(i), // the kernel allows 15 bytes
 		Subnet: prefix + ".0.0/16",
 		Bridge: prefix + ".0.1",
 		Host:   prefix + ".0.2",
@@ -46,11 +45,11 @@ func numberedNetwork(i int) Network {
 	}
 }
 
-// APIServer returns the URL of the API server for machines. Its port is the usual one and always the same, also in a
-// stack on free ports: machines that start again know it.
+// APIServer returns the API server's URL for machines. The port is always 6443, also in a stack with free ports:
+// machines keep the URL across restarts of the stack.
 func (n Network) APIServer() string { return "https://" + n.Entrance() }
 
-// Entrance returns the address at which machines reach the API server.
+// Entrance returns the address and port at which machines reach the API server.
 func (n Network) Entrance() string { return net.JoinHostPort(n.Host, "6443") }
 
 // Networks returns all networks that servers of Incus may use.
@@ -62,7 +61,7 @@ func Networks() []Network {
 	return all
 }
 
-// NetworkNamed returns the network of a name.
+// NetworkNamed returns the network with this name.
 func NetworkNamed(name string) (Network, error) {
 	all := Networks()
 	i := slices.IndexFunc(all, func(n Network) bool { return n.Name == name })
@@ -72,10 +71,10 @@ func NetworkNamed(name string) (Network, error) {
 	return all[i], nil
 }
 
-// FreeNetwork returns a network that no interface of this machine is in, and the lock that keeps other stacks from
-// using it. The caller closes the lock when the machines have ended, or passes it to the supervisor. A second call for
-// the same folder returns the same network, unless another stack has it: machines that start again know the API server
-// by its address in that network.
+// FreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks. The
+// caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the same
+// folder returns the same network, unless another stack uses it: restarted machines know the API server by its address
+// in their network.
 func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))
@@ -91,7 +90,7 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 		if err != nil {
 			return Network{}, nil, err
 		}
-		taken, err := n.isTaken()
+		taken, err := n.isInUse()
 		if err == nil && !taken {
 			return n, held, nil
 		}
@@ -102,8 +101,8 @@ func FreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", numberedNetwork(0).Subnet)
 }
 
-// LockNetwork locks a network against other stacks until the file is closed. It returns component.ErrLocked if another
-// process has it.
+// LockNetwork locks a network against other stacks until the returned file is closed. LockNetwork returns
+// component.ErrLocked if another process holds the lock.
 func LockNetwork(n Network) (*os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
@@ -116,9 +115,8 @@ func LockNetwork(n Network) (*os.File, error) {
 	return component.TryLock(filepath.Join(locks, n.Name+".lock"))
 }
 
-// isTaken reports whether an interface of this machine already has an address in a network that overlaps with network
-// n.
-func (n Network) isTaken() (bool, error) {
+// isInUse reports whether an interface of this machine has an address in a network that overlaps with n.
+func (n Network) isInUse() (bool, error) {
 	subnet, err := netip.ParsePrefix(n.Subnet)
 	if err != nil {
 		return false, fmt.Errorf("parse subnet: %w", err)

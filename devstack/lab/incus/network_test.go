@@ -10,7 +10,7 @@ import (
 	"millwright/devstack/component"
 )
 
-func TestNetworksAreApart(t *testing.T) {
+func TestNetworksDoNotOverlap(t *testing.T) {
 	var before netip.Prefix
 	for _, n := range Networks() {
 		subnet := netip.MustParsePrefix(n.Subnet)
@@ -29,7 +29,7 @@ func TestNetworksAreApart(t *testing.T) {
 	assert.ErrorContains(t, err, "no network")
 }
 
-// The same folder gets the same network again, unless another stack has it.
+// The same folder gets the same network again, unless another stack uses the network.
 func TestAFolderKeepsItsNetwork(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
 	first, lock, err := FreeNetwork(t.Context(), "/stack")

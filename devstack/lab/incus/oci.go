@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// writeImage writes an OCI image with one program and nothing else, as an archive that containerd imports.
+// writeImage writes an OCI image with only one program as an archive that containerd can import.
 func writeImage(archive, name, program, at string) error {
 	text, err := os.ReadFile(program)
 	if err != nil {
@@ -34,7 +34,7 @@ func writeImage(archive, name, program, at string) error {
 	return nil
 }
 
-// ociLayout returns the files of an image's OCI layout.
+// ociLayout returns the files of an image in the OCI layout.
 func ociLayout(name, entrypoint string, layer []byte) ([]tarFile, error) {
 	const types = "application/vnd.oci.image."
 	var files []tarFile

@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// preseedTemplate is the configuration of a new server; the same again changes nothing. Parameters: HTTPS port, address
-// of the bridge, first and last address for instances, driver of the storage pool, name of the network.
+// preseedTemplate is the configuration of a new server. Applying it a second time changes nothing. Parameters: HTTPS
+// port, address of the bridge, first and last address of instances, driver of the storage pool, name of the network.
 //
-// An instance of the default profile is a node: a privileged container in which containers may run. Its kubelet writes
-// to proc, sys and the cgroup hierarchies.
+// An instance with the default profile is a node: a privileged container that may run containers. The node's kubelet
+// writes to /proc, /sys and the cgroup hierarchies.
 const preseedTemplate = `
 config:
   core.https_address: ":%[1]d"
@@ -49,8 +49,8 @@ profiles:
     eth0: {type: nic, network: %[6]s, name: eth0}
 `
 
-// prepare gives the server its configuration, a trusted client and the image.
-func (s *Server) prepare(ctx context.Context, image nodeImage) error {
+// configure configures the server, adds a trusted client and imports the node image.
+func (s *Server) configure(ctx context.Context, image nodeImage) error {
 	prefix := strings.TrimSuffix(s.Network.Bridge, ".0.1")
 	seed := fmt.Sprintf(
 		preseedTemplate,
@@ -70,9 +70,9 @@ func (s *Server) prepare(ctx context.Context, image nodeImage) error {
 	return s.importImage(ctx, image)
 }
 
-// storageDriver returns btrfs if this machine has it: a new instance is then a snapshot of the image, which takes no
-// time and no space. Incus makes the pool in a sparse file of 5 to 30 GiB, on a loop device. Without btrfs each
-// instance is a copy of the image.
+// storageDriver returns btrfs if this machine supports it: a new instance is then a snapshot of the image, which takes
+// no time and no space. Incus makes the pool in a sparse file of 5 to 30 GiB, on a loop device. Without btrfs
+// storageDriver returns dir: each instance is a copy of the image.
 func storageDriver() string {
 	known, _ := os.ReadFile("/proc/filesystems")
 	_, err := os.Stat("/dev/loop-control")
@@ -82,11 +82,11 @@ func storageDriver() string {
 	return "dir"
 }
 
-// trustClient makes the client's key and certificate, and has the server trust the certificate. It does nothing if the
-// certificate exists.
+// trustClient makes the client's key and certificate, and adds the certificate to the server's trust store. trustClient
+// does nothing if the certificate exists.
 func (s *Server) trustClient(ctx context.Context) error {
 	if _, err := os.Stat(s.ClientCert); !errors.Is(err, fs.ErrNotExist) {
-		return err // the client was trusted before
+		return err // an existing certificate is trusted already
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "millwright"},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().AddDate(10, 0, 0), // ten years: longer than any local stack exists
+		NotAfter:     time.Now().AddDate(10, 0, 0), // ten years: longer than a local stack exists
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
@@ -125,7 +125,8 @@ func (s *Server) trustClient(ctx context.Context) error {
 	return errors.Join(os.WriteFile(s.ClientKey, keyText, 0o600), os.WriteFile(s.ClientCert, text, 0o600))
 }
 
-// importImage imports the image of nodes, unless the server has an image with the same key, which is a property of it.
+// importImage imports the node image, unless the server has the image with the same key. A property of the imported
+// image stores the key.
 func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 	const property = "millwright"
 	has, err := s.Run(ctx, "image", "get-property", ImageAlias, property)
@@ -142,7 +143,7 @@ func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 		return fmt.Errorf("read the image of nodes: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	// The image is passed as standard input, because the server's mount namespace does not have the file.
+	// Standard input passes the image: the file does not exist in the server's mount namespace.
 	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.key}
 	if _, err := s.runIncus(ctx, file, arguments...); err != nil {
 		return fmt.Errorf("import the image of nodes: %w", err)

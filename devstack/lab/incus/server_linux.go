@@ -19,30 +19,30 @@ import (
 var startScript string
 
 const (
-	path       = "/usr/libexec/incus:/usr/sbin:/usr/bin" // variable PATH of programs in the server's root folder
-	retryEvery = 50 * time.Millisecond
-	// answerWithin bounds the start of incusd, which takes a second on an idle machine.
-	answerWithin = 30 * time.Second
-	// endWithin is how long incusd may take to write its database after SIGTERM. Instances end with incusd even if that
-	// takes longer.
-	endWithin = 2 * time.Second
-	// cleanWithin bounds what the kernel does after the last process has ended: it removes namespaces in the
-	// background.
-	cleanWithin = 30 * time.Second
+	searchPath    = "/usr/libexec/incus:/usr/sbin:/usr/bin" // PATH of programs in the server's root folder
+	retryInterval = 50 * time.Millisecond
+	// startTimeout is the timeout for the first answer of incusd. An idle machine needs a second.
+	startTimeout = 30 * time.Second
+	// stopTimeout is the time that incusd has after SIGTERM to write its database. After this time incusd and the
+	// instances are killed.
+	stopTimeout = 2 * time.Second
+	// cleanupTimeout is the timeout for removing cgroups and the interface after the last process has ended: the kernel
+	// removes namespaces in the background.
+	cleanupTimeout = 30 * time.Second
 )
 
-// launch creates new namespaces, whose process 1 starts incusd, and waits until incusd answers.
+// launch creates new namespaces, whose process 1 starts incusd. launch returns when incusd answers.
 func (s *Server) launch(ctx context.Context, root string) error {
-	if err := s.clean(ctx); err != nil { // removes what a killed server has left
+	if err := s.removeLeftovers(ctx); err != nil { // removes the leftovers of a killed server
 		return err
 	}
 	if err := sweepCgroups(); err != nil {
 		return err
 	}
-	if err := allowWatches(); err != nil {
+	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // from now on there is something to clean up
+	if err := s.writeState(); err != nil { // Clean finds a server that is killed from here on
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)
@@ -57,10 +57,9 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	s.process, err = isolated.Start(isolated.Options{
 		Script: startScript, Dir: s.Dir, Groups: groups, Files: []*os.File{host}, Log: s.LogPath(),
 		Env: []string{
-			"PATH=" + path + ":/sbin:/bin",
-			// incusd's database uses libuv. With its io_uring, epoll of the same process may miss connections (Linux
-			// 6.18): incusd then answers nobody until one of its timers fires, and an instance's start fails after 30
-			// s.
+			"PATH=" + searchPath + ":/sbin:/bin",
+			// incusd's database uses libuv. If libuv uses io_uring, epoll in the same process may miss connections (Linux 6.18):
+			// incusd then does not answer until one of its timers fires, and the start of an instance fails after 30 s.
 			"UV_USE_IO_URING=0",
 			"ROOT=" + root,
 			"DATA=" + s.Dir,
@@ -75,7 +74,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := s.writeState(); err != nil {
 		return err
 	}
-	err = s.process.Await(ctx, answerWithin, func(ctx context.Context) error {
+	err = s.process.Await(ctx, startTimeout, func(ctx context.Context) error {
 		_, err := s.Run(ctx, "query", "/1.0")
 		return err
 	})
@@ -85,13 +84,13 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// inotifyLimit is the lowest limit of inotify instances of one user with which a server starts. Kubelet and containerd
-// of one node have about ten instances, and the instances of all nodes of all servers belong to root. The kernel's
-// default is 128. At the limit containerd starts without its CRI plugin.
+// inotifyLimit is the minimum of fs.inotify.max_user_instances with which a server starts. Kubelet and containerd of
+// one node use about ten inotify instances, and all nodes of all servers share root's limit. The kernel's default is
+// 128. At the limit containerd starts without its CRI plugin.
 const inotifyLimit = 4096
 
-// allowWatches raises the kernel's limit to inotifyLimit, and leaves it raised: other servers may need it.
-func allowWatches() error {
+// raiseInotifyLimit raises the kernel's limit to inotifyLimit. The limit stays raised: other servers may need it.
+func raiseInotifyLimit() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
 	text, err := os.ReadFile(limit)
 	if err != nil {
@@ -106,16 +105,16 @@ func allowWatches() error {
 	return nil
 }
 
-// Done is closed when the server has ended, by Stop or by itself.
+// Done returns a channel that is closed when the server has ended, by Stop or by itself.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
-// Stop ends the server and all its instances, and returns when nothing of it is left on this machine: no process,
-// mount, interface or cgroup. The data stay in Dir. It may be called again.
+// Stop stops the server and all its instances. Stop returns when no process, mount, interface or cgroup of the server
+// is left on this machine; the data stay in Dir. Stop may be called again.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.process != nil {
-		s.process.End(endWithin)
+		s.process.End(stopTimeout)
 	}
-	err := s.clean(ctx)
+	err := s.removeLeftovers(ctx)
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
 		s.lock = nil
@@ -123,9 +122,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// clean removes what is left after all processes have ended, and waits for what the kernel removes.
-func (s *Server) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
+// removeLeftovers removes the cgroups and server.json after all processes have ended, and waits until the kernel has
+// removed the network interface.
+func (s *Server) removeLeftovers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	if err := cgroup.Remove(ctx, s.Network.Name); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *Server) clean(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the end of interface %s: %w", s.Network.Name, ctx.Err())
-		case <-time.After(retryEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 	return s.removeState()

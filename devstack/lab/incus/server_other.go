@@ -9,16 +9,18 @@ import (
 )
 
 const (
-	path       = ""
-	retryEvery = time.Second
+	searchPath    = ""
+	retryInterval = time.Second
 )
 
 func (s *Server) launch(context.Context, string) error { return Supported() }
 
-// Done is closed when the server has ended: here, none was started.
+// Done returns the channel of the server's process. No server can be started without Linux.
 func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 
-// Stop does nothing: no server was started.
+// Stop does nothing: servers need Linux.
 func (s *Server) Stop(context.Context) error { return nil }
 
-func (s *Server) clean(context.Context) error { return errors.New("real machines need Linux") }
+func (s *Server) removeLeftovers(context.Context) error {
+	return errors.New("real machines need Linux")
+}

@@ -1,12 +1,12 @@
-# Process 1 of the server's namespaces (mount, PID, network); launch in server_linux.go starts it behind
+# Process 1 of the server's namespaces (mount, PID, network). launch in server_linux.go starts this script after
 # isolated/enter.sh, with:
-#   ROOT          the cached root folder of the server, which stays as it is
-#   DATA          the server's own folder
-#   CABLE         name of the interface that connects the machine with the network of instances
-#   HOST_ADDRESS  address of that interface
-#   descriptor 3  the network namespace of the machine
+#   ROOT          the server's root folder in the cache; it is mounted read-only
+#   DATA          the server's data folder
+#   CABLE         name of the machine's veth interface to the instances' network
+#   HOST_ADDRESS  address of the veth interface
+#   descriptor 3  the machine's network namespace
 
-join_groups # liblxc makes the groups of containers beside those of process 1, so they are all in our folder
+join_groups # liblxc makes the containers' cgroups beside process 1's cgroups: all are in the server's cgroups
 
 mount --make-rprivate /
 mount --bind "$ROOT" "$ROOT"
@@ -19,7 +19,7 @@ mount --bind "$DATA/lib" var/lib/incus
 mount --bind "$DATA/log" var/log/incus
 enter_root
 
-# The machine's end of the cable disappears together with this namespace.
+# The kernel removes both ends of the veth pair together with this network namespace.
 ip link set lo up
 ip link add uplink type veth peer name "$CABLE" netns /proc/self/fd/3
 ip link set uplink up

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Joins the machine to its cluster: by bootstrap token, then by a certificate of its own.
+# Joins the machine to its cluster: kubelet uses the bootstrap token to get a client certificate.
 set -eu
 mkdir -p /etc/kubernetes
 cat >/etc/kubernetes/ca.crt <<'END'
@@ -20,7 +20,7 @@ contexts:
 current-context: bootstrap
 END
 chmod 600 /etc/kubernetes/bootstrap.kubeconfig
-# Asks Incus for the provider ID that Millwright gave this instance; one that was launched by hand has no such key (404).
+# Reads from Incus the provider ID that Millwright gave this instance. An instance launched by hand has no such key (404).
 ask() {
 	printf 'GET /1.0/config/user.provider-id HTTP/1.0\r\nHost: incus\r\n\r\n' | socat -t 10 - UNIX-CONNECT:/dev/incus/sock >/run/answer
 	head -n 1 /run/answer | grep -E ' (200|404) '
@@ -35,4 +35,4 @@ cat >/etc/kubernetes/kubelet.flags.new <<END
 --hostname-override=<<MACHINE_NAME>>
 --provider-id=$provider_id
 END
-mv /etc/kubernetes/kubelet.flags.new /etc/kubernetes/kubelet.flags # kubelet starts
+mv /etc/kubernetes/kubelet.flags.new /etc/kubernetes/kubelet.flags # the script node/kubelet waits for this file

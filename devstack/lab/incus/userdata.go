@@ -8,24 +8,24 @@ import (
 )
 
 //go:embed user-data.sh
-var userDataText string
+var userDataTemplate string
 
-// Cluster is what a machine must know of the cluster that it joins.
+// Cluster has the data with which a machine joins a cluster.
 type Cluster struct {
-	Server  string // URL of the API server, as machines reach it
-	CA      string // certificates of the authorities that have signed the API server's certificate (PEM)
-	Project string // project of Incus with the machines; empty means "default"
+	Server  string // the API server's URL for machines
+	CA      string // PEM certificates of the CAs that sign the API server's certificate
+	Project string // Incus project of the machines; empty means "default"
 }
 
-// UserData returns user data with which a machine of the nodes' image joins a cluster: a shell script. It still has the
-// placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker fills in (docs/provider.md, "User
-// data"). The instance must have the name of the machine.
+// UserData returns a shell script as user data: a machine of the node image joins the cluster with it. The script
+// contains the placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker replaces
+// (docs/provider.md, "User data"). The instance must have the machine's name.
 func UserData(c Cluster) (string, error) {
 	if c.Project == "" {
 		c.Project = "default"
 	}
 	c.CA = strings.TrimSpace(c.CA)
-	parsed, err := template.New("user-data.sh").Option("missingkey=error").Parse(userDataText)
+	parsed, err := template.New("user-data.sh").Option("missingkey=error").Parse(userDataTemplate)
 	if err != nil {
 		return "", fmt.Errorf("read the template of user data: %w", err)
 	}

@@ -1,14 +1,14 @@
-# Functions for the scripts of first processes. Until enter_root they run programs of the machine, then those of the root folder.
+# Functions for scripts that run as process 1. Before enter_root a script runs the machine's programs, then the root folder's programs.
 
-# join_groups moves this process, and so all that it starts, into the groups in $GROUPS_OF_SERVER, one a line.
+# join_groups moves this process into the cgroups in $GROUPS_OF_SERVER, one per line. Child processes inherit the cgroups.
 join_groups() {
   printf '%s\n' "$GROUPS_OF_SERVER" | while read -r group; do echo $$ >"$group/cgroup.procs"; done
 }
 
-# fill_root mounts what every server needs into the root folder, which is a mount and the working directory.
+# fill_root mounts the file systems that every server needs into the root folder. The root folder is a mount and the working directory.
 fill_root() {
   mount -t proc proc proc
-  mount -t sysfs sysfs sys # that of this network namespace
+  mount -t sysfs sysfs sys # sysfs of this network namespace
   mount --rbind /sys/fs/cgroup sys/fs/cgroup
   mount --rbind /dev dev
   mount -t tmpfs -o mode=1777 tmpfs dev/shm
@@ -16,7 +16,7 @@ fill_root() {
   mount -t tmpfs -o mode=1777 tmpfs tmp
 }
 
-# enter_root makes the working directory the root of this mount namespace. Not by chroot: in one, the kernel refuses user namespaces.
+# enter_root makes the working directory the root of this mount namespace. The kernel refuses user namespaces in a chroot: use pivot_root.
 enter_root() {
   mkdir run/host
   pivot_root . run/host
@@ -24,8 +24,8 @@ enter_root() {
   rmdir /run/host
 }
 
-# run_server runs the server with its arguments until it ends. SIGTERM is passed on to it. Not exec: the first process also reaps the
-# processes that lose their parent. All others end with it.
+# run_server runs the server with its arguments until the server ends, and forwards SIGTERM to the server. run_server does not exec:
+# process 1 also reaps orphaned processes. When process 1 ends, the kernel kills all other processes.
 run_server() {
   "$@" &
   trap 'kill -TERM $!' TERM

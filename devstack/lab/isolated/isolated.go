@@ -1,7 +1,7 @@
-// Package isolated runs servers in a root folder of their own and in namespaces of their own (mount, PID, network).
-// When the process that started such a server ends, process 1 of the namespaces ends, too, and with it all mounts,
-// processes and network interfaces of the server. Only its cgroups stay; package cgroup removes them. It needs root on
-// Linux.
+// Package isolated runs servers in their own root folder and their own namespaces (mount, PID, network). When the
+// process that started a server ends, process 1 of the namespaces ends, and the kernel removes all mounts, processes
+// and network interfaces of the server. Only the server's cgroups stay; package cgroup removes them. Package isolated
+// needs root on Linux.
 package isolated
 
 import (
@@ -13,41 +13,41 @@ import (
 	"time"
 )
 
-// enterFunctions has shell functions for the scripts that run as process 1 of new namespaces.
+// enterFunctions are shell functions for the scripts that run as process 1 of new namespaces.
 //
 //go:embed enter.sh
 var enterFunctions string
 
-// Options are the properties of the first process.
+// Options are the options of Start.
 type Options struct {
-	// Script is run by sh as the first process of the namespaces. It calls join_groups, fill_root and enter_root of
-	// enter.sh, and then starts the server.
+	// Script is the shell script of process 1. The script calls join_groups, fill_root and enter_root of enter.sh, and
+	// then starts the server.
 	Script string
-	Dir    string     // folder of the server; it gets the script
-	Groups []string   // cgroup folders that the first process enters: see cgroup.Make
-	Env    []string   // whole environment of the script
-	Files  []*os.File // open files: descriptor 3 and the following ones
-	Log    string     // path of the file that the output is appended to
+	Dir    string     // the server's folder; Start writes the script there
+	Groups []string   // cgroup folders that process 1 enters: see cgroup.Make
+	Env    []string   // complete environment of the script
+	Files  []*os.File // open files, as descriptors 3 and higher
+	Log    string     // path of the log; standard output and error are appended
 }
 
-// Process is the first process of the namespaces. Only one goroutine may call End.
+// Process is process 1 of the namespaces. Only one goroutine may call End.
 type Process struct {
-	PID int // process ID in the namespace of the calling process
+	PID int // process ID as seen by the calling process
 
 	command *exec.Cmd
-	ended   chan struct{} // closed when the process has been waited for
+	ended   chan struct{} // closed when Wait has returned
 }
 
-// Done is closed when the process and all others of its namespaces have ended.
+// Done returns a channel that is closed when all processes of the PID namespace have ended.
 func (p *Process) Done() <-chan struct{} { return p.ended }
 
-// Command returns a command that runs beside a server with this first process: in its namespaces and with its root
-// folder. It has no other environment than the given one.
+// Command returns a command that runs in a server's namespaces and root folder. pid is process 1 of the server. The
+// command has only the given environment.
 func Command(ctx context.Context, pid int, environment []string, program string, arguments ...string) *exec.Cmd {
 	inside := []string{"-t", strconv.Itoa(pid), "-m", "-p", "-n", "env", "-i"}
 	inside = append(append(inside, environment...), program)
 	return exec.CommandContext(ctx, "nsenter", append(inside, arguments...)...)
 }
 
-// retryEvery is the time between two attempts, in waits that take much less than a second.
-const retryEvery = 50 * time.Millisecond
+// retryInterval is the time between two attempts of waits that usually take less than a second.
+const retryInterval = 50 * time.Millisecond

@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/attached"
 )
 
-// Start starts the first process of new namespaces. When this process ends, even by a kill, the kernel kills the first
-// process and all others of the namespaces.
+// Start starts process 1 of new namespaces. If the calling process ends, even by SIGKILL, the kernel kills all
+// processes of the namespaces.
 func Start(o Options) (*Process, error) {
 	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -49,20 +49,19 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// End sends SIGTERM to the server, kills it if it has not ended after the given time, and returns when no process of
-// its namespaces runs. It may be called again.
+// End sends SIGTERM to the server. If the server has not ended in time, End kills it. End returns when no process of
+// the namespaces runs. End may be called again.
 func (p *Process) End(within time.Duration) {
-	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 passes the signal to the server
+	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 forwards the signal to the server
 	select {
 	case <-p.ended:
 	case <-time.After(within):
-		_ = p.command.Process.Kill() // the kernel kills all others of its PID namespace before Wait returns
+		_ = p.command.Process.Kill() // the kernel kills the whole PID namespace before Wait returns
 		<-p.ended
 	}
 }
 
-// Await waits until the server answers, that is, until ask returns no error. It fails when the server has ended or the
-// time is over.
+// Await calls ask until ask returns no error. Await fails if the server ends or the time is over.
 func (p *Process) Await(ctx context.Context, within time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -76,31 +75,32 @@ func (p *Process) Await(ctx context.Context, within time.Duration, ask func(cont
 			return fmt.Errorf("it ended before it answered: %w", err)
 		case <-ctx.Done():
 			return fmt.Errorf("it does not answer within %s: %w", within, err)
-		case <-time.After(retryEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
 // Listen listens for TCP connections at an address in the server's network namespace.
 func (p *Process) Listen(address string) (listener net.Listener, err error) {
-	failed := p.inNetwork(func() { listener, err = net.Listen("tcp", address) })
+	failed := p.callInNetworkNamespace(func() { listener, err = net.Listen("tcp", address) })
 	if failed != nil {
 		return nil, failed
 	}
 	return listener, err
 }
 
-// Dial connects to an address in the server's network namespace, which is an IP address and a port.
+// Dial connects to an address in the server's network namespace. The address is an IP address with a port.
 func (p *Process) Dial(ctx context.Context, address string) (connection net.Conn, err error) {
-	failed := p.inNetwork(func() { connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", address) })
+	failed := p.callInNetworkNamespace(func() { connection, err = (&net.Dialer{}).DialContext(ctx, "tcp", address) })
 	if failed != nil {
 		return nil, failed
 	}
 	return connection, err
 }
 
-// inNetwork calls f on a thread in the server's network namespace. Sockets that f makes stay in that namespace.
-func (p *Process) inNetwork(f func()) error {
+// callInNetworkNamespace calls f on a thread in the server's network namespace. Sockets that f opens stay in that
+// namespace.
+func (p *Process) callInNetworkNamespace(f func()) error {
 	namespace, err := os.Open(filepath.Join("/proc", strconv.Itoa(p.PID), "ns", "net"))
 	if err != nil {
 		return fmt.Errorf("open the network namespace: %w", err)
@@ -120,11 +120,11 @@ func (p *Process) inNetwork(f func()) error {
 	return nil
 }
 
-// onThreadThatEnds calls f on a thread that ends with the calling goroutine, so that no other goroutine runs on a
-// thread whose namespace f has changed. The first thread of a process never ends, and would stay in the namespace:
-// called there, onThreadThatEnds waits while another thread does the work.
+// onThreadThatEnds calls f on a thread that ends with its goroutine: no other goroutine can run in a network namespace
+// that f has entered. The first thread of a process never ends and would stay in the namespace: on the first thread
+// onThreadThatEnds waits while another thread calls f.
 func onThreadThatEnds(f func()) {
-	runtime.LockOSThread() // a thread whose goroutine ends while it is locked ends, too
+	runtime.LockOSThread() // a locked thread ends with its goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return

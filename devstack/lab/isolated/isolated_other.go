@@ -11,19 +11,19 @@ import (
 
 var errUnsupported = errors.New("namespaces need Linux")
 
-// Start fails: there are no namespaces.
+// Start fails: namespaces need Linux.
 func Start(Options) (*Process, error) { return nil, errUnsupported }
 
-// End does nothing: no process was started.
+// End does nothing: Start never succeeds.
 func (p *Process) End(time.Duration) {}
 
-// Await fails: no process was started.
+// Await fails: Start never succeeds.
 func (p *Process) Await(context.Context, time.Duration, func(context.Context) error) error {
 	return errUnsupported
 }
 
-// Listen fails: no process was started.
+// Listen fails: Start never succeeds.
 func (p *Process) Listen(string) (net.Listener, error) { return nil, errUnsupported }
 
-// Dial fails: no process was started.
+// Dial fails: Start never succeeds.
 func (p *Process) Dial(context.Context, string) (net.Conn, error) { return nil, errUnsupported }

@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	nodeUsers = "system:node:" // prefix of the user names of kubelets
-	nodeGroup = "system:nodes"
+	nodeUserPrefix = "system:node:" // prefix of kubelets' user names
+	nodeGroup      = "system:nodes"
 
-	// askAgainEvery is the time after which a request is judged again that could not be approved, for instance because
-	// its Node did not exist yet.
-	askAgainEvery = time.Second
+	// resyncInterval is the informer's resync period. Each resync judges again the requests that were not approved, for
+	// instance because the Node did not exist yet.
+	resyncInterval = time.Second
 )
 
-// approver approves the requests of kubelets for serving certificates. Kubernetes has no such approver of its own,
-// since it cannot know which addresses belong to a machine; Incus knows.
+// approver approves kubelets' requests for serving certificates. Kubernetes has no approver for these requests: it does
+// not know a machine's addresses. Incus knows the addresses.
 type approver struct {
 	clients kubernetes.Interface
-	// addresses returns the addresses of the instances of a name, or none.
-	addresses func(ctx context.Context, name string) ([]string, error)
+	// instanceAddresses returns the addresses of the instances with this name. The result may be empty.
+	instanceAddresses func(ctx context.Context, name string) ([]string, error)
 }
 
-// run approves requests until ctx ends. A request that is not approved stays as it is, for a person to see.
+// run approves requests until ctx ends. A request that is not approved stays pending.
 func (a approver) run(ctx context.Context) error {
 	serving := fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName)
 	requests := cache.NewListWatchFromClient(
@@ -57,7 +57,7 @@ func (a approver) run(ctx context.Context) error {
 	informer := cache.NewSharedIndexInformer(
 		requests,
 		&certificatesv1.CertificateSigningRequest{},
-		askAgainEvery,
+		resyncInterval,
 		cache.Indexers{},
 	)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -71,7 +71,7 @@ func (a approver) run(ctx context.Context) error {
 	return nil
 }
 
-// approve approves a request, or returns why not.
+// approve approves a request. An error says why the request was not approved.
 func (a approver) approve(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
 	name, err := claimedNode(request)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	if !strings.HasPrefix(node.Spec.ProviderID, "incus:///") {
 		return fmt.Errorf("node %s is not a machine of Incus: its provider ID is %q", name, node.Spec.ProviderID)
 	}
-	addresses, err := a.addresses(ctx, name)
+	addresses, err := a.instanceAddresses(ctx, name)
 	if err != nil {
 		return fmt.Errorf("ask Incus for the addresses of %s: %w", name, err)
 	}
@@ -105,10 +105,10 @@ func (a approver) approve(ctx context.Context, request *certificatesv1.Certifica
 	return nil
 }
 
-// claimedNode returns the name of the node that asks for a certificate for itself, by the user name that the API server
-// saw.
+// claimedNode returns the name of the node that requests a certificate for itself. The user name that the API server
+// authenticated contains this name.
 func claimedNode(request *certificatesv1.CertificateSigningRequest) (string, error) {
-	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUsers)
+	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {
 		return "", fmt.Errorf("%q is not a kubelet", request.Spec.Username)
 	}
@@ -133,7 +133,7 @@ func claimedNode(request *certificatesv1.CertificateSigningRequest) (string, err
 	return name, nil
 }
 
-// checkNames returns an error if the certificate would be for more than these names and addresses.
+// checkNames returns an error if the requested certificate has a name or address that is not in own.
 func checkNames(request *certificatesv1.CertificateSigningRequest, own []string) error {
 	parsed, err := parseRequest(request)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// Only a request for a kubelet's own name and for addresses that its machine has is approved.
+// A request is approved only if it has the kubelet's own name and addresses of the kubelet's machine.
 func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 	tests := map[string]struct {
 		change  func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest)
@@ -113,7 +113,11 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 			require.NoError(t, err)
 			request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: signed})
 
-			clients := fake.NewClientset(request, node("m-1", "incus:///default/m-1"), node("virtual", "virtual:///eu-1/i-1"))
+			clients := fake.NewClientset(
+				request,
+				newNode("m-1", "incus:///default/m-1"),
+				newNode("virtual", "virtual:///eu-1/i-1"),
+			)
 			a := approver{clients, func(_ context.Context, name string) ([]string, error) {
 				return map[string][]string{"m-1": {"10.200.0.10"}}[name], nil
 			}}
@@ -131,6 +135,6 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 	}
 }
 
-func node(name, providerID string) *corev1.Node {
+func newNode(name, providerID string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
 }

@@ -1,5 +1,5 @@
-// Package nodes is the component incusd of a local stack with real nodes: the server of Incus in which the machines
-// are, the way from the machines to the API server, and the approver of kubelets' serving certificates.
+// Package nodes is the component incusd of a local stack with real nodes: the Incus server with the machines, the TCP
+// forwarding from the machines to the API server, and the approver of kubelets' serving certificates.
 package nodes
 
 import (
@@ -21,23 +21,23 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// Options are the properties of the component.
+// Options are the options of Run.
 type Options struct {
 	Repo      string        // root of the clone
-	Dir       string        // data of Incus; other processes find the server there (incus.Open)
-	Network   incus.Network // network of the machines, which the supervisor has locked
-	APIServer string        // address of the API server on loopback; machines find it at Network.APIServer
-	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd, and so has only the
-	// rights of that user.
+	Dir       string        // data of Incus; other processes call incus.Open with it
+	Network   incus.Network // network of the machines, locked by the supervisor
+	APIServer string        // the API server's address on loopback; machines use Network.APIServer
+	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this user's
+	// rights.
 	Kubeconfig string
-	Health     string // address at which /readyz is served
+	Health     string // address of /readyz
 }
 
-// approverUser is the user of the approver at the API server. rbac/approver.yaml gives this user its rights.
+// approverUser is the approver's user name at the API server. rbac/approver.yaml grants the rights of this user.
 const approverUser = "incusd"
 
-// Run starts the server and serves machines until ctx ends; then it ends the server with all machines, and returns when
-// nothing of them is left.
+// Run starts the server and serves machines until ctx ends. When ctx has ended, Run stops the server and all machines,
+// and returns when no process of the server and the machines is left.
 func Run(ctx context.Context, o Options) (err error) {
 	server, err := incus.Start(ctx, o.Dir, incus.Options{Repo: o.Repo, Network: o.Network, Output: os.Stderr})
 	if err != nil {
@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return forward.Serve(ctx, entrance, forward.To(o.APIServer)) })
-	group.Go(func() error { return approver{clients, addressesIn(server)}.run(ctx) })
+	group.Go(func() error { return approver{clients, addressLookup(server)}.run(ctx) })
 	group.Go(func() error { return serveHealth(ctx, health) })
 	group.Go(func() error {
 		select {
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return group.Wait()
 }
 
-// serveHealth answers each request for /readyz with 200. It is called when everything is ready.
+// serveHealth answers /readyz with 200. Run calls serveHealth when the server is ready.
 func serveHealth(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
@@ -92,8 +92,9 @@ func serveHealth(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// addressesIn returns a function that asks Incus for the addresses of the instances of a name, in all projects.
-func addressesIn(server *incus.Server) func(ctx context.Context, name string) ([]string, error) {
+// addressLookup returns a function that reads from Incus the addresses of the instances with this name, in all
+// projects.
+func addressLookup(server *incus.Server) func(ctx context.Context, name string) ([]string, error) {
 	return func(ctx context.Context, name string) ([]string, error) {
 		text, err := server.Run(ctx, "list", "--all-projects", "--format=json", "name="+name)
 		if err != nil {

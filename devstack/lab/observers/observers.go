@@ -1,6 +1,6 @@
-// Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs are
-// those of Debian's packages, unpacked into the cache of builds: an installed server would start by itself, and only
-// root may install. This package starts no program.
+// Package observers finds Prometheus, Alertmanager and their tools for the local stack and for tests. The programs come
+// from Debian packages that are unpacked into the build cache: an installed package would start its server, and only
+// root may install packages. Package observers starts no server.
 package observers
 
 import (
@@ -18,12 +18,12 @@ import (
 	"millwright/devstack/lab/debian"
 )
 
-// The programs.
+// The names of the programs.
 const (
 	Prometheus   = "prometheus"
-	Promtool     = "promtool" // judges rules and configurations of Prometheus
+	Promtool     = "promtool" // checks rules and configurations of Prometheus
 	Alertmanager = "alertmanager"
-	Amtool       = "amtool" // judges configurations of Alertmanager
+	Amtool       = "amtool" // checks configurations of Alertmanager
 )
 
 //go:embed run.sh
@@ -32,8 +32,8 @@ var runScript string
 // debianPackages are the packages of Prometheus and Alertmanager: 30 MB to download, 140 MB unpacked.
 var debianPackages = []string{"prometheus", "prometheus-alertmanager"}
 
-// Program returns the path of a program. The first call downloads the packages: some seconds. It returns an error if
-// this machine has no Debian package manager, or the manager cannot download them.
+// Program returns the path of a program. The first call downloads the packages in some seconds. Program fails if this
+// machine is not Debian or the packages cannot be downloaded.
 func Program(ctx context.Context, name string, output io.Writer) (string, error) {
 	release, err := os.ReadFile("/etc/debian_version")
 	if err != nil {
@@ -53,7 +53,7 @@ func Program(ctx context.Context, name string, output io.Writer) (string, error)
 	return filepath.Join(dir, "bin", name), nil
 }
 
-// unpackPrograms unpacks the packages, and makes a folder with all programs by their names.
+// unpackPrograms unpacks the packages, and makes the folder bin with all programs by name.
 func unpackPrograms(ctx context.Context, dir string, output io.Writer) error {
 	_, _ = fmt.Fprintf(output, "unpacking Debian's %s: some seconds, once\n", strings.Join(debianPackages, " and "))
 	if err := debian.Unpack(ctx, dir, output, debianPackages...); err != nil {

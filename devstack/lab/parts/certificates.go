@@ -13,26 +13,26 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// The certificates of a stack with real machines, besides that of the API server. Its CA signs the certificates of the
-// API server and of kubelets.
+// The paths of the stack's CA. A stack with real machines needs a CA, which signs the certificates of the API server
+// and of kubelets.
 func caPath(l component.Layout) string    { return l.Path("pki", "ca.crt") }
 func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
 
-// kubeletClientPath is what the API server shows to kubelets.
+// kubeletClientPath is the path of the API server's client certificate for calls to kubelets.
 func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
 func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
 
-// writeCertificates writes three things that a stack with real machines needs, and that the API server does not make
-// for itself: a CA, unless it exists; a certificate of the API server that is also valid for its address on the network
-// of the machines; and the certificate with which the API server calls kubelets.
+// writeCertificates writes three things that a stack with real machines needs and that the API server does not make: a
+// CA, unless it exists; a certificate of the API server that also includes its address on the machines' network; and
+// the API server's client certificate for calls to kubelets.
 func writeCertificates(l component.Layout, network incus.Network) error {
-	ca, err := writeAuthority(l)
+	ca, err := ensureCA(l)
 	if err != nil {
 		return err
 	}
 	server := authority.Template("kube-apiserver", x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	// 10.96.0.1 is the address of the Service kubernetes.
+	// 10.96.0.1 is the cluster IP of the Service kubernetes.
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")}
 	if err := ca.Issue(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
 		return fmt.Errorf("make the API server's certificate: %w", err)
@@ -45,8 +45,8 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 	return nil
 }
 
-// writeAuthority returns the stack's CA; it makes one if there is none.
-func writeAuthority(l component.Layout) (authority.Authority, error) {
+// ensureCA returns the stack's CA. ensureCA makes the CA if none exists.
+func ensureCA(l component.Layout) (authority.Authority, error) {
 	if _, err := os.Stat(caPath(l)); errors.Is(err, fs.ErrNotExist) {
 		return authority.New("devstack", caPath(l), caKeyPath(l))
 	}

@@ -13,7 +13,8 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// The API server's certificate is for the machines' network, too. The CA is kept: machines know it.
+// The API server's certificate includes its address on the machines' network. A second start keeps the CA: machines
+// have a copy of it.
 func TestCertificatesOfAStackWithMachines(t *testing.T) {
 	l := component.Layout(t.TempDir())
 	require.NoError(t, os.MkdirAll(l.Path("pki"), 0o700))

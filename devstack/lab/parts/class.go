@@ -11,13 +11,13 @@ import (
 	"millwright/devstack/stack"
 )
 
-// incusdFolder is the folder of the server and of the machines in a stack's folder.
+// incusdFolder is the path of the Incus data in a stack's folder.
 func incusdFolder(l component.Layout) string { return l.Path(Incusd) }
 
-// Incus returns the server of a stack with real machines.
+// Incus returns the Incus server of a stack with real machines.
 func Incus(s *stack.Stack) (*incus.Server, error) { return incus.Open(incusdFolder(s.Layout())) }
 
-// UserData returns user data with which real machines join a stack; see incus.UserData.
+// UserData returns the user data with which real machines join the stack; see incus.UserData.
 func UserData(s *stack.Stack) (string, error) {
 	server, err := Incus(s)
 	if err != nil {
@@ -30,8 +30,8 @@ func UserData(s *stack.Stack) (string, error) {
 	return incus.UserData(incus.Cluster{Server: server.Network.APIServer(), CA: string(authority)})
 }
 
-// MachineClass returns a MachineClass of real machines and its Secret, both of this name, as YAML: containers of the
-// profile default that join the stack.
+// MachineClass returns a MachineClass of real machines and its Secret as YAML. MachineClass and Secret have the same
+// name. The machines are containers with the default profile that join the stack.
 func MachineClass(s *stack.Stack, namespace, name string) ([]byte, error) {
 	server, err := Incus(s)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// completeNodes adds what real machines need of the control plane.
-func completeNodes(plan *component.Plan, network incus.Network) error {
+// addNodeSettings adds the certificates, manifests and flags for real machines to a plan.
+func addNodeSettings(plan *component.Plan, network incus.Network) error {
 	l := plan.Layout()
 	if err := os.MkdirAll(l.Path("pki"), 0o700); err != nil {
 		return err
@@ -19,7 +19,8 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 		return err
 	}
 	plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
-	// machines join by bootstrap token, then each kubelet has a certificate and may change its own node only
+	// A machine joins with a bootstrap token. After the join the kubelet has a client certificate, and may change only its
+	// own Node.
 	prependFlags(plan, component.APIServer,
 		"--enable-bootstrap-token-auth",
 		"--client-ca-file="+caPath(l),
@@ -40,7 +41,7 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 	prependFlags(plan, Incusd,
 		"incusd",
 		"--repo", plan.Repo,
-		"--dir", plan.Dir, // lists of processes then show the stack of the process, like that of the supervisor
+		"--dir", plan.Dir, // process lists then show the stack's folder, as for the supervisor
 		"--network", network.Name,
 		"--api-server", component.Address(plan.Ports[component.APIServer]),
 		"--kubeconfig", l.Kubeconfig(component.Admin),
@@ -50,8 +51,8 @@ func completeNodes(plan *component.Plan, network incus.Network) error {
 	return nil
 }
 
-// machineControllers are the controllers that real kubelets and clients of their pods need besides those of every
-// stack: for certificates, for files and addresses of pods.
+// machineControllers are the controllers that real kubelets and their pods need besides the controllers of every stack.
+// The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
 func machineControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",

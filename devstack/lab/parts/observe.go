@@ -11,15 +11,15 @@ import (
 	"millwright/devstack/component"
 )
 
-// scrapeEvery is the time between two scrapes. It is short: a rate over a minute has enough samples soon after the
-// start.
-const scrapeEvery = "5s"
+// scrapeInterval is the scrape and evaluation interval. The interval is short: a rate over one minute has enough
+// samples soon after the start.
+const scrapeInterval = "5s"
 
 func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }
 func alertmanagerConfig(l component.Layout) string { return l.Path("config", "alertmanager.yaml") }
 
-// completeObservers adds files and flags of Prometheus and Alertmanager.
-func completeObservers(plan *component.Plan) error {
+// addObserverSettings adds the files and flags of Prometheus and Alertmanager to a plan.
+func addObserverSettings(plan *component.Plan) error {
 	l := plan.Layout()
 	for _, folder := range []string{"config", Prometheus, Alertmanager} {
 		if err := os.MkdirAll(l.Path(folder), 0o700); err != nil {
@@ -30,7 +30,7 @@ func completeObservers(plan *component.Plan) error {
 		"--config.file="+alertmanagerConfig(l),
 		"--storage.path="+l.Path(Alertmanager),
 		"--web.listen-address="+component.Address(plan.Ports[Alertmanager]),
-		"--cluster.listen-address=", // Alertmanager forms no cluster, and opens no port for one
+		"--cluster.listen-address=", // no Alertmanager cluster, no cluster port
 		"--log.level=warn",
 	)
 	prependFlags(plan, Prometheus,
@@ -39,10 +39,10 @@ func completeObservers(plan *component.Plan) error {
 		"--web.listen-address="+component.Address(plan.Ports[Prometheus]),
 		"--log.level=warn",
 	)
-	return writeObservers(*plan)
+	return writeObserverConfigs(*plan)
 }
 
-// metricsComponents returns the components that serve /metrics of Millwright, if they are chosen.
+// metricsComponents returns the chosen components that serve Millwright's metrics.
 func metricsComponents(p component.Plan) []string {
 	ours := []string{
 		component.Worker,
@@ -55,8 +55,9 @@ func metricsComponents(p component.Plan) []string {
 	return slices.DeleteFunc(ours, func(name string) bool { return !slices.Contains(p.Components, name) })
 }
 
-// writeObservers writes the configurations of Prometheus and Alertmanager. Alerts are shown, and sent to nobody.
-func writeObservers(p component.Plan) error {
+// writeObserverConfigs writes the configurations of Prometheus and Alertmanager. Alertmanager shows alerts and notifies
+// nobody.
+func writeObserverConfigs(p component.Plan) error {
 	jobs := []any{}
 	for _, name := range metricsComponents(p) {
 		jobs = append(jobs, map[string]any{
@@ -65,7 +66,7 @@ func writeObservers(p component.Plan) error {
 	}
 	configs := map[string]any{
 		prometheusConfig(p.Layout()): map[string]any{
-			"global":         map[string]any{"scrape_interval": scrapeEvery, "evaluation_interval": scrapeEvery},
+			"global":         map[string]any{"scrape_interval": scrapeInterval, "evaluation_interval": scrapeInterval},
 			"rule_files":     []string{filepath.Join(p.Repo, "deploy", "alerts", "rules.yaml")},
 			"scrape_configs": jobs,
 			"alerting": map[string]any{"alertmanagers": []any{

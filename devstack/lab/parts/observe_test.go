@@ -14,8 +14,8 @@ import (
 	"millwright/devstack/lab/observers/observerstest"
 )
 
-// observed is a plan with Prometheus, whose files are written.
-func observed(t *testing.T) component.Plan {
+// planWithObservers returns a plan with Prometheus and Alertmanager, and writes their configuration files.
+func planWithObservers(t *testing.T) component.Plan {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -27,12 +27,12 @@ func observed(t *testing.T) component.Plan {
 	}
 	plan.Ports, err = component.StandardPorts(nil)
 	require.NoError(t, err)
-	require.NoError(t, completeObservers(&plan))
+	require.NoError(t, addObserverSettings(&plan))
 	return plan
 }
 
 func TestPrometheusScrapesTheChosenComponents(t *testing.T) {
-	plan := observed(t)
+	plan := planWithObservers(t)
 	text, err := os.ReadFile(prometheusConfig(plan.Layout()))
 	require.NoError(t, err)
 	var config struct {
@@ -58,9 +58,9 @@ func TestPrometheusScrapesTheChosenComponents(t *testing.T) {
 	assert.FileExists(t, config.Rules[0])
 }
 
-// Prometheus' and Alertmanager's own tools accept what is written.
+// promtool and amtool accept the written configurations.
 func TestConfigurationsAreValid(t *testing.T) {
-	plan := observed(t)
+	plan := planWithObservers(t)
 	observerstest.Run(t, observers.Promtool, "check", "config", prometheusConfig(plan.Layout()))
 	observerstest.Run(t, observers.Amtool, "check-config", alertmanagerConfig(plan.Layout()))
 }

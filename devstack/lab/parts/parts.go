@@ -1,6 +1,6 @@
-// Package parts adds to a local stack what only the lab has: real machines (a server of Incus, and the worker of its
-// provider), and Prometheus with Alertmanager. The stack runs them as it runs its own components: their definitions are
-// data.
+// Package parts adds the lab's components to a local stack: real machines (an Incus server and the worker of provider
+// incus), and Prometheus with Alertmanager. The supervisor of the stack runs these components like its own: parts only
+// passes their descriptions.
 package parts
 
 import (
@@ -17,17 +17,17 @@ import (
 	"millwright/devstack/stack"
 )
 
-// The components.
+// The names of the components.
 const (
-	Incusd       = "incusd"               // real machines, and their way to the API server
-	IncusWorker  = "worker-incus"         // serves the queue of provider incus, which makes real machines
-	Alertmanager = observers.Alertmanager // shows the alerts that fire
-	Prometheus   = observers.Prometheus   // scrapes our processes, and evaluates the rules of deploy/alerts
+	Incusd       = "incusd"               // the Incus server, and the machines' connection to the API server
+	IncusWorker  = "worker-incus"         // the worker of provider incus, which makes real machines
+	Alertmanager = observers.Alertmanager // shows the firing alerts
+	Prometheus   = observers.Prometheus   // scrapes Millwright's processes and evaluates the rules of deploy/alerts
 )
 
-// extras returns the descriptions of the lab's components, in starting order.
-func extras() []component.Extra {
-	return []component.Extra{
+// extraComponents returns the descriptions of the lab's components in starting order.
+func extraComponents() []component.ExtraComponent {
+	return []component.ExtraComponent{
 		{Name: Incusd, Needs: []string{component.APIServer}, Ready: "/readyz"},
 		{Name: IncusWorker, Needs: []string{component.Bootstrap, component.Temporal, Incusd}, Ready: "/readyz"},
 		{Name: Alertmanager, Ready: "/-/ready"},
@@ -35,20 +35,21 @@ func extras() []component.Extra {
 	}
 }
 
-// Parts are what a stack gets besides its own components.
+// Parts selects the components that are added to a stack.
 type Parts struct {
-	// Nodes is for machines with real kubelets, beside the simulated ones: a server of Incus, which needs root on Linux
-	// with Debian's packages (incus.Supported), and the worker of provider incus if the stack has our worker.
+	// Nodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
+	// Millwright's worker. Nodes needs root on Linux with Debian packages (incus.Supported). Simulated machines stay
+	// available.
 	Nodes bool
-	// Observe is Prometheus, which scrapes our processes every few seconds and evaluates the rules of deploy/alerts,
-	// and Alertmanager. Both come from Debian's packages.
+	// Observe adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every few
+	// seconds and evaluates the rules of deploy/alerts.
 	Observe bool
-	// Lab is the path of the command lab, which has the component incusd. Empty means that it is built from the clone.
+	// Lab is the path of the program lab, which contains the component incusd. If Lab is empty, Add builds lab from the
+	// clone.
 	Lab string
 }
 
-// Add returns the options of a stack with these parts. It builds or finds their programs and images: some minutes,
-// once.
+// Add adds the parts to the options of a stack. Add builds or finds the parts' programs and images: some minutes, once.
 func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
@@ -60,7 +61,7 @@ func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) 
 	if len(o.Components) == 0 {
 		o.Components = component.Names()
 	}
-	o.Components, o.Extras = slices.Clone(o.Components), extras()
+	o.Components, o.Extras = slices.Clone(o.Components), extraComponents()
 	programs := map[string]string{}
 	if p.Nodes {
 		err = p.addNodes(ctx, &o, programs)
@@ -70,29 +71,29 @@ func (p Parts) Add(ctx context.Context, o stack.Options) (stack.Options, error) 
 	}
 	maps.Copy(programs, o.Binaries)
 	o.Binaries = programs
-	o.Complete = p.complete
+	o.Complete = p.completePlan
 	return o, err
 }
 
-// addNodes adds the components of real machines.
+// addNodes adds the components of real machines to the options.
 func (p Parts) addNodes(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
 	if err := incus.Build(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
 		return err
 	}
 	o.Components = append(o.Components, Incusd)
 	if programs[Incusd] = p.Lab; p.Lab == "" {
-		if programs[Incusd], err = build.Nested(ctx, o.Repo, "devstack/lab", ".", "lab", o.Output); err != nil {
+		if programs[Incusd], err = build.NestedBinary(ctx, o.Repo, "devstack/lab", ".", "lab", o.Output); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(o.Components, component.Worker) {
 		o.Components = append(o.Components, IncusWorker)
-		programs[IncusWorker], err = build.Nested(ctx, o.Repo, "provider/incus", "worker", IncusWorker, o.Output)
+		programs[IncusWorker], err = build.NestedBinary(ctx, o.Repo, "provider/incus", "worker", IncusWorker, o.Output)
 	}
 	return err
 }
 
-// addObservers adds Prometheus and what it needs.
+// addObservers adds Prometheus to the options, and the programs of Prometheus and Alertmanager to programs.
 func addObservers(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
 	o.Components = append(o.Components, Prometheus)
 	for _, name := range []string{Alertmanager, Prometheus} {
@@ -103,10 +104,10 @@ func addObservers(ctx context.Context, o *stack.Options, programs map[string]str
 	return nil
 }
 
-// complete adds files and flags of the lab to a plan. It is the function for the field Complete of stack.Options.
-func (p Parts) complete(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
+// completePlan adds the lab's files and flags to a plan. stack.Options.Complete calls it.
+func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
 	if p.Observe {
-		if err := completeObservers(plan); err != nil {
+		if err := addObserverSettings(plan); err != nil {
 			return nil, err
 		}
 	}
@@ -117,15 +118,15 @@ func (p Parts) complete(ctx context.Context, plan *component.Plan) ([]*os.File, 
 	if err != nil {
 		return nil, err
 	}
-	return []*os.File{lock}, completeNodes(plan, network)
+	return []*os.File{lock}, addNodeSettings(plan, network)
 }
 
-// prependFlags puts flags before those of the options, which come last.
+// prependFlags puts flags before a component's flags in the plan: the flags of the stack's options stay last and win.
 func prependFlags(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }
 
-// Down stops what runs in a folder, as stack.Down does, and removes what a killed server of Incus left behind.
+// Down stops the stack in a folder, as stack.Down does, and removes the leftovers of a killed Incus server.
 func Down(ctx context.Context, dir string) error {
 	if err := stack.Down(ctx, dir); err != nil {
 		return err

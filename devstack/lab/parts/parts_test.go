@@ -11,15 +11,15 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// What real machines need of the control plane comes before the flags of the stack's options, which come last.
+// The control plane's flags for real machines come before the flags of the stack's options.
 func TestRealMachinesChangeTheControlPlane(t *testing.T) {
-	ports, err := component.StandardPorts(nil, extras()...)
+	ports, err := component.StandardPorts(nil, extraComponents()...)
 	require.NoError(t, err)
 	plan := component.Plan{
-		Dir: t.TempDir(), Repo: "/clone", Extras: extras(), Ports: ports,
+		Dir: t.TempDir(), Repo: "/clone", Extras: extraComponents(), Ports: ports,
 		Args: map[string][]string{component.APIServer: {"--of-options"}},
 	}
-	require.NoError(t, completeNodes(&plan, incus.Networks()[0]))
+	require.NoError(t, addNodeSettings(&plan, incus.Networks()[0]))
 	server := plan.Command(component.APIServer)
 	assert.Contains(t, server, "--enable-bootstrap-token-auth")
 	assert.Equal(t, "--of-options", server[len(server)-1])
@@ -34,5 +34,5 @@ func TestRealMachinesChangeTheControlPlane(t *testing.T) {
 }
 
 func TestThereArePortsForAllParts(t *testing.T) {
-	assert.LessOrEqual(t, len(extras()), component.MaxExtras)
+	assert.LessOrEqual(t, len(extraComponents()), component.MaxExtras)
 }

@@ -15,29 +15,30 @@ import (
 
 // Client is a client of the admin API. It is safe for concurrent use.
 type Client struct {
-	address string
-	http    *http.Client
+	address    string
+	httpClient *http.Client
 }
 
-// NewClient returns a client of the cloud at address, "host:port" or "http://host:port".
+// NewClient returns a client of the cloud at the address "host:port" or "http://host:port".
 func NewClient(address string) *Client {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
-	return &Client{address: strings.TrimSuffix(address, "/"), http: &http.Client{}}
+	return &Client{address: strings.TrimSuffix(address, "/"), httpClient: &http.Client{}}
 }
 
-// Behaviour returns how the cloud behaves.
+// Behaviour returns the cloud's behaviour.
 func (c *Client) Behaviour(ctx context.Context) (Behaviour, error) {
 	return requestAnswer[Behaviour](ctx, c, http.MethodGet, PathBehaviour, nil)
 }
 
-// SetBehaviour replaces how the cloud behaves.
+// SetBehaviour replaces the cloud's behaviour.
 func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
 	return c.sendRequest(ctx, http.MethodPut, PathBehaviour, b, nil)
 }
 
-// Change reads the behaviour, calls change with it and writes it back. Two concurrent calls may undo each other.
+// Change reads the behaviour, edits it with change, and writes it back. Two concurrent calls may undo each other's
+// edits.
 func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
 	b, err := c.Behaviour(ctx)
 	if err != nil {
@@ -47,7 +48,7 @@ func (c *Client) Change(ctx context.Context, change func(*Behaviour)) error {
 	return c.SetBehaviour(ctx, b)
 }
 
-// AddFault makes calls fail.
+// AddFault adds a fault, which makes calls fail.
 func (c *Client) AddFault(ctx context.Context, f Fault) error {
 	return c.sendRequest(ctx, http.MethodPost, PathFaults, f, nil)
 }
@@ -62,20 +63,21 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// Vanish makes an instance vanish. It fails if no instance or several instances have that machine name.
+// Vanish makes an instance vanish. If no instance or more than one instance has the machine name, Vanish returns an
+// error.
 func (c *Client) Vanish(ctx context.Context, v Vanish) error {
 	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// Rejoin registers the Node of each live instance again if it is absent, and ends the Nodes of instances that are gone:
-// for an API server that was restored to an older state. Kubelets that are restarted and a cloud-controller-manager do
+// Rejoin registers the absent Nodes of live instances again, and ends the Nodes of instances that are gone. An API
+// server that was restored to an older state needs Rejoin: restarted kubelets and a cloud-controller-manager would do
 // the same.
 func (c *Client) Rejoin(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
 }
 
-// CreateByHand creates an instance regardless of faults, quotas and client tokens: a foreign one, an orphan or a
-// duplicate.
+// CreateByHand creates an instance regardless of faults, quotas and client tokens, for example a foreign instance, an
+// orphan or a duplicate.
 func (c *Client) CreateByHand(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	return requestAnswer[virtual.Instance](ctx, c, http.MethodPost, PathCreateByHand, request)
 }
@@ -85,7 +87,7 @@ func (c *Client) Instances(ctx context.Context) ([]Instance, error) {
 	return requestAnswer[[]Instance](ctx, c, http.MethodGet, PathInstances, nil)
 }
 
-// UserData returns the bytes that the instance was started with.
+// UserData returns an instance's user data.
 func (c *Client) UserData(ctx context.Context, id string) ([]byte, error) {
 	return requestAnswer[[]byte](ctx, c, http.MethodGet, PathUserData+"?"+url.Values{"id": {id}}.Encode(), nil)
 }
@@ -95,12 +97,12 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return requestAnswer[Stats](ctx, c, http.MethodGet, PathStats, nil)
 }
 
-// Reset returns the cloud to its initial state.
+// Reset restores the cloud's initial state.
 func (c *Client) Reset(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathReset, nil, nil)
 }
 
-// requestAnswer sends a request whose answer is a T.
+// requestAnswer sends a request and decodes the answer as a T.
 func requestAnswer[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
 	err := c.sendRequest(ctx, method, path, in, &out)
@@ -120,7 +122,7 @@ func (c *Client) sendRequest(ctx context.Context, method, path string, in, out a
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	answer, err := c.http.Do(request)
+	answer, err := c.httpClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("call virtualcloud: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// handleAdmin adds the admin API, which package admin documents.
+// handleAdmin registers the handlers of the admin API, which package admin documents.
 func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	mux.HandleFunc(
 		"GET "+admin.PathBehaviour,
@@ -63,7 +63,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	)
 }
 
-// changeBehaviour changes those fields of the cloud's behaviour that are in the request.
+// changeBehaviour overwrites the fields of b that the request contains, and sets b as the cloud's behaviour.
 func (c *Cloud) changeBehaviour(r *http.Request, b admin.Behaviour) (any, error) {
 	if err := readBody(r, &b); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *Cloud) changeBehaviour(r *http.Request, b admin.Behaviour) (any, error)
 	return c.Behaviour(), nil
 }
 
-// adminHandler returns the handler of one call of the admin API.
+// adminHandler returns the HTTP handler of one call of the admin API.
 func adminHandler(c *Cloud, call func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		told, err := call(r)

@@ -1,10 +1,12 @@
-// Package cloud is the simulated cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on
-// demand. The virtualcloud command serves it, and tests serve it in process; package provider/virtual is its client and
-// has the types of its API, package admin has those of its admin API. Of machines it knows only the tags that it gets.
+// Package cloud simulates the cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on
+// demand. The virtualcloud command serves the cloud, and tests serve the cloud in process. Package provider/virtual is
+// the client and has the API's types; package admin has the admin API's types. The cloud knows machines only by the
+// tags of its instances.
 //
-// An instance is accepted (pending), runs, may wait to be initialized, gets its Node after the boot latency, is
-// terminating once a delete call was accepted, and is gone after the delete latency. Each of these is a time in its
-// record, and every change is on disk before it is answered: killing the process neither loses nor duplicates anything.
+// An instance is first pending, then it runs. A class may require a call of initialize before the Node registers. The
+// Node registers after the boot latency. After an accepted delete call, the instance is terminating, and after the
+// delete latency it is gone. The instance's record has the time of each step. Every change is on disk before
+// the cloud answers: a kill of the process neither loses nor duplicates an instance.
 package cloud
 
 import (
@@ -24,30 +26,30 @@ import (
 
 // Options are the settings of a cloud.
 type Options struct {
-	Dir    string       // data folder; created if absent
-	Nodes  Nodes        // cluster in which Nodes register; nil means none
-	Logger *slog.Logger // nil means no log
+	Dir    string       // data folder; Open creates the folder if absent
+	Nodes  Nodes        // cluster in which instances register Nodes; nil: no Nodes
+	Logger *slog.Logger // nil: no log
 }
 
 // Cloud is a running cloud. It is safe for concurrent use.
 type Cloud struct {
-	log      *slog.Logger
-	ctx      context.Context // ends with Stop or Close
-	stop     context.CancelFunc
-	work     sync.WaitGroup // creations in flight
-	registry *nodeRegistry  // nil if no Nodes are registered
+	log            *slog.Logger
+	ctx            context.Context // cancelled by Stop and Close
+	cancelWaits    context.CancelFunc
+	pendingCreates sync.WaitGroup // goroutines of pending create requests
+	registry       *nodeRegistry  // nil: the cloud registers no Nodes
 
-	mu        sync.Mutex
-	store     *store
-	world     *world
-	behaviour admin.Behaviour
-	changed   chan struct{} // closed and replaced when the behaviour changes
-	gate      callGate
-	epoch     int // incremented by each reset, so that creations from before it are dropped
-	stats     admin.Stats
+	mu               sync.Mutex
+	store            *store
+	world            *world
+	behaviour        admin.Behaviour
+	behaviourChanged chan struct{} // closed and replaced at each change of the behaviour
+	gate             callGate
+	epoch            int // number of resets; a pending create of an earlier epoch is dropped
+	stats            admin.Stats
 }
 
-// Open opens the data folder and continues with the Nodes of its instances.
+// Open opens the data folder and resumes the work on the Nodes of its instances.
 func Open(options Options) (*Cloud, error) {
 	st, w, err := openStore(options.Dir, time.Now())
 	if err != nil {
@@ -55,7 +57,7 @@ func Open(options Options) (*Cloud, error) {
 	}
 	c := &Cloud{
 		log: options.Logger, store: st, world: w,
-		behaviour: admin.DefaultBehaviour(), changed: make(chan struct{}),
+		behaviour: admin.DefaultBehaviour(), behaviourChanged: make(chan struct{}),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -64,25 +66,24 @@ func Open(options Options) (*Cloud, error) {
 		_ = st.close()
 		return nil, err
 	}
-	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.ctx, c.cancelWaits = context.WithCancel(context.Background())
 	if options.Nodes != nil {
 		c.registry = newNodeRegistry(c, options.Nodes)
-		for _, number := range w.order {
-			c.registry.scheduleLook(number, 0)
+		for _, number := range w.numbers {
+			c.registry.scheduleSync(number, 0)
 		}
-		c.registry.start()
+		c.registry.startWorkers()
 	}
 	return c, nil
 }
 
-// Stop ends every wait: waiting calls are refused as Unavailable, and create requests that have no record yet have no
-// effect.
-func (c *Cloud) Stop() { c.stop() }
+// Stop ends every wait. Waiting calls are refused as Unavailable, and create requests without a record have no effect.
+func (c *Cloud) Stop() { c.cancelWaits() }
 
-// Close stops everything and closes the data folder.
+// Close stops the cloud and closes the data folder.
 func (c *Cloud) Close() error {
 	c.Stop()
-	c.work.Wait()
+	c.pendingCreates.Wait()
 	if c.registry != nil {
 		c.registry.awaitWorkers()
 	}
@@ -91,24 +92,24 @@ func (c *Cloud) Close() error {
 	return c.store.close()
 }
 
-// commit makes a change: on disk first, then in memory. The lock is held.
-func (c *Cloud) commit(what entryKind, r record, userData []byte) error {
+// commitRecord writes a change to disk, and then applies the change in memory. The caller holds c.mu.
+func (c *Cloud) commitRecord(what entryKind, r record, userData []byte) error {
 	e := logEntry{Kind: what, Record: &r, UserData: userData}
-	if err := c.store.append(e); err != nil {
+	if err := c.store.appendEntry(e); err != nil {
 		c.log.Error("write instance", "instance", r.id(), "error", err)
 		return provider.Errorf(provider.Internal, "the cloud could not write its records")
 	}
-	c.world.apply(e)
-	if c.store.size > c.store.next {
-		if err := c.store.compact(c.world, time.Now()); err != nil {
-			c.log.Error("compact log", "error", err) // the old log is still complete and open
+	c.world.applyEntry(e)
+	if c.store.logSize > c.store.compactAt {
+		if err := c.store.compactLog(c.world, time.Now()); err != nil {
+			c.log.Error("compact log", "error", err) // after an error, the old log is complete and open
 		}
 	}
 	return nil
 }
 
 func (c *Cloud) loadBehaviour() error {
-	content, err := c.store.read(behaviourFile)
+	content, err := c.store.readFile(behaviourFile)
 	if err != nil || content == nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (c *Cloud) loadBehaviour() error {
 	return nil
 }
 
-// Behaviour returns how the cloud behaves.
+// Behaviour returns a copy of the cloud's behaviour.
 func (c *Cloud) Behaviour() admin.Behaviour {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +133,7 @@ func cloneBehaviour(b admin.Behaviour) admin.Behaviour {
 	return b
 }
 
-// SetBehaviour replaces how the cloud behaves, also on disk. Hanging calls check it again.
+// SetBehaviour replaces the cloud's behaviour in memory and on disk. Hanging calls then check the behaviour again.
 func (c *Cloud) SetBehaviour(b admin.Behaviour) error {
 	if err := validateBehaviour(b); err != nil {
 		return err
@@ -147,17 +148,17 @@ func (c *Cloud) setBehaviour(b admin.Behaviour) error {
 	if err != nil {
 		return fmt.Errorf("encode behaviour: %w", err)
 	}
-	if err := c.store.replace(behaviourFile, content); err != nil {
+	if err := c.store.replaceFile(behaviourFile, content); err != nil {
 		return err
 	}
 	c.behaviour = b
 	c.gate.buckets = nil
-	close(c.changed)
-	c.changed = make(chan struct{})
+	close(c.behaviourChanged)
+	c.behaviourChanged = make(chan struct{})
 	return nil
 }
 
-// Limits returns what the cloud documents about itself.
+// Limits returns the limits that the cloud documents to its clients.
 func (c *Cloud) Limits() virtual.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +168,7 @@ func (c *Cloud) Limits() virtual.Limits {
 	}
 }
 
-// sleepUntil waits until a time; the error says that the cloud stopped.
+// sleepUntil waits until a time. The error means that the cloud has stopped.
 func (c *Cloud) sleepUntil(until time.Time) error {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()

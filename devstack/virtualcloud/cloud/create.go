@@ -12,22 +12,22 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errExpired is the cause of a refusal: the create request came after the time in its field NotAfter. The answer then
-// has the reason virtual.ReasonExpired.
+// errExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has the
+// reason virtual.ReasonExpired.
 var errExpired = errors.New("expired")
 
-// pendingCreate is one accepted create request that is not answered yet.
+// pendingCreate is an accepted create request without an answer.
 type pendingCreate struct {
-	request virtual.CreateRequest
-	epoch   int
-	accept  time.Time     // time at which the instance gets its record
-	runs    time.Time     // time at which the instance runs and the request is answered
-	grace   time.Duration // how much later than the request's NotAfter the record may be stored
+	request       virtual.CreateRequest
+	epoch         int
+	acceptAt      time.Time     // time at which the cloud stores the record
+	runsAt        time.Time     // time at which the instance runs and the cloud answers
+	notAfterGrace time.Duration // the record may be stored until NotAfter plus grace
 }
 
-// create creates an instance. An accepted request takes effect even if the client closes the connection, as in a real
-// cloud; the error then only says that the client is gone.
-func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
+// createInstance creates an instance. As in a real cloud, an accepted request takes effect even if the client closes
+// the connection: the error then only means that the client has gone.
+func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
 	}
@@ -37,15 +37,15 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	}
 	c.mu.Lock()
 	b := c.behaviour
-	way := pendingCreate{request: request, epoch: c.epoch, grace: time.Duration(b.AcceptLatency)}
+	way := pendingCreate{request: request, epoch: c.epoch, notAfterGrace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
-	way.accept = now.Add(way.grace)
-	way.runs = now.Add(time.Duration(classValueOr(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request))
-	if way.runs.Before(way.accept) {
-		way.runs = way.accept
+	way.acceptAt = now.Add(way.notAfterGrace)
+	way.runsAt = now.Add(time.Duration(classValueOr(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request))
+	if way.runsAt.Before(way.acceptAt) {
+		way.runsAt = way.acceptAt
 	}
-	if !way.runs.After(now) {
-		return c.acceptCreate(way)
+	if !way.runsAt.After(now) {
+		return c.storeOrReplayCreate(way)
 	}
 	type result struct {
 		instance virtual.Instance
@@ -53,9 +53,9 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	}
 	done := make(chan result, 1)
 	c.countCreating(1)
-	c.work.Go(func() {
-		instance, err := c.carryOut(way)
-		c.countCreating(-1) // before the answer: a caller that has its answer must not be in Stats.Creating any more
+	c.pendingCreates.Go(func() {
+		instance, err := c.completeCreate(way)
+		c.countCreating(-1) // before the answer, so that Stats.Creating does not count answered requests
 		done <- result{instance, err}
 	})
 	select {
@@ -66,36 +66,38 @@ func (c *Cloud) create(ctx context.Context, request virtual.CreateRequest) (virt
 	}
 }
 
-// latencySpread returns by how much the create latency of an instance differs from that of its class: from
-// -createSpread to +createSpread, always the same for the same name.
+// latencySpread returns the difference between an instance's create latency and its class's create latency. The
+// difference is between -createSpread and +createSpread, and depends only on the instance's name.
 func latencySpread(request virtual.CreateRequest) time.Duration {
 	if request.Spec.CreateSpread == nil {
 		return 0
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(request.Name)) // never fails
+	_, _ = h.Write([]byte(request.Name)) // a hash never returns an error
 	part := 2*float64(h.Sum32())/math.MaxUint32 - 1
 	return time.Duration(part * float64(*request.Spec.CreateSpread))
 }
 
-// carryOut stores the record of the instance when that is due, and returns when the instance runs.
-func (c *Cloud) carryOut(way pendingCreate) (virtual.Instance, error) {
-	if err := c.sleepUntil(way.accept); err != nil {
+// completeCreate stores the instance's record at the time way.acceptAt, and returns the instance at the time
+// way.runsAt.
+func (c *Cloud) completeCreate(way pendingCreate) (virtual.Instance, error) {
+	if err := c.sleepUntil(way.acceptAt); err != nil {
 		return virtual.Instance{}, err
 	}
-	instance, err := c.acceptCreate(way)
+	instance, err := c.storeOrReplayCreate(way)
 	if err != nil || instance.State == virtual.StateRunning {
 		return instance, err
 	}
-	if err := c.sleepUntil(way.runs); err != nil {
+	if err := c.sleepUntil(way.runsAt); err != nil {
 		return virtual.Instance{}, err
 	}
 	instance.State = virtual.StateRunning
 	return instance, nil
 }
 
-// acceptCreate stores the record of the instance, or returns the earlier instance of the request's client token.
-func (c *Cloud) acceptCreate(way pendingCreate) (virtual.Instance, error) {
+// storeOrReplayCreate stores the instance's record. If the client token has a live instance already,
+// storeOrReplayCreate returns this instance instead.
+func (c *Cloud) storeOrReplayCreate(way pendingCreate) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -103,7 +105,7 @@ func (c *Cloud) acceptCreate(way pendingCreate) (virtual.Instance, error) {
 	if way.epoch != c.epoch {
 		return virtual.Instance{}, provider.Errorf(provider.Aborted, "the cloud was reset")
 	}
-	if err := c.checkExpiredLocked(request, now, way.grace); err != nil {
+	if err := c.checkExpiredLocked(request, now, way.notAfterGrace); err != nil {
 		return virtual.Instance{}, err
 	}
 	if earlier := c.world.records[c.world.byToken[request.ClientToken]]; c.behaviour.ClientTokens &&
@@ -114,31 +116,36 @@ func (c *Cloud) acceptCreate(way pendingCreate) (virtual.Instance, error) {
 	if err := c.checkQuota(request, now); err != nil {
 		return virtual.Instance{}, err
 	}
-	return c.createRecord(request, now, way.runs)
+	return c.createRecord(request, now, way.runsAt)
 }
 
-// createRecord creates the record of the instance. The lock is held.
+// createRecord stores the record of a new instance. The caller holds c.mu.
 func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time) (virtual.Instance, error) {
 	if runs.Before(now) {
 		runs = now
 	}
 	r := record{
-		Number: c.world.next, Name: request.Name, Tags: request.Tags, Spec: request.Spec, ClientToken: request.ClientToken,
-		Accepted: now, Runs: runs,
-		Boots: runs.Add(time.Duration(classValueOr(request.Spec.BootLatency, c.behaviour.BootLatency))),
+		Number:      c.world.nextNumber,
+		Name:        request.Name,
+		Tags:        request.Tags,
+		Spec:        request.Spec,
+		ClientToken: request.ClientToken,
+		Accepted:    now,
+		Runs:        runs,
+		Boots:       runs.Add(time.Duration(classValueOr(request.Spec.BootLatency, c.behaviour.BootLatency))),
 	}
 	if r.NodeInit = time.Duration(c.behaviour.NodeInit); c.behaviour.OwnNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
 	}
-	if err := c.commit(created, r, request.UserData); err != nil {
+	if err := c.commitRecord(entryCreated, r, request.UserData); err != nil {
 		return virtual.Instance{}, err
 	}
 	c.log.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
-	c.registry.scheduleLook(r.Number, time.Until(r.Boots))
+	c.registry.scheduleSync(r.Number, time.Until(r.Boots))
 	return r.instanceAt(now), nil
 }
 
-// checkQuota refuses an instance above a quota. The lock is held.
+// checkQuota returns an error if a quota allows no further instance. The caller holds c.mu.
 func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	spec := request.Spec
 	if spec.Quota == nil && len(c.behaviour.Quotas) == 0 {
@@ -172,7 +179,7 @@ func (c *Cloud) checkQuota(request virtual.CreateRequest, now time.Time) error {
 	return nil
 }
 
-// checkExpired returns an error for a request that arrived too late, or whose record would be stored too late.
+// checkExpired returns an error if now is after the request's NotAfter plus grace.
 func (c *Cloud) checkExpired(request virtual.CreateRequest, now time.Time, grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +215,7 @@ func (c *Cloud) countCreating(change int) {
 	c.stats.Creating += change
 }
 
-// classValueOr returns the class's value, or else the cloud's.
+// classValueOr returns the class's value, or the cloud's value if the class has none.
 func classValueOr(class *virtual.Duration, cloud virtual.Duration) virtual.Duration {
 	if class != nil {
 		return *class

@@ -10,41 +10,41 @@ import (
 	"millwright/provider"
 )
 
-// faultSubject has the names of machine and class that a call is about. Faults can match them.
+// faultSubject names the machine and the class that a call concerns. A Fault can be limited to a machine or a class.
 type faultSubject struct{ machine, class string }
 
-// callGate decides which calls are refused: rate limits, then faults.
+// callGate decides whether a call is refused: first by rate limits, then by faults.
 type callGate struct {
 	buckets map[admin.Operation]*tokenBucket
 	faults  []*activeFault
 }
 
-// activeFault is a Fault that is set, with its end, the number of its calls so far, and its random numbers.
+// activeFault is a Fault in effect, with its end, the number of matching calls, and its random numbers.
 type activeFault struct {
 	admin.Fault
-	until time.Time // end of the fault; zero: it has no end
-	seen  int       // number of matching calls so far
-	dice  *rand.Rand
+	endsAt       time.Time // end of the fault; zero: the fault has no end
+	matchedCalls int       // number of matching calls so far
+	random       *rand.Rand
 }
 
 func newFault(f admin.Fault, now time.Time) *activeFault {
-	use := &activeFault{Fault: f, dice: rand.New(rand.NewPCG(f.Seed, 0))} // a test can repeat these random numbers
+	use := &activeFault{Fault: f, random: rand.New(rand.NewPCG(f.Seed, 0))} // repeatable: a test sets the seed
 	if f.For > 0 {
-		use.until = now.Add(time.Duration(f.For))
+		use.endsAt = now.Add(time.Duration(f.For))
 	}
 	return use
 }
 
-// appliesTo reports whether the fault applies to this call, and counts the call.
+// appliesTo counts a matching call, and reports whether the fault refuses the call.
 func (f *activeFault) appliesTo(op admin.Operation, about faultSubject) bool {
 	if f.Operation != op || (f.Machine != "" && f.Machine != about.machine) || (f.Class != "" && f.Class != about.class) {
 		return false
 	}
-	f.seen++
-	if f.Every > 1 && f.seen%f.Every != 0 {
+	f.matchedCalls++
+	if f.Every > 1 && f.matchedCalls%f.Every != 0 {
 		return false
 	}
-	return f.Probability == 0 || f.dice.Float64() < f.Probability
+	return f.Probability == 0 || f.random.Float64() < f.Probability
 }
 
 func (f *activeFault) refusal() *provider.Error {
@@ -55,9 +55,9 @@ func (f *activeFault) refusal() *provider.Error {
 	return &provider.Error{Code: provider.ParseCode(f.Code), Message: message, RetryAfter: time.Duration(f.RetryAfter)}
 }
 
-// matchingFault returns the fault that applies to this call, nil for none.
+// matchingFault returns the first fault that applies to the call; nil if none applies.
 func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now time.Time) *activeFault {
-	g.faults = slices.DeleteFunc(g.faults, func(f *activeFault) bool { return isPast(f.until, now) })
+	g.faults = slices.DeleteFunc(g.faults, func(f *activeFault) bool { return isPast(f.endsAt, now) })
 	for i, f := range g.faults {
 		if !f.appliesTo(op, about) {
 			continue
@@ -72,25 +72,25 @@ func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now tim
 	return nil
 }
 
-// tokenBucket is a token bucket.
+// tokenBucket is the state of the token bucket of one operation.
 type tokenBucket struct {
-	tokens float64
-	filled time.Time
+	tokens   float64
+	filledAt time.Time
 }
 
-// takeToken takes a token of the operation's bucket. If there is none, it refuses the call, and says when there will be
-// one.
+// takeToken takes a token from the operation's bucket. If the bucket has no token, takeToken returns an error with the
+// time until the next token.
 func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time.Time) error {
 	b := g.buckets[op]
 	if b == nil {
-		b = &tokenBucket{tokens: float64(limit.Burst), filled: now}
+		b = &tokenBucket{tokens: float64(limit.Burst), filledAt: now}
 		if g.buckets == nil {
 			g.buckets = map[admin.Operation]*tokenBucket{}
 		}
 		g.buckets[op] = b
 	}
-	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.filled).Seconds()*limit.PerSecond)
-	b.filled = now
+	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.filledAt).Seconds()*limit.PerSecond)
+	b.filledAt = now
 	if b.tokens >= 1 {
 		b.tokens--
 		return nil
@@ -106,9 +106,9 @@ func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time
 	}
 }
 
-// admit counts a call, waits while calls of that operation hang, and returns an error if the call is refused. The fault
-// that it returns applies after the call has taken effect.
-func (c *Cloud) admit(ctx context.Context, op admin.Operation, about faultSubject) (*activeFault, error) {
+// admitCall counts a call and returns an error if a rate limit or a fault refuses the call. An admitted call waits
+// while its operation hangs. The returned fault refuses the call after its effect.
+func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSubject) (*activeFault, error) {
 	c.mu.Lock()
 	now := time.Now()
 	if c.stats.Calls == nil {
@@ -129,12 +129,12 @@ func (c *Cloud) admit(ctx context.Context, op admin.Operation, about faultSubjec
 	return struck, c.waitWhileHanging(ctx, op, admin.BeforeEffect)
 }
 
-// waitWhileHanging waits while calls of that operation hang at that point. The error says that the client is gone or
+// waitWhileHanging waits while calls of the operation hang at the point. The error means that the client has gone or
 // that the cloud stops.
 func (c *Cloud) waitWhileHanging(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
 	for {
 		c.mu.Lock()
-		hangs, changed := c.behaviour.Hangs[op] == point, c.changed
+		hangs, changed := c.behaviour.Hangs[op] == point, c.behaviourChanged
 		c.mu.Unlock()
 		if !hangs {
 			return nil
@@ -149,7 +149,7 @@ func (c *Cloud) waitWhileHanging(ctx context.Context, op admin.Operation, point 
 	}
 }
 
-// AddFault makes calls fail.
+// AddFault adds a fault, which makes calls fail.
 func (c *Cloud) AddFault(f admin.Fault) error {
 	if err := validateFault(f); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (c *Cloud) Faults() []admin.Fault {
 	defer c.mu.Unlock()
 	faults := []admin.Fault{}
 	for _, f := range c.gate.faults {
-		if !isPast(f.until, time.Now()) {
+		if !isPast(f.endsAt, time.Now()) {
 			faults = append(faults, f.Fault)
 		}
 	}

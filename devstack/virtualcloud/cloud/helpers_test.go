@@ -14,26 +14,26 @@ import (
 	"millwright/provider/virtual"
 )
 
-// open opens a cloud that the test closes. In a synctest bubble, close it explicitly before the bubble ends.
-func open(t *testing.T, dir string, nodes Nodes) *Cloud {
+// openCloud opens a cloud. The test closes the cloud; a test in a synctest bubble closes it before the bubble ends.
+func openCloud(t *testing.T, dir string, nodes Nodes) *Cloud {
 	t.Helper()
 	c, err := Open(Options{Dir: dir, Nodes: nodes})
 	require.NoError(t, err)
 	return c
 }
 
-// crash ends a cloud as kill -9 does: it writes nothing more, and its memory is lost.
-func crash(t *testing.T, c *Cloud) {
+// crashCloud ends a cloud as kill -9 does: the cloud writes nothing more, and its memory is lost.
+func crashCloud(t *testing.T, c *Cloud) {
 	t.Helper()
-	c.stop()
-	c.work.Wait()
+	c.cancelWaits()
+	c.pendingCreates.Wait()
 	if c.registry != nil {
 		c.registry.awaitWorkers()
 	}
 	require.NoError(t, c.store.close())
 }
 
-func request(machine string) virtual.CreateRequest {
+func createRequest(machine string) virtual.CreateRequest {
 	return virtual.CreateRequest{
 		Name: machine,
 		Tags: virtual.Tags{Cluster: "c1", Class: "shop/pool", Machine: machine, MachineUID: "uid-" + machine},
@@ -41,24 +41,24 @@ func request(machine string) virtual.CreateRequest {
 	}
 }
 
-func duration(d time.Duration) *virtual.Duration { return new(virtual.Duration(d)) }
+func durationPointer(d time.Duration) *virtual.Duration { return new(virtual.Duration(d)) }
 
-func make1(t *testing.T, c *Cloud, r virtual.CreateRequest) virtual.Instance {
+func mustCreate(t *testing.T, c *Cloud, r virtual.CreateRequest) virtual.Instance {
 	t.Helper()
-	instance, err := c.create(t.Context(), r)
+	instance, err := c.createInstance(t.Context(), r)
 	require.NoError(t, err)
 	return instance
 }
 
-func behave(t *testing.T, c *Cloud, change func(*admin.Behaviour)) {
+func editBehaviour(t *testing.T, c *Cloud, change func(*admin.Behaviour)) {
 	t.Helper()
 	b := c.Behaviour()
 	change(&b)
 	require.NoError(t, c.SetBehaviour(b))
 }
 
-// states returns the states in a list, by name.
-func states(answer virtual.ReadAnswer) map[string]string {
+// statesByName returns the states of the instances in an answer, by instance name.
+func statesByName(answer virtual.ReadAnswer) map[string]string {
 	shown := map[string]string{}
 	for _, item := range answer.Items {
 		shown[item.Name] = item.State
@@ -66,21 +66,21 @@ func states(answer virtual.ReadAnswer) map[string]string {
 	return shown
 }
 
-// memoryNodes is a cluster in memory.
+// memoryNodes implements Nodes in memory.
 type memoryNodes struct {
-	mu       sync.Mutex
-	away     bool
-	tries    int
-	byName   map[string]string // name to provider ID
-	silenced []string
+	mu            sync.Mutex
+	apiServerAway bool
+	attempts      int
+	providerIDs   map[string]string // provider ID, by Node name
+	silencedNodes []string
 }
 
-var errAway = errors.New("the API server is away")
+var errAPIServerAway = errors.New("the API server is away")
 
-func (m *memoryNodes) try() error {
-	m.tries++
-	if m.away {
-		return errAway
+func (m *memoryNodes) countAttempt() error {
+	m.attempts++
+	if m.apiServerAway {
+		return errAPIServerAway
 	}
 	return nil
 }
@@ -88,16 +88,16 @@ func (m *memoryNodes) try() error {
 func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ virtual.Spec, bare bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.try(); err != nil {
+	if err := m.countAttempt(); err != nil {
 		return err
 	}
-	if m.byName == nil {
-		m.byName = map[string]string{}
+	if m.providerIDs == nil {
+		m.providerIDs = map[string]string{}
 	}
-	if _, there := m.byName[instance.NodeName]; !there {
-		m.byName[instance.NodeName] = instance.ProviderID
+	if _, there := m.providerIDs[instance.NodeName]; !there {
+		m.providerIDs[instance.NodeName] = instance.ProviderID
 		if bare {
-			m.byName[instance.NodeName] = ""
+			m.providerIDs[instance.NodeName] = ""
 		}
 	}
 	return nil
@@ -106,22 +106,22 @@ func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ v
 func (m *memoryNodes) Initialize(_ context.Context, instance virtual.Instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.try(); err != nil {
+	if err := m.countAttempt(); err != nil {
 		return err
 	}
-	m.byName[instance.NodeName] = instance.ProviderID
+	m.providerIDs[instance.NodeName] = instance.ProviderID
 	return nil
 }
 
 func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.try(); err != nil {
+	if err := m.countAttempt(); err != nil {
 		return false, err
 	}
-	own := m.byName[instance.NodeName] == instance.ProviderID
+	own := m.providerIDs[instance.NodeName] == instance.ProviderID
 	if own {
-		delete(m.byName, instance.NodeName)
+		delete(m.providerIDs, instance.NodeName)
 	}
 	return own, nil
 }
@@ -129,26 +129,26 @@ func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool
 func (m *memoryNodes) Silence(_ context.Context, instance virtual.Instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.try(); err != nil {
+	if err := m.countAttempt(); err != nil {
 		return err
 	}
-	m.silenced = append(m.silenced, instance.NodeName)
+	m.silencedNodes = append(m.silencedNodes, instance.NodeName)
 	return nil
 }
 
-func (m *memoryNodes) names() []string {
+func (m *memoryNodes) nodeNames() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := []string{}
-	for name := range m.byName {
+	for name := range m.providerIDs {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-func (m *memoryNodes) setAway(away bool) {
+func (m *memoryNodes) setAPIServerAway(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.away = away
+	m.apiServerAway = away
 }

@@ -18,23 +18,23 @@ import (
 	"millwright/provider/virtual"
 )
 
-// The labels and annotations by which KWOK selects its Nodes.
+// The label and the annotation by which KWOK selects its Nodes.
 const (
 	kwokLabel      = "type"
 	kwokLabelValue = "kwok"
 	kwokAnnotation = "kwok.x-k8s.io/node"
 )
 
-// The limits of the client: enough for 1,000 Nodes in a few seconds, so that the cloud does not limit a measurement.
+// The client's rate limit: enough for 1,000 Nodes in a few seconds, so that the cloud does not limit a measurement.
 const (
 	kubeQPS   = 200
 	kubeBurst = 400
 )
 
-// kubeNodes creates Nodes that KWOK keeps alive.
+// kubeNodes creates Nodes in a cluster. KWOK simulates their kubelets.
 type kubeNodes struct{ client kubernetes.Interface }
 
-// NewKubeNodes returns the Nodes of the cluster of a kubeconfig file. It sends no request.
+// NewKubeNodes returns the Nodes of the kubeconfig's cluster. NewKubeNodes sends no request.
 func NewKubeNodes(kubeconfig string) (Nodes, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -52,7 +52,7 @@ func NewKubeNodes(kubeconfig string) (Nodes, error) {
 
 // Register implements Nodes.
 func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error {
-	node := nodeOf(instance, spec)
+	node := newNode(instance, spec)
 	if bare {
 		node.Spec.ProviderID = ""
 		node.Spec.Taints = append(node.Spec.Taints, uninitializedTaint)
@@ -64,7 +64,7 @@ func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec
 	return nil
 }
 
-// uninitializedTaint is the taint with which a kubelet registers that expects a cloud-controller-manager.
+// uninitializedTaint is the taint of a Node whose kubelet expects a cloud-controller-manager.
 var uninitializedTaint = corev1.Taint{
 	Key:    "node.cloudprovider.kubernetes.io/uninitialized",
 	Value:  "true",
@@ -121,8 +121,8 @@ func (k kubeNodes) Silence(ctx context.Context, instance virtual.Instance) error
 	return nil
 }
 
-// ownNode returns the Node of an instance; nil if it is gone or belongs to another instance. A Node that is not
-// initialized belongs to the instance of its name.
+// ownNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a provider
+// ID belongs to the instance with the Node's name.
 func (k kubeNodes) ownNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
@@ -136,15 +136,15 @@ func (k kubeNodes) ownNode(ctx context.Context, instance virtual.Instance) (*cor
 	return node, nil
 }
 
-// nodeOf returns the Node as its kubelet and the cloud-controller-manager would create it.
-func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
+// newNode returns the Node that a kubelet and a cloud-controller-manager would create for the instance.
+func newNode(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 	capacity := corev1.ResourceList{}
 	given := spec.Capacity
 	if len(given) == 0 {
 		given = virtual.DefaultCapacity()
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		capacity[corev1.ResourceName(name)] = resource.MustParse(string(given[name])) // validated with the create request
+		capacity[corev1.ResourceName(name)] = resource.MustParse(string(given[name])) // validateCreate has parsed the text
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -160,7 +160,7 @@ func nodeOf(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 			},
 			Annotations: map[string]string{
 				kwokAnnotation: "fake",
-				// Normally set by the kubelet; without it the attach-detach controller ignores the Node's volumes.
+				// A kubelet sets this annotation; the attach-detach controller ignores the volumes of a Node without it.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 			},
 		},

@@ -14,10 +14,10 @@ import (
 	"millwright/provider/virtual"
 )
 
-func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
+func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodes{client}
-	r := record{Number: 300, Name: "m", Spec: request("m").Spec}
+	r := record{Number: 300, Name: "m", Spec: createRequest("m").Spec}
 	r.Spec.Capacity = virtual.Capacity{"cpu": "8", "memory": "32Gi"}
 	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false))
 	require.NoError(t, nodes.Register(t.Context(), r.instanceAt(r.Runs), r.Spec, false), "again")
@@ -39,10 +39,15 @@ func TestNodeIsWhatKubeletAndCloudWouldMake(t *testing.T) {
 	assert.Equal(t, "32Gi", node.Status.Allocatable.Memory().String())
 	assert.Equal(t, "10.0.1.44", node.Status.Addresses[0].Address)
 
-	assert.Equal(t, "110", nodeOf(r.instanceAt(r.Runs), request("m").Spec).Status.Capacity.Pods().String(), "the default")
+	assert.Equal(
+		t,
+		"110",
+		newNode(r.instanceAt(r.Runs), createRequest("m").Spec).Status.Capacity.Pods().String(),
+		"the default",
+	)
 }
 
-func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
+func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 	for name, providerID := range map[string]string{"own": "virtual:///eu/i-1", "another": "virtual:///eu/i-2"} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(&corev1.Node{
@@ -50,7 +55,7 @@ func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
 				Spec:       corev1.NodeSpec{ProviderID: providerID},
 			})
 			nodes := kubeNodes{client}
-			r := record{Number: 1, Name: "m", Spec: request("m").Spec}
+			r := record{Number: 1, Name: "m", Spec: createRequest("m").Spec}
 			require.NoError(t, nodes.Silence(t.Context(), r.instanceAt(r.Runs)))
 			node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 			require.NoError(t, err)
@@ -69,11 +74,11 @@ func TestOnlyTheInstancesOwnNodeIsTouched(t *testing.T) {
 	}
 }
 
-// A kubelet that expects a cloud-controller-manager registers without a provider ID.
+// A kubelet that expects a cloud-controller-manager registers its Node without a provider ID.
 func TestABareNodeIsInitializedLater(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodes{client}
-	r := record{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: request("m").Spec}
+	r := record{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: createRequest("m").Spec}
 	r.Boots = r.Runs.Add(time.Second)
 	booted := r.instanceAt(r.Boots)
 	require.NoError(t, nodes.Register(t.Context(), booted, r.Spec, true))

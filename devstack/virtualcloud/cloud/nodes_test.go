@@ -12,214 +12,215 @@ import (
 	"millwright/provider/virtual"
 )
 
-// withNodes runs a test of a cloud with a cluster in memory in a synctest bubble.
-func withNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodes)) {
+// runWithNodes runs a test in a synctest bubble, with Nodes in memory.
+func runWithNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir(), &memoryNodes{}) })
 }
 
-// pass lets time pass and waits until all work that is due is done.
-func pass(d time.Duration) {
+// advanceTime advances the bubble's time and waits until all goroutines are blocked.
+func advanceTime(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 func TestNodeRegistersAfterTheBootLatency(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		r := request("a")
-		r.Spec.CreateLatency, r.Spec.BootLatency = duration(3*time.Second), duration(2*time.Second)
-		make1(t, c, r)
-		make1(t, c, request("at-once"))
-		pass(time.Second)
-		assert.Equal(t, []string{"at-once"}, nodes.names())
-		pass(time.Second)
-		assert.Equal(t, []string{"a", "at-once"}, nodes.names())
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		r := createRequest("a")
+		r.Spec.CreateLatency, r.Spec.BootLatency = durationPointer(3*time.Second), durationPointer(2*time.Second)
+		mustCreate(t, c, r)
+		mustCreate(t, c, createRequest("at-once"))
+		advanceTime(time.Second)
+		assert.Equal(t, []string{"at-once"}, nodes.nodeNames())
+		advanceTime(time.Second)
+		assert.Equal(t, []string{"a", "at-once"}, nodes.nodeNames())
 		assert.Equal(t, 2, c.Stats().Nodes)
 		assert.False(t, c.Instances()[0].Registered.IsZero())
 	})
 }
 
 func TestNodeWaitsForInitialize(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		r := request("a")
-		r.Spec.Initialize, r.Spec.BootLatency = true, duration(time.Second)
-		make1(t, c, r)
-		pass(time.Hour)
-		assert.Empty(t, nodes.names())
-		_, err := c.initialize("i-1")
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		r := createRequest("a")
+		r.Spec.Initialize, r.Spec.BootLatency = true, durationPointer(time.Second)
+		mustCreate(t, c, r)
+		advanceTime(time.Hour)
+		assert.Empty(t, nodes.nodeNames())
+		_, err := c.initializeInstance("i-1")
 		require.NoError(t, err)
-		pass(time.Millisecond)
-		assert.Equal(t, []string{"a"}, nodes.names())
+		advanceTime(time.Millisecond)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 	})
 }
 
-func TestNodeThatNeverBoots(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		r := request("a")
+func TestInstanceThatNeverBootsRegistersNoNode(t *testing.T) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		r := createRequest("a")
 		r.Spec.NeverBoots = true
-		make1(t, c, r)
-		pass(time.Hour)
-		assert.Empty(t, nodes.names())
-		require.NoError(t, c.terminate("i-1", "c1"))
-		pass(time.Hour)
-		assert.Zero(t, nodes.tries)
+		mustCreate(t, c, r)
+		advanceTime(time.Hour)
+		assert.Empty(t, nodes.nodeNames())
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		advanceTime(time.Hour)
+		assert.Zero(t, nodes.attempts)
 	})
 }
 
 func TestDeletedBeforeItBootsRegistersNoNode(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		r := request("a")
-		r.Spec.BootLatency, r.Spec.DeleteLatency = duration(time.Second), duration(time.Minute)
-		make1(t, c, r)
-		require.NoError(t, c.terminate("i-1", "c1"))
-		pass(time.Hour)
-		assert.Zero(t, nodes.tries)
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		r := createRequest("a")
+		r.Spec.BootLatency, r.Spec.DeleteLatency = durationPointer(time.Second), durationPointer(time.Minute)
+		mustCreate(t, c, r)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		advanceTime(time.Hour)
+		assert.Zero(t, nodes.attempts)
 	})
 }
 
 func TestNodeIsTriedAgainWhileTheAPIServerIsAway(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		nodes.setAway(true)
-		make1(t, c, request("a"))
-		pass(time.Minute)
-		assert.Greater(t, nodes.tries, 8)
-		assert.Less(t, nodes.tries, 30, "it backs off")
-		nodes.setAway(false)
-		pass(nodeRetryLast)
-		assert.Equal(t, []string{"a"}, nodes.names())
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		nodes.setAPIServerAway(true)
+		mustCreate(t, c, createRequest("a"))
+		advanceTime(time.Minute)
+		assert.Greater(t, nodes.attempts, 8)
+		assert.Less(t, nodes.attempts, 30, "it backs off")
+		nodes.setAPIServerAway(false)
+		advanceTime(maxNodeRetry)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 	})
 }
 
 func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		r := request("a")
-		r.Spec.DeleteLatency = duration(time.Minute)
-		make1(t, c, r)
-		pass(time.Second)
-		require.NoError(t, c.terminate("i-1", "c1"))
-		pass(time.Minute + 9*time.Second)
-		assert.Equal(t, []string{"a"}, nodes.names())
-		pass(time.Second)
-		assert.Empty(t, nodes.names())
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		r := createRequest("a")
+		r.Spec.DeleteLatency = durationPointer(time.Minute)
+		mustCreate(t, c, r)
+		advanceTime(time.Second)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		advanceTime(time.Minute + 9*time.Second)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
+		advanceTime(time.Second)
+		assert.Empty(t, nodes.nodeNames())
 		assert.Equal(t, 1, c.Stats().NodesCleaned)
-		tries := nodes.tries
-		pass(time.Hour)
-		assert.Equal(t, tries, nodes.tries, "once is enough")
+		tries := nodes.attempts
+		advanceTime(time.Hour)
+		assert.Equal(t, tries, nodes.attempts, "once is enough")
 	})
 }
 
-// An API server that was restored to an older state lacks one Node, and has one whose instance is gone.
+// An API server that was restored to an older state lacks the Node of a live instance, and has the Node of an instance
+// that is gone.
 func TestNodesRejoinARestoredAPIServer(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		make1(t, c, request("gone"))
-		pass(time.Second)
-		require.NoError(t, c.terminate("i-1", "c1"))
-		pass(time.Minute)
-		made := make1(t, c, request("lost"))
-		pass(time.Second)
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		mustCreate(t, c, createRequest("gone"))
+		advanceTime(time.Second)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		advanceTime(time.Minute)
+		made := mustCreate(t, c, createRequest("lost"))
+		advanceTime(time.Second)
 		_, err := nodes.Remove(t.Context(), made)
 		require.NoError(t, err)
 		gone := made
 		gone.NodeName, gone.ProviderID = "gone", virtual.ProviderID("eu", "i-1")
 		require.NoError(t, nodes.Register(t.Context(), gone, virtual.Spec{}, false))
-		pass(time.Hour)
-		assert.Equal(t, []string{"gone"}, nodes.names(), "nothing happens by itself")
+		advanceTime(time.Hour)
+		assert.Equal(t, []string{"gone"}, nodes.nodeNames(), "nothing happens by itself")
 		require.NoError(t, c.Rejoin())
-		pass(time.Second)
-		assert.Equal(t, []string{"lost"}, nodes.names())
+		advanceTime(time.Second)
+		assert.Equal(t, []string{"lost"}, nodes.nodeNames())
 	})
 }
 
 func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		make1(t, c, request("a"))
-		pass(time.Second)
-		require.NoError(t, c.terminate("i-1", "c1"))
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		mustCreate(t, c, createRequest("a"))
+		advanceTime(time.Second)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		nodes.mu.Lock()
-		nodes.byName["a"] = "virtual:///eu/i-2"
+		nodes.providerIDs["a"] = "virtual:///eu/i-2"
 		nodes.mu.Unlock()
-		pass(time.Hour)
-		assert.Equal(t, []string{"a"}, nodes.names())
+		advanceTime(time.Hour)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 		assert.Zero(t, c.Stats().NodesCleaned)
 	})
 }
 
 func TestVanishedInstanceLeavesADeadNode(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		make1(t, c, request("a"))
-		make1(t, c, request("b"))
-		pass(time.Second)
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		mustCreate(t, c, createRequest("a"))
+		mustCreate(t, c, createRequest("b"))
+		advanceTime(time.Second)
 		require.NoError(t, c.Vanish(admin.Vanish{Machine: "a"}))
 		require.NoError(t, c.Vanish(admin.Vanish{ID: "i-2", DeleteNode: true}))
 		assert.Error(t, c.Vanish(admin.Vanish{Machine: "a"}), "it is gone")
-		pass(time.Hour)
-		assert.Equal(t, []string{"a"}, nodes.names())
-		assert.Contains(t, nodes.silenced, "a")
-		assert.Contains(t, nodes.silenced, "b")
+		advanceTime(time.Hour)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
+		assert.Contains(t, nodes.silencedNodes, "a")
+		assert.Contains(t, nodes.silencedNodes, "b")
 		assert.Equal(t, 2, c.Stats().Vanished)
 		assert.Zero(t, c.Stats().Live)
 	})
 }
 
 func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		behave(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Minute) })
-		gone := request("gone")
-		gone.Spec.CreateLatency, gone.Spec.DeleteLatency = duration(0), duration(time.Minute)
-		make1(t, c, gone)
-		pass(time.Second)
-		require.NoError(t, c.terminate("i-1", "c1"))
-		go func() { _, _ = c.create(t.Context(), request("pending")) }()
-		pass(time.Second)
-		crash(t, c)
-		pass(30 * time.Second)
-		c = open(t, dir, nodes)
-		defer crash(t, c)
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Minute) })
+		gone := createRequest("gone")
+		gone.Spec.CreateLatency, gone.Spec.DeleteLatency = durationPointer(0), durationPointer(time.Minute)
+		mustCreate(t, c, gone)
+		advanceTime(time.Second)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		go func() { _, _ = c.createInstance(t.Context(), createRequest("pending")) }()
+		advanceTime(time.Second)
+		crashCloud(t, c)
+		advanceTime(30 * time.Second)
+		c = openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
 		assert.Equal(
 			t,
 			map[string]string{"gone": virtual.StateTerminating, "pending": virtual.StatePending},
-			states(c.list("c1", "")),
+			statesByName(c.listInstances("c1", "")),
 		)
-		pass(time.Minute)
-		assert.Equal(t, map[string]string{"pending": virtual.StateRunning}, states(c.list("c1", "")))
-		assert.Equal(t, []string{"pending"}, nodes.names())
+		advanceTime(time.Minute)
+		assert.Equal(t, map[string]string{"pending": virtual.StateRunning}, statesByName(c.listInstances("c1", "")))
+		assert.Equal(t, []string{"pending"}, nodes.nodeNames())
 	})
 }
 
 func TestACloudThatNamesItsNodesAndInitializesThem(t *testing.T) {
-	withNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
-		c := open(t, dir, nodes)
-		defer crash(t, c)
-		behave(t, c, func(b *admin.Behaviour) { b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Minute) })
-		r := request("a")
-		r.Spec.BootLatency = duration(time.Second)
-		assert.Empty(t, make1(t, c, r).NodeName, "known when it boots")
-		pass(2 * time.Second)
-		assert.Equal(t, map[string]string{"ip-10-0-0-1": ""}, nodes.byName)
-		assert.Equal(t, "ip-10-0-0-1", c.list("c1", "").Items[0].NodeName)
-		pass(time.Minute)
-		assert.Equal(t, map[string]string{"ip-10-0-0-1": "virtual:///eu/i-1"}, nodes.byName)
-		require.NoError(t, c.terminate("i-1", "c1"))
-		pass(time.Minute)
-		assert.Empty(t, nodes.names())
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Minute) })
+		r := createRequest("a")
+		r.Spec.BootLatency = durationPointer(time.Second)
+		assert.Empty(t, mustCreate(t, c, r).NodeName, "known when it boots")
+		advanceTime(2 * time.Second)
+		assert.Equal(t, map[string]string{"ip-10-0-0-1": ""}, nodes.providerIDs)
+		assert.Equal(t, "ip-10-0-0-1", c.listInstances("c1", "").Items[0].NodeName)
+		advanceTime(time.Minute)
+		assert.Equal(t, map[string]string{"ip-10-0-0-1": "virtual:///eu/i-1"}, nodes.providerIDs)
+		require.NoError(t, c.terminateInstance("i-1", "c1"))
+		advanceTime(time.Minute)
+		assert.Empty(t, nodes.nodeNames())
 	})
 }

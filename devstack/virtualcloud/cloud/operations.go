@@ -9,7 +9,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// findLive returns the live instance of that ID, or a NotFound error. The lock is held.
+// findLive returns the live instance with the ID, or a NotFound error. The caller holds c.mu.
 func (c *Cloud) findLive(id string, now time.Time) (record, error) {
 	if r := c.world.records[parseID(id)]; r != nil && r.existsAt(now) {
 		return *r, nil
@@ -17,8 +17,8 @@ func (c *Cloud) findLive(id string, now time.Time) (record, error) {
 	return record{}, provider.Errorf(provider.NotFound, "there is no instance %s", id)
 }
 
-// initialize runs the initialize step; a second call succeeds, too.
-func (c *Cloud) initialize(id string) (virtual.Instance, error) {
+// initializeInstance records the initialize step of an instance. A second call also succeeds.
+func (c *Cloud) initializeInstance(id string) (virtual.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -36,16 +36,17 @@ func (c *Cloud) initialize(id string) (virtual.Instance, error) {
 		return virtual.Instance{}, provider.Errorf(provider.FailedPrecondition, "instance %s is being terminated", id)
 	case r.Initialized.IsZero():
 		r.Initialized = now
-		if err := c.commit(initialized, r, nil); err != nil {
+		if err := c.commitRecord(entryInitialized, r, nil); err != nil {
 			return virtual.Instance{}, err
 		}
-		c.registry.scheduleLook(r.Number, time.Until(r.Boots))
+		c.registry.scheduleSync(r.Number, time.Until(r.Boots))
 	}
 	return r.instanceAt(now), nil
 }
 
-// terminate accepts the deletion of an instance of that cluster; further calls succeed until it is gone.
-func (c *Cloud) terminate(id, cluster string) error {
+// terminateInstance accepts the deletion of an instance of the cluster. Repeated calls succeed until the instance is
+// gone.
+func (c *Cloud) terminateInstance(id, cluster string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -60,27 +61,27 @@ func (c *Cloud) terminate(id, cluster string) error {
 	}
 	r.Deleted = now
 	r.Gone = now.Add(time.Duration(classValueOr(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
-	if err := c.commit(deleted, r, nil); err != nil {
+	if err := c.commitRecord(entryDeleted, r, nil); err != nil {
 		return err
 	}
 	c.log.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
-	c.registry.scheduleLook(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
+	c.registry.scheduleSync(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
 	return nil
 }
 
-// list shows the instances of a cluster and class, with the staleness of the cloud's reads. An empty class means all.
-func (c *Cloud) list(cluster, class string) virtual.ReadAnswer {
-	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
-		return w.visibleAt(w.order, then, func(r *record) bool {
+// listInstances returns the instances of a cluster and a class, as a stale read. An empty class means all classes.
+func (c *Cloud) listInstances(cluster, class string) virtual.ReadAnswer {
+	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
+		return w.visibleAt(w.numbers, then, func(r *record) bool {
 			return r.Tags.Cluster == cluster && (class == "" || r.Tags.Class == class)
 		})
 	})
 }
 
-// lookupUID shows the instances of a cluster with a machine's UID. If there is none and a machine is named, it shows
-// the instances of the class that have the machine's name and no UID.
+// lookupUID returns the cluster's instances with a machine's UID, as a stale read. If no instance has the UID,
+// lookupUID returns the instances of the class that have the machine's name and no UID.
 func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswer {
-	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
+	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
 		tagged := w.visibleAt(
 			w.byUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
 			then,
@@ -95,25 +96,25 @@ func (c *Cloud) lookupUID(cluster, uid, machine, class string) virtual.ReadAnswe
 	})
 }
 
-// lookupID shows the instance of a cluster with that ID.
+// lookupID returns the cluster's instance with the ID, as a stale read.
 func (c *Cloud) lookupID(cluster, id string) virtual.ReadAnswer {
-	return c.staleRead(func(w *world, then time.Time) []virtual.Instance {
+	return c.readStale(func(w *world, then time.Time) []virtual.Instance {
 		return w.visibleAt([]int{parseID(id)}, then, func(r *record) bool {
 			return cluster == "" || r.Tags.Cluster == cluster
 		})
 	})
 }
 
-func (c *Cloud) staleRead(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
+func (c *Cloud) readStale(show func(w *world, then time.Time) []virtual.Instance) virtual.ReadAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.world.linger = time.Duration(c.behaviour.Linger)
+	c.world.lingerTime = time.Duration(c.behaviour.Linger)
 	return virtual.ReadAnswer{Now: now, Items: show(c.world, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
-// cutPage cuts an answer to one page. The next page begins at the number of an instance, not at a position: an instance
-// that appears or goes meanwhile hides no other instance.
+// cutPage cuts an answer to one page. The page token is an instance number, not a position: an instance that appears or
+// disappears between two pages hides no other instance.
 func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnswer {
 	c.mu.Lock()
 	size := c.behaviour.PageSize
@@ -125,7 +126,7 @@ func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnsw
 	return answer
 }
 
-// Vanish makes an instance vanish at once.
+// Vanish makes a live instance vanish at once.
 func (c *Cloud) Vanish(v admin.Vanish) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,10 +146,10 @@ func (c *Cloud) Vanish(v admin.Vanish) error {
 	}
 	r := *found[0]
 	r.Gone, r.Vanished, r.KeepNode = now, true, !v.DeleteNode
-	if err := c.commit(vanished, r, nil); err != nil {
+	if err := c.commitRecord(entryVanished, r, nil); err != nil {
 		return err
 	}
-	c.registry.scheduleLook(r.Number, 0)
+	c.registry.scheduleSync(r.Number, 0)
 	return nil
 }
 
@@ -175,7 +176,7 @@ func (c *Cloud) UserData(id string) ([]byte, error) {
 	return c.world.userData[r.Number], nil
 }
 
-// Reset returns the cloud to its initial state. Nodes of the instances that end with it are deleted as usual.
+// Reset restores the cloud's initial state. The Nodes of the ended instances are deleted after DefaultNodeCleanup.
 func (c *Cloud) Reset() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,10 +184,10 @@ func (c *Cloud) Reset() error {
 	for _, r := range c.world.liveAt(now) {
 		ended := *r
 		ended.Deleted, ended.Gone = now, now
-		if err := c.commit(deleted, ended, nil); err != nil {
+		if err := c.commitRecord(entryDeleted, ended, nil); err != nil {
 			return err
 		}
-		c.registry.scheduleLook(ended.Number, time.Duration(admin.DefaultNodeCleanup))
+		c.registry.scheduleSync(ended.Number, time.Duration(admin.DefaultNodeCleanup))
 	}
 	c.epoch++
 	c.gate = callGate{}
@@ -195,5 +196,5 @@ func (c *Cloud) Reset() error {
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
 		return err
 	}
-	return c.store.compact(c.world, now) // the compaction writes the counters
+	return c.store.compactLog(c.world, now) // compactLog writes the counters
 }

@@ -10,38 +10,38 @@ import (
 	"millwright/provider/virtual"
 )
 
-// record is all that the cloud stores about one instance. It has times and no state: the state of the instance at any
-// time, also a past one, follows from them. So a restart has nothing to resume, and a stale read is a read of an
-// earlier time.
+// record is the stored data of one instance. A record has times and no state: the state at any time, also in the past,
+// follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier time.
 type record struct {
-	Number      int          `json:"number"` // the N of the ID i-N; each instance has a larger number
+	Number      int          `json:"number"` // the N in the ID i-N; a newer instance has a larger number
 	Name        string       `json:"name"`
 	Tags        virtual.Tags `json:"tags"`
 	Spec        virtual.Spec `json:"spec"`
 	ClientToken string       `json:"clientToken,omitempty"`
 
-	Accepted    time.Time `json:"accepted"`             // time from which on the instance exists, as pending
-	Runs        time.Time `json:"runs"`                 // time from which on the instance runs
-	Boots       time.Time `json:"boots"`                // time from which on its Node may register
-	Initialized time.Time `json:"initialized,omitzero"` // time at which the initialize step ran
-	Deleted     time.Time `json:"deleted,omitzero"`     // time at which the delete call was accepted
+	Accepted    time.Time `json:"accepted"`             // start of the instance, as pending
+	Runs        time.Time `json:"runs"`                 // time from which the instance is running
+	Boots       time.Time `json:"boots"`                // time from which the Node may register
+	Initialized time.Time `json:"initialized,omitzero"` // time of the initialize call
+	Deleted     time.Time `json:"deleted,omitzero"`     // time of the accepted delete call
 	Gone        time.Time `json:"gone,omitzero"`        // end of the instance; may be in the future
-	Vanished    bool      `json:"vanished,omitempty"`   // the instance is gone without a delete call
-	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node stays when the instance is gone; its kubelet ends
+	Vanished    bool      `json:"vanished,omitempty"`   // the instance ended without a delete call
+	KeepNode    bool      `json:"keepNode,omitempty"`   // the Node outlives the instance; its simulated kubelet ends
 
-	NodeName   string        `json:"nodeName,omitempty"`   // name that the cloud chose for the Node; empty: it is Name
-	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // time from Registered until its Node is initialised
-	Registered time.Time     `json:"registered,omitzero"`  // time at which its Node was created
-	NodeInited bool          `json:"nodeInited,omitempty"` // its Node has its provider ID, and no taint any more
-	NodeEnded  bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and nothing is left to do for its Node
+	NodeName   string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
+	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
+	Registered time.Time     `json:"registered,omitzero"`  // time of the Node's creation
+	NodeInited bool          `json:"nodeInited,omitempty"` // the Node has its provider ID and no uninitializedTaint
+	NodeEnded  bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
 }
 
 func (r *record) id() string { return fmt.Sprintf("i-%d", r.Number) }
 
-// hasID reports whether the instance has this ID.
+// hasID reports whether the instance has the ID.
 func (r *record) hasID(id string) bool { return parseID(id) == r.Number }
 
-// parseID returns the number in an ID; zero, which no instance has, for any other text.
+// parseID returns the number in an instance ID. For any other text, parseID returns zero, which is no instance's
+// number.
 func parseID(id string) int {
 	digits, _ := strings.CutPrefix(id, "i-")
 	number, err := strconv.Atoi(digits)
@@ -56,10 +56,10 @@ func (r *record) existsAt(t time.Time) bool {
 	return !r.Accepted.After(t) && (r.Gone.IsZero() || r.Gone.After(t))
 }
 
-// isPast reports whether a time is not after t.
+// isPast reports whether moment is set and not after t.
 func isPast(moment, t time.Time) bool { return !moment.IsZero() && !moment.After(t) }
 
-// instanceAt returns the instance as it was at t.
+// instanceAt returns the instance in its state at t.
 func (r *record) instanceAt(t time.Time) virtual.Instance {
 	state := virtual.StatePending
 	switch {
@@ -84,7 +84,7 @@ func (r *record) instanceAt(t time.Time) virtual.Instance {
 	}
 }
 
-// nodeName returns the name of the instance's Node, or "" if the name is not known at t.
+// nodeName returns the name of the instance's Node; empty if the name is not known at t.
 func (r *record) nodeName(t time.Time) string {
 	switch {
 	case r.NodeName == "":
@@ -96,12 +96,12 @@ func (r *record) nodeName(t time.Time) string {
 	}
 }
 
-// address returns the address of the instance in 10.0.0.0/8, which no other instance has.
+// address returns the instance's address in 10.0.0.0/8, derived from the instance's number.
 func (r *record) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", r.Number>>16&0xff, r.Number>>8&0xff, r.Number&0xff)
 }
 
-// adminInstance returns the instance for the admin API.
+// adminInstance returns the instance at t as the admin API shows the instance.
 func (r *record) adminInstance(t time.Time) admin.Instance {
 	return admin.Instance{
 		Instance: r.instanceAt(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,

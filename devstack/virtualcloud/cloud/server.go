@@ -18,10 +18,10 @@ import (
 	"millwright/provider/virtual"
 )
 
-// maxBody is the largest part of a request that is read, in bytes; EC2 accepts 16 KiB of user data.
-const maxBody = 1 << 20
+// maxBodyBytes is the maximum size of a request body, in bytes. EC2 accepts 16 KiB of user data.
+const maxBodyBytes = 1 << 20
 
-// Handler returns the cloud's HTTP API, its admin API and GET /healthz.
+// Handler returns the handler of the cloud's HTTP API, its admin API and GET /healthz.
 func (c *Cloud) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
@@ -42,25 +42,31 @@ func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about := faultSubject{machine: request.Tags.Machine, class: request.Tags.Class}
-	c.serve(w, r, admin.Create, about, func(ctx context.Context) (any, error) { return c.create(ctx, request) })
+	c.serveCall(
+		w,
+		r,
+		admin.Create,
+		about,
+		func(ctx context.Context) (any, error) { return c.createInstance(ctx, request) },
+	)
 }
 
 func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	class := query.Get("class")
-	c.serve(w, r, admin.List, faultSubject{class: class}, func(context.Context) (any, error) {
-		return c.cutPage(c.list(query.Get("cluster"), class), query.Get("page")), nil
+	c.serveCall(w, r, admin.List, faultSubject{class: class}, func(context.Context) (any, error) {
+		return c.cutPage(c.listInstances(query.Get("cluster"), class), query.Get("page")), nil
 	})
 }
 
 func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	cluster, uid, id := query.Get("cluster"), query.Get("uid"), query.Get("id")
-	c.serve(
+	c.serveCall(
 		w,
 		r,
 		admin.Status,
-		c.subjectOf(func(r *record) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+		c.findFaultSubject(func(r *record) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
 				return c.cutPage(c.lookupID(cluster, id), query.Get("page")), nil
@@ -71,23 +77,23 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
-	c.serve(w, r, admin.Limits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
+	c.serveCall(w, r, admin.Limits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
 }
 
 func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	c.serve(w, r, admin.Initialize, c.subjectOf(func(r *record) bool { return r.hasID(id) }),
-		func(context.Context) (any, error) { return c.initialize(id) })
+	c.serveCall(w, r, admin.Initialize, c.findFaultSubject(func(r *record) bool { return r.hasID(id) }),
+		func(context.Context) (any, error) { return c.initializeInstance(id) })
 }
 
 func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
-	c.serve(w, r, admin.Delete, c.subjectOf(func(r *record) bool { return r.hasID(id) }),
-		func(context.Context) (any, error) { return struct{}{}, c.terminate(id, cluster) })
+	c.serveCall(w, r, admin.Delete, c.findFaultSubject(func(r *record) bool { return r.hasID(id) }),
+		func(context.Context) (any, error) { return struct{}{}, c.terminateInstance(id, cluster) })
 }
 
-// subjectOf returns machine and class of the existing instance that a call is about, for faults to match.
-func (c *Cloud) subjectOf(fits func(*record) bool) faultSubject {
+// findFaultSubject returns the machine and the class of the live instance that a call concerns, for matching faults.
+func (c *Cloud) findFaultSubject(fits func(*record) bool) faultSubject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.gate.faults) == 0 {
@@ -101,8 +107,8 @@ func (c *Cloud) subjectOf(fits func(*record) bool) faultSubject {
 	return faultSubject{}
 }
 
-// serve handles one call: credentials, limits, faults, hangs, effect, answer.
-func (c *Cloud) serve(
+// serveCall handles one call, in this order: credentials, rate limits, faults, hangs, effect, answer.
+func (c *Cloud) serveCall(
 	w http.ResponseWriter,
 	r *http.Request,
 	op admin.Operation,
@@ -113,7 +119,7 @@ func (c *Cloud) serve(
 		c.writeRefusal(w, r, err)
 		return
 	}
-	struck, err := c.admit(r.Context(), op, about)
+	struck, err := c.admitCall(r.Context(), op, about)
 	if err != nil {
 		c.writeRefusal(w, r, err)
 		return
@@ -132,7 +138,8 @@ func (c *Cloud) serve(
 	writeAnswer(w, http.StatusOK, answer)
 }
 
-// authenticate checks the credentials. The cloud never logs them, and returns them only if QuoteCredentials is set.
+// authenticate checks the credentials. The cloud never logs credentials, and returns credentials only if
+// QuoteCredentials is set.
 func (c *Cloud) authenticate(r *http.Request) error {
 	token, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !isBearer || token == "" {
@@ -151,7 +158,7 @@ func (c *Cloud) authenticate(r *http.Request) error {
 	return nil
 }
 
-// writeRefusal answers with an error.
+// writeRefusal answers a call with an error.
 func (c *Cloud) writeRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	code := provider.CodeOf(err)
 	c.countRefusal(code)
@@ -164,13 +171,13 @@ func (c *Cloud) writeRefusal(w http.ResponseWriter, r *http.Request, err error) 
 		told.Reason = virtual.ReasonExpired
 	}
 	if told.RetryAfter > 0 {
-		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // the header has whole seconds only
+		seconds := (time.Duration(told.RetryAfter) + time.Second - 1) / time.Second // Retry-After allows only whole seconds
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
 	}
 	writeAnswer(w, virtual.HTTPStatus(code), told)
 }
 
-// quotedCredentials returns the text about the credentials in a refusal; empty, unless QuoteCredentials is set.
+// quotedCredentials returns the quote of the caller's token in a refusal; empty unless QuoteCredentials is set.
 func (c *Cloud) quotedCredentials(r *http.Request) string {
 	c.mu.Lock()
 	quotes := c.behaviour.QuoteCredentials
@@ -193,15 +200,15 @@ func (c *Cloud) quotedCredentials(r *http.Request) string {
 func writeAnswer(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // if it fails, the client is gone
+	_ = json.NewEncoder(w).Encode(answer) // an error means that the client has gone
 }
 
-// readBody reads the body of a request as JSON. An unknown field is an error.
+// readBody decodes a request's JSON body. An unknown field is an error.
 func readBody(r *http.Request, into any) error {
-	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBodyBytes))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		// The decoder's errors quote field names and never values of user data.
+		// The decoder's errors contain field names, and never contain user data.
 		return provider.Errorf(provider.InvalidArgument, "request: %v", err)
 	}
 	return nil

@@ -20,10 +20,10 @@ import (
 	"millwright/provider/virtual"
 )
 
-const token = "canary-token-5d1b"
+const testToken = "canary-token-5d1b"
 
-// serve serves a cloud and returns its address, its admin client and its log.
-func serve(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
+// serveCloud serves a cloud and returns the cloud's address, its admin client and its log.
+func serveCloud(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
 	t.Helper()
 	logged := &bytes.Buffer{}
 	logger := slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -37,8 +37,8 @@ func serve(t testing.TB) (string, *admin.Client, *bytes.Buffer) {
 	return server.URL, admin.NewClient(server.URL), logged
 }
 
-// ask sends a request with credentials and returns the answer after reading its body.
-func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
+// sendRequest sends a request with the test's token and returns the response and its body.
+func sendRequest(t testing.TB, method, url string, body any) (*http.Response, []byte) {
 	t.Helper()
 	encoded, err := json.Marshal(body)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
 	}
 	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(encoded))
 	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+testToken)
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
@@ -56,15 +56,15 @@ func ask(t testing.TB, method, url string, body any) (*http.Response, []byte) {
 	return answer, content
 }
 
-func TestRefusalOnTheWire(t *testing.T) {
-	address, back, logged := serve(t)
+func TestRefusalAsHTTPAnswer(t *testing.T) {
+	address, back, logged := serveCloud(t)
 	require.NoError(t, back.AddFault(t.Context(), admin.Fault{
 		Operation:  admin.Create,
 		Code:       "ResourceExhausted",
 		Message:    "no room",
 		RetryAfter: virtual.Duration(1500 * time.Millisecond),
 	}))
-	answer, body := ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
 	assert.Equal(t, "2", answer.Header.Get("Retry-After"), "whole seconds, rounded up")
 	assert.JSONEq(t, `{"code":"ResourceExhausted","message":"no room","retryAfter":"1.5s"}`, string(body))
@@ -73,65 +73,70 @@ func TestRefusalOnTheWire(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[admin.Operation]int{admin.Create: 1}, stats.Calls)
 	assert.Equal(t, map[string]int{"ResourceExhausted": 1}, stats.Errors)
-	assert.NotContains(t, logged.String(), token)
+	assert.NotContains(t, logged.String(), testToken)
 }
 
-func TestCredentialsAreCheckedAndNeverTold(t *testing.T) {
-	address, back, logged := serve(t)
-	answer, err := http.Get(address + virtual.PathLimits) // a client without credentials
+func TestCredentialsAreCheckedAndNotLogged(t *testing.T) {
+	address, back, logged := serveCloud(t)
+	answer, err := http.Get(address + virtual.PathLimits) // http.Get sends no credentials
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 
 	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }))
-	answer, body := ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
-	assert.NotContains(t, string(body)+logged.String(), token)
+	assert.NotContains(t, string(body)+logged.String(), testToken)
 
-	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, token) }))
-	answer, _ = ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }))
+	answer, _ = sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
-	assert.NotContains(t, logged.String(), token)
+	assert.NotContains(t, logged.String(), testToken)
 	assert.Contains(t, logged.String(), "instance accepted")
 }
 
 func TestMalformedRequests(t *testing.T) {
-	address, _, _ := serve(t)
+	address, _, _ := serveCloud(t)
 	for body, want := range map[string]string{
 		`{`:                 `request: unexpected EOF`,
 		`{"colour": "red"}`: `unknown field \"colour\"`,
 		`{}`:                `name: is required`,
 		`{"name": "a", "tags": {"cluster": "c"}, "spec": {"region": "r", "zone": "z"}}`: `spec.instanceType: is required`,
 	} {
-		answer, told := ask(t, http.MethodPost, address+virtual.PathInstances, body)
+		answer, told := sendRequest(t, http.MethodPost, address+virtual.PathInstances, body)
 		assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
 		assert.Contains(t, string(told), want)
 	}
-	answer, _ := ask(t, http.MethodDelete, address+virtual.PathInstances+"/i-01", nil)
+	answer, _ := sendRequest(t, http.MethodDelete, address+virtual.PathInstances+"/i-01", nil)
 	assert.Equal(t, http.StatusNotFound, answer.StatusCode)
-	answer, _ = ask(t, http.MethodPost, address+virtual.PathInstances, `{"name": "`+strings.Repeat("x", maxBody)+`"}`)
+	answer, _ = sendRequest(
+		t,
+		http.MethodPost,
+		address+virtual.PathInstances,
+		`{"name": "`+strings.Repeat("x", maxBodyBytes)+`"}`,
+	)
 	assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
 }
 
 func TestAdminAPI(t *testing.T) {
-	address, back, _ := serve(t)
+	address, back, _ := serveCloud(t)
 	ctx := t.Context()
 	b, err := back.Behaviour(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, admin.DefaultBehaviour(), b)
 
-	_, body := ask(t, http.MethodPatch, address+admin.PathBehaviour, `{"bootLatency": "2s"}`)
+	_, body := sendRequest(t, http.MethodPatch, address+admin.PathBehaviour, `{"bootLatency": "2s"}`)
 	assert.Contains(t, string(body), `"bootLatency":"2s"`)
 	assert.Contains(t, string(body), `"clientTokens":true`, "the rest stays")
-	_, body = ask(t, http.MethodPatch, address+admin.PathBehaviour, `{"clientTokens": false}`)
+	_, body = sendRequest(t, http.MethodPatch, address+admin.PathBehaviour, `{"clientTokens": false}`)
 	assert.Contains(t, string(body), `"bootLatency":"2s"`)
-	_, body = ask(t, http.MethodPut, address+admin.PathBehaviour, `{"staleness": "1s"}`)
+	_, body = sendRequest(t, http.MethodPut, address+admin.PathBehaviour, `{"staleness": "1s"}`)
 	assert.Contains(t, string(body), `"bootLatency":"0s"`, "what is left out takes its default")
 	assert.Contains(t, string(body), `"clientTokens":true`)
-	_, body = ask(t, http.MethodPut, address+admin.PathBehaviour, `{"stalenes": "1s"}`)
+	_, body = sendRequest(t, http.MethodPut, address+admin.PathBehaviour, `{"stalenes": "1s"}`)
 	assert.Contains(t, string(body), `unknown field`)
 
-	r := request("a")
+	r := createRequest("a")
 	r.UserData = []byte("hello")
 	planted, err := back.CreateByHand(ctx, r)
 	require.NoError(t, err)
@@ -160,14 +165,14 @@ func TestAdminAPI(t *testing.T) {
 }
 
 func TestHangAfterTheEffect(t *testing.T) {
-	address, back, _ := serve(t)
+	address, back, _ := serveCloud(t)
 	require.NoError(t, back.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
 	}))
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		ask(t, http.MethodPost, address+virtual.PathInstances, request("a"))
+		sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	}()
 	require.Eventually(t, func() bool {
 		instances, err := back.Instances(t.Context())
@@ -179,27 +184,27 @@ func TestHangAfterTheEffect(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	address, _, _ := serve(t)
-	_, body := ask(t, http.MethodGet, address+"/healthz", nil)
+	address, _, _ := serveCloud(t)
+	_, body := sendRequest(t, http.MethodGet, address+"/healthz", nil)
 	assert.Equal(t, "ok\n", string(body))
 }
 
-// BenchmarkCreate measures one instance without latency, HTTP and disk included.
+// BenchmarkCreate measures the creation of one instance without latency, including HTTP and disk.
 func BenchmarkCreate(b *testing.B) {
-	address, _, _ := serve(b)
+	address, _, _ := serveCloud(b)
 	for i := 0; b.Loop(); i++ {
-		ask(b, http.MethodPost, address+virtual.PathInstances, request(fmt.Sprintf("m-%d", i)))
+		sendRequest(b, http.MethodPost, address+virtual.PathInstances, createRequest(fmt.Sprintf("m-%d", i)))
 	}
 }
 
 func TestARefusalThatQuotesCredentials(t *testing.T) {
-	address, client, _ := serve(t)
+	address, client, _ := serveCloud(t)
 	require.NoError(t, client.Change(t.Context(), func(b *admin.Behaviour) { b.QuoteCredentials = true }))
-	_, body := ask(t, http.MethodDelete, address+virtual.PathInstances+"/i-9?cluster=c1", nil)
+	_, body := sendRequest(t, http.MethodDelete, address+virtual.PathInstances+"/i-9?cluster=c1", nil)
 	var told virtual.ErrorAnswer
 	require.NoError(t, json.Unmarshal(body, &told))
 	assert.Equal(t, "NotFound", told.Code)
-	assert.Contains(t, told.Message, `token "`+token+`"`)
-	assert.Contains(t, told.Message, "?token="+token)
-	assert.Contains(t, told.Message, base64.StdEncoding.EncodeToString([]byte("user:"+token)))
+	assert.Contains(t, told.Message, `token "`+testToken+`"`)
+	assert.Contains(t, told.Message, "?token="+testToken)
+	assert.Contains(t, told.Message, base64.StdEncoding.EncodeToString([]byte("user:"+testToken)))
 }

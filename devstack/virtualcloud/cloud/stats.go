@@ -36,7 +36,7 @@ func countDuplicates(records []*record, key func(*record) string) int {
 	return count
 }
 
-// countRefusal counts a refusal.
+// countRefusal counts a refusal by its code.
 func (c *Cloud) countRefusal(code provider.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,32 +16,32 @@ import (
 	"millwright/provider/virtual"
 )
 
-// busy makes one change of each kind that is written to disk.
-func busy(t *testing.T, c *Cloud) {
+// makeChanges makes changes of several kinds to a cloud, all of which the cloud writes to disk.
+func makeChanges(t *testing.T, c *Cloud) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
-		r := request(name)
+		r := createRequest(name)
 		r.Spec.Initialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
-		make1(t, c, r)
+		mustCreate(t, c, r)
 	}
-	_, err := c.initialize("i-1")
+	_, err := c.initializeInstance("i-1")
 	require.NoError(t, err)
-	_, err = c.CreateByHand(request("a"))
+	_, err = c.CreateByHand(createRequest("a"))
 	require.NoError(t, err)
-	require.NoError(t, c.terminate("i-2", "c1"))
+	require.NoError(t, c.terminateInstance("i-2", "c1"))
 	require.NoError(t, c.Vanish(admin.Vanish{ID: "i-3"}))
 }
 
-func TestCloudSurvivesItsDeath(t *testing.T) {
+func TestCloudStateSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
-	first := open(t, dir, nil)
-	busy(t, first)
-	behave(t, first, func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 7} })
+	first := openCloud(t, dir, nil)
+	makeChanges(t, first)
+	editBehaviour(t, first, func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 7} })
 	before, instances := first.Stats(), first.Instances()
-	crash(t, first)
+	crashCloud(t, first)
 
-	for range 2 { // the second time from a compacted log
-		again := open(t, dir, nil)
+	for range 2 { // the second Open reads a compacted log
+		again := openCloud(t, dir, nil)
 		after := again.Stats()
 		assert.Equal(t, before.Creates, after.Creates)
 		assert.Equal(t, before.Deletes, after.Deletes)
@@ -59,24 +59,24 @@ func TestCloudSurvivesItsDeath(t *testing.T) {
 		data, err := again.UserData("i-1")
 		require.NoError(t, err)
 		assert.Equal(t, "data of a", string(data))
-		crash(t, again)
+		crashCloud(t, again)
 	}
 
-	last := open(t, dir, nil)
-	defer crash(t, last)
-	r := request("a")
+	last := openCloud(t, dir, nil)
+	defer crashCloud(t, last)
+	r := createRequest("a")
 	r.ClientToken = "token-a"
-	assert.Equal(t, "i-1", make1(t, last, r).ID, "client tokens outlive the process too")
-	assert.Equal(t, "i-5", make1(t, last, request("d")).ID, "no number is used twice")
+	assert.Equal(t, "i-1", mustCreate(t, last, r).ID, "client tokens outlive the process too")
+	assert.Equal(t, "i-5", mustCreate(t, last, createRequest("d")).ID, "no number is used twice")
 }
 
-// A process that is killed during a write leaves any part of its last line. Whatever part it is, the cloud opens with
-// the world before that line, and works.
+// A process that is killed during a write leaves any part of its last line. Whatever part is left, the cloud opens with
+// the world before the last line, and accepts new entries.
 func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	dir := t.TempDir()
-	c := open(t, dir, nil)
-	busy(t, c)
-	crash(t, c)
+	c := openCloud(t, dir, nil)
+	makeChanges(t, c)
+	crashCloud(t, c)
 	whole, err := os.ReadFile(filepath.Join(dir, logFile))
 	require.NoError(t, err)
 
@@ -86,33 +86,34 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	for n := range lines {
 		require.NoError(t, os.WriteFile(path, bytes.Join(lines[:n], nil), 0o600))
-		w, err := (&store{dir: torn}).load()
+		w, err := (&store{dir: torn}).loadWorld()
 		require.NoError(t, err)
 		expected = append(expected, w)
 	}
-	for _, cut := range cuts(lines) {
+	for _, cut := range tornPositions(lines) {
 		require.NoError(t, os.WriteFile(path, whole[:cut], 0o600))
 		st, w, err := openStore(torn, time.Now())
 		require.NoError(t, err, "cut at byte %d", cut)
 		want := expected[bytes.Count(whole[:cut], []byte("\n"))]
-		require.Equal(t, want.order, w.order, "cut at byte %d", cut)
+		require.Equal(t, want.numbers, w.numbers, "cut at byte %d", cut)
 		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
-		r := record{Number: w.next, Name: "after", Accepted: time.Now()}
-		require.NoError(t, st.append(logEntry{Kind: created, Record: &r}))
+		r := record{Number: w.nextNumber, Name: "after", Accepted: time.Now()}
+		require.NoError(t, st.appendEntry(logEntry{Kind: entryCreated, Record: &r}))
 		require.NoError(t, st.close())
-		again, err := (&store{dir: torn}).load()
+		again, err := (&store{dir: torn}).loadWorld()
 		require.NoError(t, err, "cut at byte %d", cut)
 		require.Contains(t, again.records, r.Number, "cut at byte %d", cut)
 	}
 }
 
-// cuts returns positions at which to tear a log: each byte of the last line and the bytes around each line break.
-func cuts(lines [][]byte) []int {
+// tornPositions returns the positions at which a test truncates a log: every byte of the last line, and the bytes
+// around each line break.
+func tornPositions(lines [][]byte) []int {
 	var at []int
 	end := 0
 	for n, line := range lines {
 		for i := range line {
-			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the last one is empty
+			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the last element of lines is empty
 				at = append(at, end+i)
 			}
 		}
@@ -121,7 +122,7 @@ func cuts(lines [][]byte) []int {
 	return append(at, end)
 }
 
-func TestSpoiledLogIsNotGuessedAt(t *testing.T) {
+func TestCorruptLogIsRefused(t *testing.T) {
 	const whole = `{"kind":"summary","counters":{},"next":1}` + "\n"
 	for _, spoiled := range []string{"{not JSON", "{}", `{"kind":"summary"}`, `{"kind":"created"}`} {
 		dir := t.TempDir()
@@ -133,32 +134,32 @@ func TestSpoiledLogIsNotGuessedAt(t *testing.T) {
 
 func TestDataFolderHasOneOwner(t *testing.T) {
 	dir := t.TempDir()
-	c := open(t, dir, nil)
+	c := openCloud(t, dir, nil)
 	_, err := Open(Options{Dir: dir})
 	require.ErrorContains(t, err, "is another virtualcloud running there")
 	require.NoError(t, c.Close())
-	require.NoError(t, open(t, dir, nil).Close())
+	require.NoError(t, openCloud(t, dir, nil).Close())
 }
 
-func TestChangeThatCannotBeWrittenDidNotHappen(t *testing.T) {
-	c := open(t, t.TempDir(), nil)
+func TestFailedWriteChangesNothing(t *testing.T) {
+	c := openCloud(t, t.TempDir(), nil)
 	require.NoError(t, c.store.file.Close())
-	_, err := c.create(t.Context(), request("a"))
+	_, err := c.createInstance(t.Context(), createRequest("a"))
 	assert.Equal(t, provider.Internal, provider.CodeOf(err))
 	assert.Zero(t, c.Stats().Creates)
 	assert.Empty(t, c.Instances())
 }
 
-func TestCompactionForgetsWhatIsLongGone(t *testing.T) {
+func TestCompactionDropsOldRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		c := open(t, dir, nil)
-		busy(t, c)
-		crash(t, c)
-		time.Sleep(forgetAfter + time.Second)
-		c = open(t, dir, nil)
-		defer crash(t, c)
-		assert.Equal(t, []int{1, 4}, c.world.order)
+		c := openCloud(t, dir, nil)
+		makeChanges(t, c)
+		crashCloud(t, c)
+		time.Sleep(goneRecordLifetime + time.Second)
+		c = openCloud(t, dir, nil)
+		defer crashCloud(t, c)
+		assert.Equal(t, []int{1, 4}, c.world.numbers)
 		assert.Equal(t, 4, c.Stats().Creates, "what is forgotten stays counted")
 		content, err := os.ReadFile(filepath.Join(dir, logFile))
 		require.NoError(t, err)
@@ -169,14 +170,14 @@ func TestCompactionForgetsWhatIsLongGone(t *testing.T) {
 
 func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
 	dir := t.TempDir()
-	c := open(t, dir, nil)
-	c.store.next = 1 // as if it had grown
-	make1(t, c, request("a"))
-	assert.GreaterOrEqual(t, c.store.next, int64(compactAbove))
-	make1(t, c, request("b"))
-	crash(t, c)
-	c = open(t, dir, nil)
-	defer crash(t, c)
+	c := openCloud(t, dir, nil)
+	c.store.compactAt = 1 // the next write exceeds this size
+	mustCreate(t, c, createRequest("a"))
+	assert.GreaterOrEqual(t, c.store.compactAt, int64(compactAboveBytes))
+	mustCreate(t, c, createRequest("b"))
+	crashCloud(t, c)
+	c = openCloud(t, dir, nil)
+	defer crashCloud(t, c)
 	assert.Len(t, c.Instances(), 2)
 }
 

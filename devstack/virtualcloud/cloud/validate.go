@@ -10,7 +10,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// validateCreate returns what is wrong with a create request.
+// validateCreate returns an error if a create request is invalid.
 func validateCreate(request virtual.CreateRequest) error {
 	for _, required := range []struct{ name, value string }{
 		{"name", request.Name},
@@ -44,7 +44,7 @@ func validateBehaviour(b admin.Behaviour) error {
 		if limit.PerSecond <= 0 || limit.Burst < 1 {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s: perSecond must be above 0 and burst at least 1", op)
 		}
-		if limit.Code != "" && !isCode(limit.Code) {
+		if limit.Code != "" && !isCodeName(limit.Code) {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s.code: %q is no code", op, limit.Code)
 		}
 	}
@@ -71,7 +71,7 @@ func validateFault(f admin.Fault) error {
 		return err
 	}
 	switch {
-	case !isCode(f.Code):
+	case !isCodeName(f.Code):
 		return provider.Errorf(provider.InvalidArgument, "code: %q is no code", f.Code)
 	case f.Count < 0 || f.Every < 0:
 		return provider.Errorf(provider.InvalidArgument, "count and every must not be negative")
@@ -88,8 +88,8 @@ func validateOperation(op admin.Operation) error {
 	return nil
 }
 
-// isCode reports whether a text is the name of a code. Unknown is a code, and also the result of ParseCode for any text
-// that is no name of a code.
-func isCode(name string) bool {
+// isCodeName reports whether a text is the name of a code. ParseCode returns Unknown for the name of the code Unknown,
+// and also for every text that is no code's name.
+func isCodeName(name string) bool {
 	return provider.ParseCode(name) != provider.Unknown || name == provider.Unknown.String()
 }

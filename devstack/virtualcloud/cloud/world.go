@@ -7,17 +7,18 @@ import (
 	"millwright/provider/virtual"
 )
 
-// world has the records of all instances, and the counters. Only apply changes it, with entries that are on disk.
+// world has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is on
+// disk.
 type world struct {
-	next        int
-	counters    savedCounters
-	records     map[int]*record
-	userData    map[int][]byte
-	order       []int // numbers of all records, ascending
-	perhapsLive []int // numbers of instances that may still be live; liveAt removes the others
-	byUID       map[string][]int
-	byToken     map[string]int // the latest instance of each client token
-	linger      time.Duration  // how long visibleAt shows an instance that is gone
+	nextNumber   int
+	counters     savedCounters
+	records      map[int]*record
+	userData     map[int][]byte
+	numbers      []int // numbers of all records, in ascending order
+	possiblyLive []int // numbers of the instances that may still be live; liveAt removes ended instances
+	byUID        map[string][]int
+	byToken      map[string]int // number of the latest instance, by client token
+	lingerTime   time.Duration  // time for which visibleAt shows an instance that is gone
 }
 
 // savedCounters are the counters that survive a restart of the cloud.
@@ -31,12 +32,12 @@ type savedCounters struct {
 
 func newWorld() *world {
 	return &world{
-		next: 1, records: map[int]*record{}, userData: map[int][]byte{},
+		nextNumber: 1, records: map[int]*record{}, userData: map[int][]byte{},
 		byUID: map[string][]int{}, byToken: map[string]int{},
 	}
 }
 
-// logEntry is one line on disk: the new content of a record, or the counters that a compaction kept.
+// logEntry is one line of the log: the new content of a record, or the counters at a compaction.
 type logEntry struct {
 	Kind     entryKind      `json:"kind"`
 	Record   *record        `json:"record,omitempty"`
@@ -45,52 +46,52 @@ type logEntry struct {
 	Next     int            `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
-// entryKind says what happened to the record of an entry.
+// entryKind names the change of a record that a logEntry contains.
 type entryKind string
 
 const (
-	summary     entryKind = "summary" // first line of a compacted log: the counters at its compaction
-	kept        entryKind = "kept"    // record that the compaction kept; the summary has counted it
-	created     entryKind = "created"
-	initialized entryKind = "initialized"
-	deleted     entryKind = "deleted"
-	vanished    entryKind = "vanished"
-	registered  entryKind = "registered"
-	nodeInited  entryKind = "nodeInited"
-	nodeEnded   entryKind = "nodeEnded"
-	rejoined    entryKind = "rejoined" // its Node is processed from the start
+	entrySummary         entryKind = "summary" // first line of a compacted log, with the counters
+	entryKept            entryKind = "kept"    // record that a compaction kept; the summary's counters include the record
+	entryCreated         entryKind = "created"
+	entryInitialized     entryKind = "initialized"
+	entryDeleted         entryKind = "deleted"
+	entryVanished        entryKind = "vanished"
+	entryRegistered      entryKind = "registered"
+	entryNodeInitialized entryKind = "nodeInited"
+	entryNodeEnded       entryKind = "nodeEnded"
+	entryRejoined        entryKind = "rejoined" // the registry processes the Node from the start
 )
 
-// apply applies an entry.
-func (w *world) apply(e logEntry) {
-	if e.Kind == summary {
-		w.counters, w.next = *e.Counters, e.Next
+// applyEntry applies one log entry to the world.
+func (w *world) applyEntry(e logEntry) {
+	if e.Kind == entrySummary {
+		w.counters, w.nextNumber = *e.Counters, e.Next
 		return
 	}
 	r := e.Record
-	if e.Kind == created {
+	if e.Kind == entryCreated {
 		w.countCreation(r)
 	}
-	switch e.Kind { //nolint:exhaustive // the others are not counted
-	case deleted:
+	switch e.Kind { //nolint:exhaustive // no other kind is counted here
+	case entryDeleted:
 		w.counters.Deletes++
-	case vanished:
+	case entryVanished:
 		w.counters.Vanished++
 	}
 	if _, known := w.records[r.Number]; !known {
-		w.order = append(w.order, r.Number)
-		w.perhapsLive = append(w.perhapsLive, r.Number)
+		w.numbers = append(w.numbers, r.Number)
+		w.possiblyLive = append(w.possiblyLive, r.Number)
 		w.byUID[uidKey(r.Tags)] = append(w.byUID[uidKey(r.Tags)], r.Number)
 		w.userData[r.Number] = e.UserData
 		if r.ClientToken != "" {
 			w.byToken[r.ClientToken] = r.Number
 		}
-		w.next = max(w.next, r.Number+1)
+		w.nextNumber = max(w.nextNumber, r.Number+1)
 	}
 	w.records[r.Number] = r
 }
 
-// countCreation counts a creation by its own time, so that replaying the log gives the same result.
+// countCreation counts a creation at the record's own time, so that a replay of the log gives the same counters.
 func (w *world) countCreation(r *record) {
 	w.counters.Creates++
 	for _, number := range w.byUID[uidKey(r.Tags)] {
@@ -104,39 +105,40 @@ func (w *world) countCreation(r *record) {
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// liveAt returns the instances that exist at t, sorted by number. t must not be before the t of an earlier call.
+// liveAt returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t must
+// not be before the t of an earlier call.
 func (w *world) liveAt(t time.Time) []*record {
 	var records []*record
-	w.perhapsLive = slices.DeleteFunc(w.perhapsLive, func(number int) bool {
+	w.possiblyLive = slices.DeleteFunc(w.possiblyLive, func(number int) bool {
 		r := w.records[number]
 		if r.existsAt(t) {
 			records = append(records, r)
 			return false
 		}
-		return !r.Gone.IsZero() && !r.Gone.After(t) // not one that comes to be later than t
+		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLive
 	})
 	return records
 }
 
-// visibleAt returns the instances with these numbers that a read at t shows.
+// visibleAt returns the wanted instances among these numbers that a read at t shows.
 func (w *world) visibleAt(numbers []int, t time.Time, wanted func(*record) bool) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
 		r := w.records[number]
-		if r != nil && !r.Accepted.After(t) && !isPast(r.Gone, t.Add(-w.linger)) && wanted(r) {
+		if r != nil && !r.Accepted.After(t) && !isPast(r.Gone, t.Add(-w.lingerTime)) && wanted(r) {
 			items = append(items, r.instanceAt(t))
 		}
 	}
 	return items
 }
 
-// forgetRecords removes records.
+// forgetRecords removes the unwanted records.
 func (w *world) forgetRecords(unwanted func(*record) bool) {
 	fresh := newWorld()
-	fresh.next, fresh.counters = w.next, w.counters
-	for _, number := range w.order {
+	fresh.nextNumber, fresh.counters = w.nextNumber, w.counters
+	for _, number := range w.numbers {
 		if r := w.records[number]; !unwanted(r) {
-			fresh.apply(logEntry{Kind: kept, Record: r, UserData: w.userData[number]})
+			fresh.applyEntry(logEntry{Kind: entryKept, Record: r, UserData: w.userData[number]})
 		}
 	}
 	*w = *fresh

@@ -1,4 +1,4 @@
-// Command worker serves the queue provider-libvirt. Its flags are those of Millwright's worker.
+// Command worker serves the task queue provider-libvirt. Command worker has the flags of Millwright's worker.
 package main
 
 import (

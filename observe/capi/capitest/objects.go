@@ -1,4 +1,4 @@
-// Package capitest makes objects of Cluster API and fake API servers that hold them, for tests.
+// Package capitest builds objects of Cluster API, and fake API servers that hold these objects, for tests.
 package capitest
 
 import (
@@ -21,21 +21,21 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// Shop is the namespace of all objects, and Filter the label value of the sets that Millwright reconciles.
+// Shop is the namespace of all objects. Filter is the label value of the sets that Millwright reconciles.
 const (
 	Shop   = "shop"
 	Filter = "millwright"
 )
 
-// Noon is when the tests of facts read the objects.
+// Noon is the time at which the tests observe the objects.
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// Selecting gives a set a selector.
+// Selecting sets the selector of a set.
 func Selecting(selector metav1.LabelSelector) OnSet {
 	return func(s *clusterv1.MachineSet) { s.Spec.Selector = selector }
 }
 
-// Applied makes an object one on which a manager applied these labels and annotations.
+// Applied adds a managed-fields entry: the manager has applied one label and one annotation with these keys.
 func Applied(manager string, labels, annotations string) func(*clusterv1.Machine) {
 	return func(m *clusterv1.Machine) {
 		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
@@ -51,20 +51,20 @@ func Applied(manager string, labels, annotations string) func(*clusterv1.Machine
 	}
 }
 
-// Ago returns a time so many minutes before noon.
+// Ago returns the time that is this many minutes before Noon.
 func Ago(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// Settings are those of a Millwright beside controllers of Cluster API that watch all objects.
+// Settings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all objects.
 var Settings = capi.Settings{Filter: Filter}
 
-// Facts returns a cache for the functions that read only their arguments, with these preflight settings.
+// Facts returns a Cache with these preflight settings, for functions that read only their arguments.
 func Facts(settings capi.Settings, preflight cache.Preflight) *capi.Cache {
 	return &capi.Cache{Settings: settings, Cluster: &cache.Cluster{Preflight: preflight}}
 }
 
-// Meta is the metadata of an object.
+// Meta returns the metadata of an object.
 func Meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:         Shop,
@@ -91,7 +91,7 @@ type OnDeployment = func(*clusterv1.MachineDeployment)
 // OnForeign changes an object of a provider.
 type OnForeign = func(*unstructured.Unstructured)
 
-func with[T any](object T, changes []func(T)) T {
+func applyChanges[T any](object T, changes []func(T)) T {
 	for _, change := range changes {
 		change(object)
 	}
@@ -111,10 +111,10 @@ func Set(name string, replicas int32, change ...OnSet) *clusterv1.MachineSet {
 	s.Spec.Template.Spec.ClusterName, s.Spec.Template.Spec.Version = "c", "v1.31.2"
 	s.Spec.Template.Spec.Bootstrap.ConfigRef = Reference(Bootstrap())
 	s.Spec.Template.Spec.InfrastructureRef = Reference(Infrastructure())
-	return with(s, change)
+	return applyChanges(s, change)
 }
 
-// OfDeployment makes a set one of MachineDeployment d.
+// OfDeployment makes MachineDeployment d the controller of a set.
 func OfDeployment(s *clusterv1.MachineSet) {
 	s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
 	s.OwnerReferences = []metav1.OwnerReference{
@@ -122,7 +122,7 @@ func OfDeployment(s *clusterv1.MachineSet) {
 	}
 }
 
-// Going makes an object one that is being deleted.
+// Going marks an object as being deleted.
 func Going[T metav1.Object](o T) { o.SetDeletionTimestamp(new(Ago(1))) }
 
 // Annotated sets an annotation of an object.
@@ -137,7 +137,7 @@ func Annotated[T metav1.Object](key, value string) func(T) {
 	}
 }
 
-// Machine returns a machine of a set whose node has been ready for an hour.
+// Machine returns a machine of a set. The machine's node has been ready for an hour.
 func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clusterv1.Machine {
 	m := capiset.Desired(Facts(Settings, cache.Preflight{}), set, name, nil)
 	m.TypeMeta = metav1.TypeMeta{}
@@ -161,7 +161,7 @@ func Machine(name string, set *clusterv1.MachineSet, change ...OnMachine) *clust
 	for _, kind := range []string{clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition, clusterv1.MachineNodeHealthyCondition} {
 		Says(kind, metav1.ConditionTrue)(m)
 	}
-	return with(m, change)
+	return applyChanges(m, change)
 }
 
 // Says sets a condition of a machine.
@@ -183,19 +183,19 @@ func Without(kind string) OnMachine {
 	return func(m *clusterv1.Machine) { meta.RemoveStatusCondition(&m.Status.Conditions, kind) }
 }
 
-// Unhealthy makes a machine one that a health check asks its set to replace.
+// Unhealthy makes a machine for which a health check requests a replacement by its set.
 func Unhealthy(m *clusterv1.Machine) {
 	Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(m)
 	SaysWhy(clusterv1.MachineOwnerRemediatedCondition, metav1.ConditionFalse, "WaitingForRemediation", "")(m)
 }
 
-// Hooked gives a machine the annotations of one whose node Millwright drains.
+// Hooked gives a machine the annotations for a drain by Millwright.
 func Hooked(m *clusterv1.Machine) {
 	Annotated[*clusterv1.Machine](capidrain.AnnotationHook, "millwright")(m)
 	Annotated[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
 }
 
-// AtTheHook makes a machine one that Cluster API deletes, and that has come to Millwright's hook.
+// AtTheHook makes a machine that Cluster API deletes and that waits at Millwright's pre-drain hook.
 func AtTheHook(m *clusterv1.Machine) {
 	Going(m)
 	Hooked(m)
@@ -209,10 +209,10 @@ func AtTheHook(m *clusterv1.Machine) {
 	)(m)
 }
 
-// Unowned takes the owner references of an object away.
+// Unowned removes the owner references of an object.
 func Unowned[T metav1.Object](o T) { o.SetOwnerReferences(nil) }
 
-// Cluster returns the Cluster c, whose control plane is ControlPlane.
+// Cluster returns the Cluster c. The control plane of Cluster c is ControlPlane.
 func Cluster(change ...OnCluster) *clusterv1.Cluster {
 	c := &clusterv1.Cluster{ObjectMeta: Meta("c")}
 	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
@@ -220,7 +220,7 @@ func Cluster(change ...OnCluster) *clusterv1.Cluster {
 		Kind:     "KubeadmControlPlane",
 		Name:     "cp",
 	}
-	return with(c, change)
+	return applyChanges(c, change)
 }
 
 // Deployment returns the MachineDeployment d at revision 1.
@@ -228,12 +228,12 @@ func Deployment(change ...OnDeployment) *clusterv1.MachineDeployment {
 	d := &clusterv1.MachineDeployment{ObjectMeta: Meta("d")}
 	d.Annotations = map[string]string{clusterv1.RevisionAnnotation: "1"}
 	d.Spec.ClusterName = "c"
-	return with(d, change)
+	return applyChanges(d, change)
 }
 
-// Infrastructure returns the infrastructure template small.
+// Infrastructure returns the infrastructure template named small.
 func Infrastructure(change ...OnForeign) *unstructured.Unstructured {
-	return foreign(
+	return newForeign(
 		"infrastructure.cluster.x-k8s.io/v1beta2",
 		"ExampleMachineTemplate",
 		"small",
@@ -245,9 +245,9 @@ func Infrastructure(change ...OnForeign) *unstructured.Unstructured {
 	)
 }
 
-// Bootstrap returns the bootstrap template join.
+// Bootstrap returns the bootstrap template named join.
 func Bootstrap(change ...OnForeign) *unstructured.Unstructured {
-	return foreign(
+	return newForeign(
 		"bootstrap.cluster.x-k8s.io/v1beta2",
 		"KubeadmConfigTemplate",
 		"join",
@@ -258,9 +258,9 @@ func Bootstrap(change ...OnForeign) *unstructured.Unstructured {
 	)
 }
 
-// ControlPlane returns the control plane cp, of which all three replicas are available.
+// ControlPlane returns the control plane cp with three available replicas.
 func ControlPlane(change ...OnForeign) *unstructured.Unstructured {
-	o := foreign(
+	o := newForeign(
 		"controlplane.cluster.x-k8s.io/v1beta2",
 		"KubeadmControlPlane",
 		"cp",
@@ -270,11 +270,11 @@ func ControlPlane(change ...OnForeign) *unstructured.Unstructured {
 	o.Object["status"] = map[string]any{
 		"availableReplicas": int64(3), "versions": []any{map[string]any{"version": "v1.31.2", "replicas": int64(3)}},
 	}
-	return with(o, change)
+	return applyChanges(o, change)
 }
 
-func foreign(apiVersion, kind, name string, spec map[string]any, change []OnForeign) *unstructured.Unstructured {
-	return with(&unstructured.Unstructured{Object: map[string]any{
+func newForeign(apiVersion, kind, name string, spec map[string]any, change []OnForeign) *unstructured.Unstructured {
+	return applyChanges(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "spec": spec,
 		"metadata": map[string]any{
 			"namespace": Shop, "name": name, "uid": "uid-" + name, "resourceVersion": "900", "generation": int64(1),
@@ -282,13 +282,13 @@ func foreign(apiVersion, kind, name string, spec map[string]any, change []OnFore
 	}}, change)
 }
 
-// Owned gives a template what the set's Cluster needs of it: the owner reference and the label.
+// Owned gives a template the owner reference and the label that the set's Cluster requires.
 func Owned(o *unstructured.Unstructured) {
 	o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(Cluster())})
 	o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "c"})
 }
 
-// Field sets a field of an object of a provider; a nil value removes it.
+// Field sets a field of a provider's object; a nil value removes the field.
 func Field(value any, path ...string) OnForeign {
 	return func(o *unstructured.Unstructured) {
 		if value == nil {
@@ -301,38 +301,38 @@ func Field(value any, path ...string) OnForeign {
 	}
 }
 
-// Reference returns the reference to an object of a provider.
+// Reference returns the reference to a provider's object.
 func Reference(o *unstructured.Unstructured) clusterv1.ContractVersionedObjectReference {
 	kind := o.GroupVersionKind()
 	return clusterv1.ContractVersionedObjectReference{APIGroup: kind.Group, Kind: kind.Kind, Name: o.GetName()}
 }
 
-// ResourceOf returns the resource of an object of a provider.
+// ResourceOf returns the resource of a provider's object.
 func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
 	return resource
 }
 
-// Found is an object of a provider that was read.
-func Found(o *unstructured.Unstructured) capi.Foreign {
-	return capi.Foreign{Ref: Reference(o), Resource: ResourceOf(o), Object: o, Read: true}
+// Found returns a provider's object that was read.
+func Found(o *unstructured.Unstructured) capi.ProviderObject {
+	return capi.ProviderObject{Ref: Reference(o), Resource: ResourceOf(o), Object: o, Read: true}
 }
 
-// Gone is an object of a provider that does not exist.
-func Gone(o *unstructured.Unstructured) capi.Foreign {
-	return capi.Foreign{Ref: Reference(o), Resource: ResourceOf(o), Read: true}
+// Gone returns a provider's object that does not exist.
+func Gone(o *unstructured.Unstructured) capi.ProviderObject {
+	return capi.ProviderObject{Ref: Reference(o), Resource: ResourceOf(o), Read: true}
 }
 
-// Related returns what is around a set whose templates, Cluster and control plane are in order.
+// Related returns the objects related to a set. Templates, Cluster and control plane are in order.
 func Related(machines ...*clusterv1.Machine) capi.Related {
 	controlPlane := Found(ControlPlane())
 	return capi.Related{
 		Members: machines, Cluster: Cluster(), ControlPlane: &controlPlane,
-		Templates: []capi.Foreign{Found(Bootstrap(Owned)), Found(Infrastructure(Owned))},
+		Templates: []capi.ProviderObject{Found(Bootstrap(Owned)), Found(Infrastructure(Owned))},
 	}
 }
 
-// Pool returns the MachineDeployment d of Cluster c, which Millwright has prepared, at revision 1.
+// Pool returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the deployment.
 func Pool(replicas int32, change ...OnDeployment) *clusterv1.MachineDeployment {
 	d := Deployment()
 	d.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
@@ -342,15 +342,15 @@ func Pool(replicas int32, change ...OnDeployment) *clusterv1.MachineDeployment {
 	d.Spec.Replicas = &replicas
 	d.Spec.Selector = *like.Spec.Selector.DeepCopy()
 	d.Spec.Template = *like.Spec.Template.DeepCopy()
-	return with(d, change)
+	return applyChanges(d, change)
 }
 
-// Version gives the template of a deployment another version of Kubernetes.
+// Version changes the Kubernetes version in the template of a deployment.
 func Version(version string) OnDeployment {
 	return func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = version }
 }
 
-// SetOf returns a set of a deployment that has its template, and that has acted on its size.
+// SetOf returns a set with its deployment's template. The set has acted on its size.
 func SetOf(
 	d *clusterv1.MachineDeployment,
 	name string,
@@ -372,14 +372,14 @@ func SetOf(
 		place[clusterv1.MachineDeploymentUniqueLabel] = name
 	}
 	s.Status.ObservedGeneration, s.Status.Replicas = s.Generation, &replicas
-	return with(s, change)
+	return applyChanges(s, change)
 }
 
-// Former gives a set the template that its deployment had before.
+// Former gives a set the former template of its deployment.
 func Former(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// ReplacedBySecond gives a set the template that its deployment had before, and says that revision 2 replaces its
-// machines.
+// ReplacedBySecond gives a set the former template of its deployment, and the annotation that revision 2 replaces the
+// set's machines.
 func ReplacedBySecond(s *clusterv1.MachineSet) {
 	Former(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"

@@ -28,7 +28,7 @@ import (
 
 // Server is a fake API server with the objects of Cluster API and of its providers.
 type Server struct {
-	Core        *Core // of cluster.x-k8s.io
+	Core        *Core // fake clientset of cluster.x-k8s.io
 	Objects     *dynamicfake.FakeDynamicClient
 	Definitions *metadatafake.FakeMetadataClient
 	Client      *capi.Client
@@ -40,10 +40,10 @@ type Core struct {
 	tracker clienttesting.ObjectTracker
 }
 
-// Tracker returns the store of the fake.
+// Tracker returns the object tracker of the fake.
 func (c *Core) Tracker() clienttesting.ObjectTracker { return c.tracker }
 
-// Kinds are the kinds of providers that are installed, each with its clones.
+// Kinds returns the installed kinds of providers: the templates, their clones, and the control plane.
 func Kinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, o := range []*unstructured.Unstructured{Bootstrap(), Infrastructure()} {
@@ -66,7 +66,7 @@ func Definition(kind schema.GroupVersionKind, labels map[string]string) *metav1.
 }
 
 // NewServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among
-// the objects replaces the one of Kinds.
+// the objects replaces the definition of the same kind.
 func NewServer(objects ...runtime.Object) *Server {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, metav1.AddMetaToScheme} {
@@ -94,7 +94,7 @@ func NewServer(objects ...runtime.Object) *Server {
 			}
 		}
 	}
-	var groups []schema.GroupVersion // the mapper knows no other version of a kind
+	var groups []schema.GroupVersion // the mapper knows only these versions
 	for _, kind := range Kinds() {
 		groups = append(groups, kind.GroupVersion())
 	}
@@ -115,7 +115,7 @@ func NewServer(objects ...runtime.Object) *Server {
 	s.Core.AddReactor("*", "*", clienttesting.ObjectReaction(s.Core.tracker))
 	s.Core.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		options := action.(clienttesting.WatchActionImpl).ListOptions
-		if options.SendInitialEvents != nil { // the tracker sends none: the cache lists instead
+		if options.SendInitialEvents != nil { // the tracker sends no initial events, so the cache lists instead
 			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 		}
 		w, err := s.Core.tracker.Watch(action.GetResource(), action.GetNamespace(), options)
@@ -124,19 +124,19 @@ func NewServer(objects ...runtime.Object) *Server {
 	s.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
 	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
 	s.Client = &capi.Client{
-		Sets: typed(
+		Sets: typedClients(
 			s.Core,
 			"MachineSet",
 			func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items },
 		),
-		Machines: typed(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
-		Deployments: typed(
+		Machines: typedClients(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
+		Deployments: typedClients(
 			s.Core,
 			"MachineDeployment",
 			func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items },
 		),
-		Clusters: typed(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
-		Rules: typed(
+		Clusters: typedClients(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
+		Rules: typedClients(
 			s.Core,
 			"MachineDrainRule",
 			func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items },
@@ -148,8 +148,9 @@ func NewServer(objects ...runtime.Object) *Server {
 	return s
 }
 
-// typed returns a function that makes the fake clients of one kind. items returns the items of a list.
-func typed[O, L any, P interface {
+// typedClients returns a function that makes the fake clients of one kind. The function items returns the items of a
+// list.
+func typedClients[O, L any, P interface {
 	*O
 	runtime.Object
 	metav1.Object

@@ -16,12 +16,12 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// Explained returns the facts from which it is explained what blocks a deployment and its sets. The plan has the
-// conditions that its status should have.
+// Explained returns the facts that explain what blocks a deployment and its sets. The plan contains the conditions that
+// the deployment's status should have.
 func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resume(),
+		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resumeCommand(),
 		Busy: plan.Decision.NoSet || !plan.Decision.Complete || d.DeletionTimestamp != nil,
 		Of:   max(len(f.Members), int(capi.Value(d.Spec.Replicas))),
 	}
@@ -40,19 +40,19 @@ func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 		)
 	}
 	sets := slices.SortedFunc(slices.Values(f.Sets), func(a, b *clusterv1.MachineSet) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // the newest first
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) // newest set first
 	})
 	for _, set := range sets {
 		e.Sets = append(
 			e.Sets,
-			capiset.Explained(set, capi.Related{Members: f.MembersOf(set), Cluster: f.Cluster}, said(set), now),
+			capiset.Explained(set, capi.Related{Members: f.MembersOf(set), Cluster: f.Cluster}, conditionsOf(set), now),
 		)
 	}
 	return e
 }
 
-// resume returns the command that ends a pause of the deployment or of its Cluster; empty if neither is paused.
-func (f Tree) resume() string {
+// resumeCommand returns the command that ends a pause of the deployment or of its Cluster; empty if neither is paused.
+func (f Tree) resumeCommand() string {
 	d := f.Deployment
 	if _, paused := d.Annotations[clusterv1.PausedAnnotation]; paused {
 		return fmt.Sprintf(
@@ -68,7 +68,7 @@ func (f Tree) resume() string {
 	return ""
 }
 
-// MembersOf returns the machines of one of the sets, in no order.
+// MembersOf returns the machines of one of the deployment's sets, unsorted.
 func (f Tree) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	return slices.DeleteFunc(
 		slices.Clone(f.Members),
@@ -76,8 +76,8 @@ func (f Tree) MembersOf(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	)
 }
 
-// said returns the conditions that the status of a set has.
-func said(set *clusterv1.MachineSet) (all []scale.Condition) {
+// conditionsOf returns the conditions in the status of a set.
+func conditionsOf(set *clusterv1.MachineSet) (all []scale.Condition) {
 	for _, c := range set.Status.Conditions {
 		all = append(all, scale.Condition{Type: c.Type, Status: scale.Answer(c.Status), Reason: c.Reason, Message: c.Message})
 	}

@@ -15,7 +15,7 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// What stands still says why, and which command changes it.
+// A stalled deployment reports why it is stalled, and which command helps.
 func TestExplained(t *testing.T) {
 	newer := capitest.Version("v1.32.0")
 	for _, row := range []struct {
@@ -26,10 +26,10 @@ func TestExplained(t *testing.T) {
 		says    string
 	}{
 		{"nothing", nil, nil, "", ""},
-		{"paused, and there is nothing to do", noted(clusterv1.PausedAnnotation, ""), nil, "", ""},
+		{"paused, and there is nothing to do", withAnnotation(clusterv1.PausedAnnotation, ""), nil, "", ""},
 		{"paused in a rollout", func(d *clusterv1.MachineDeployment) {
 			newer(d)
-			noted(clusterv1.PausedAnnotation, "")(d)
+			withAnnotation(clusterv1.PausedAnnotation, "")(d)
 		}, nil, "Paused", "MachineDeployment has the cluster.x-k8s.io/paused annotation (since 12:00:00 UTC); nothing is done until this has ended; " +
 			"`kubectl annotate machinedeployments.cluster.x-k8s.io -n shop d cluster.x-k8s.io/paused-`"},
 		{"its Cluster is paused in a rollout", newer, func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, "Paused", "Cluster spec.paused is set to true (since 12:00:00 UTC); nothing is done until this has ended; " +
@@ -37,7 +37,7 @@ func TestExplained(t *testing.T) {
 		{"spec.paused in a rollout", func(d *clusterv1.MachineDeployment) {
 			newer(d)
 			d.Spec.Paused = new(true)
-			noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
+			withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
 		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		{"no template", newer, func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
@@ -59,22 +59,27 @@ func TestExplained(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := tree(d, set)
-			f.Members = members(set, "a", "b", "c")
+			f := newTree(d, set)
+			f.Members = readyMachines(set, "a", "b", "c")
 			if row.tree != nil {
 				row.tree(&f)
 			}
-			_, blocked := reported(f, capitest.Noon)
+			_, blocked := reportedStatus(f, capitest.Noon)
 			assert.Equal(t, row.says, blocked.Message)
 			assert.Equal(t, row.blocker, blocked.Reason)
 		})
 	}
 }
 
-// Requests are those of a deployment of Millwright, in the fields that Cluster API has.
+// A deployment of Cluster API has the same requests as a deployment of Millwright, in Cluster API's fields.
 func TestRequests(t *testing.T) {
-	d := capitest.Pool(3, capitest.Version("v1.32.0"), after(30), noted(v1alpha1.AnnotationLastRequest, "before"))
-	f := tree(
+	d := capitest.Pool(
+		3,
+		capitest.Version("v1.32.0"),
+		withRolloutAfter(30),
+		withAnnotation(v1alpha1.AnnotationLastRequest, "before"),
+	)
+	f := newTree(
 		d,
 		capitest.SetOf(d, "s", 1, 3),
 		capitest.SetOf(d, "r", 2, 2, capitest.Former),
@@ -127,7 +132,7 @@ func TestRequests(t *testing.T) {
 		patch(request.Order{Command: request.Cancel, Reason: "bad"}),
 	)
 
-	facts.RestartedAt = "2026-02-01T00:00:00Z" // planned
+	facts.RestartedAt = "2026-02-01T00:00:00Z" // time of the planned restart
 	assert.Equal(
 		t,
 		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; it overwrites the later time 2026-02-01T00:00:00Z",

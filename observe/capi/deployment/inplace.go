@@ -11,30 +11,30 @@ import (
 	"millwright/decide/rollout"
 )
 
-// answer is the value of v1alpha1.AnnotationInPlaceAnswer.
-type answer struct {
-	Set      string      `json:"set"`              // UID of the set of the new template
+// answerAnnotation is the value of v1alpha1.AnnotationInPlaceAnswer.
+type answerAnnotation struct {
+	Set      string      `json:"set"`              // UID of the set with the new template
 	Possible bool        `json:"possible"`         // the extension can update the machines in place
 	Failed   bool        `json:"failed,omitempty"` // the extension gave no answer
-	Why      string      `json:"why,omitempty"`    // why it cannot, or why it gave no answer
-	At       metav1.Time `json:"at"`               // when it was asked
+	Why      string      `json:"why,omitempty"`    // why the extension cannot update, or gave no answer
+	At       metav1.Time `json:"at"`               // time when Millwright asked the extension
 }
 
-// AnswerOf returns what an extension said about the machines of a set; the zero Answer if it was not asked, or the
-// annotation cannot be read.
+// AnswerOf returns the answer of an extension about the machines of a set; the zero Answer if there is no answer, or
+// the annotation does not parse.
 func AnswerOf(set *clusterv1.MachineSet) rollout.Answer {
-	var a answer
+	var a answerAnnotation
 	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationInPlaceAnswer]), &a) != nil {
 		return rollout.Answer{}
 	}
 	return rollout.Answer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: a.At.Time}
 }
 
-// AnswerText returns an answer as the annotation holds it. Its time is in whole seconds.
+// AnswerText returns the annotation value for an answer. The time in the annotation is in whole seconds.
 func AnswerText(a rollout.Answer) string {
-	// never fails
+	// Marshal cannot fail for an answerAnnotation.
 	text, _ := json.Marshal(
-		answer{
+		answerAnnotation{
 			Set:      a.Set,
 			Possible: a.Possible,
 			Failed:   a.Failed,
@@ -45,26 +45,26 @@ func AnswerText(a rollout.Answer) string {
 	return string(text)
 }
 
-// The annotations of a set about machines that move between sets. Source: Cluster API.
+// The annotations of a set for moves of machines between sets. Source: Cluster API.
 const (
-	moveTo       = clusterv1.MachineSetMoveMachinesToMachineSetAnnotation
-	receiveFrom  = clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation
-	acknowledged = clusterv1.AcknowledgedMoveAnnotation
+	moveToKey       = clusterv1.MachineSetMoveMachinesToMachineSetAnnotation
+	receiveFromKey  = clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation
+	acknowledgedKey = clusterv1.AcknowledgedMoveAnnotation
 )
 
-// TransferOf returns what the annotations of a set say about machines that move between sets.
+// TransferOf returns the moves of machines between sets according to the annotations of a set.
 func TransferOf(set *clusterv1.MachineSet) rollout.Transfer {
 	return rollout.Transfer{
-		To:           set.Annotations[moveTo],
-		From:         set.Annotations[receiveFrom],
-		Acknowledged: set.Annotations[acknowledged],
+		To:           set.Annotations[moveToKey],
+		From:         set.Annotations[receiveFromKey],
+		Acknowledged: set.Annotations[acknowledgedKey],
 	}
 }
 
-// TransferPatch returns the annotations for a transfer, as part of a merge patch: nil removes one.
+// TransferPatch returns the annotations for a transfer, as part of a merge patch; a nil value removes an annotation.
 func TransferPatch(t rollout.Transfer) map[string]any {
-	patch := map[string]any{moveTo: nil, receiveFrom: nil, acknowledged: nil}
-	for key, value := range map[string]string{moveTo: t.To, receiveFrom: t.From, acknowledged: t.Acknowledged} {
+	patch := map[string]any{moveToKey: nil, receiveFromKey: nil, acknowledgedKey: nil}
+	for key, value := range map[string]string{moveToKey: t.To, receiveFromKey: t.From, acknowledgedKey: t.Acknowledged} {
 		if value != "" {
 			patch[key] = value
 		}

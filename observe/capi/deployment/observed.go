@@ -25,7 +25,7 @@ import (
 	"millwright/observe/deployment"
 )
 
-// Defaults of the annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's
+// Defaults of annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's
 // v1beta1.
 const (
 	defaultHistoryLimit = 10
@@ -43,11 +43,11 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			Orphaning: cache.IsOrphaning(d),
 			Finalizer: slices.Contains(d.Finalizers, capi.Finalizer),
 		},
-		Invalid: cmp.Or(invalid(d), deployment.InvalidSteps(f.Policy)),
+		Invalid: cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
 		ClusterAPI: rollout.ClusterAPIDeployment{
-			Suspended: strings.Join(f.pauses(), ", "),
-			NoCreate:  f.noCreate(),
-			Wake:      wake(d, now),
+			Suspended: strings.Join(f.pausedBy(), ", "),
+			NoCreate:  f.noCreateReason(),
+			Wake:      wakeTime(d, now),
 		},
 		Requests: rollout.Requests{
 			Paused:     capi.Value(d.Spec.Paused),
@@ -58,7 +58,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 
 		ObservedGeneration: d.Status.ObservedGeneration,
 		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
-		Reported:           reported(&d.Status),
+		Reported:           reportedStatus(&d.Status),
 		Progress:           deployment.Progress(Recorded(d)),
 	}
 	for _, c := range o.Reported.Conditions {
@@ -66,11 +66,11 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			o.Absent = f.Absences.Between(c.Updated, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategy(&d.Spec.Rollout.Strategy)
+	o.Strategy, o.Surge, o.Unavailable = strategyOf(&d.Spec.Rollout.Strategy)
 	o.ClusterAPI.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
-	o.HistoryLimit = new(setting(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
+	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
 	if deadline := time.Duration(
-		setting(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second)),
+		intAnnotation(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second)),
 	) * time.Second; deadline > 0 {
 		o.Deadline = &deadline
 	}
@@ -95,12 +95,12 @@ func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
 	}
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{
 		Missing: capi.Missing(f.Templates),
-		Pauses:  f.pauses(),
+		Pauses:  f.pausedBy(),
 		Unsized: d.Spec.Replicas == nil,
 	}
 	current := f.Current(now)
 	for _, set := range f.Sets {
-		s, machines := f.set(set, members[set.UID], current, now)
+		s, machines := f.observeSet(set, members[set.UID], current, now)
 		o.Sets = append(o.Sets, s)
 		o.ClusterAPI.Machines.Members = append(o.ClusterAPI.Machines.Members, machines...)
 	}
@@ -115,9 +115,9 @@ func (f Tree) observeSets(o *rollout.Observed, now time.Time) {
 	}
 }
 
-// Current returns the set of the present template; nil if there is none. Of several it is the one with the most
-// replicas, then the oldest, then the first by name. Once spec.rollout.after is over, a set must be at least as young.
-// Source: Cluster API.
+// Current returns the set with the current template; nil if there is none. Among several such sets, Current prefers the
+// set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after has passed,
+// a set that is older than this time does not count, unless it was created for this time. Source: Cluster API.
 func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
 	after := DueAfter(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
@@ -140,7 +140,7 @@ func (f Tree) Current(now time.Time) *clusterv1.MachineSet {
 	})
 }
 
-// DueAfter returns the time of spec.rollout.after if it is over; zero: it is not, or there is none.
+// DueAfter returns the time of spec.rollout.after if that time has passed; otherwise zero.
 func DueAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; !now.Before(after.Time) {
 		return after.Time
@@ -148,16 +148,16 @@ func DueAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// wake returns when spec.rollout.after is over; zero if it is over, or absent.
-func wake(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// wakeTime returns the time of spec.rollout.after if that time is in the future; otherwise zero.
+func wakeTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; after.After(now) {
 		return after.Time
 	}
 	return time.Time{}
 }
 
-// set returns the facts about one of the sets and its machines.
-func (f Tree) set(
+// observeSet returns the facts about one of the deployment's sets and its machines.
+func (f Tree) observeSet(
 	set *clusterv1.MachineSet,
 	members []*clusterv1.Machine,
 	current *clusterv1.MachineSet,
@@ -206,22 +206,22 @@ func (f Tree) set(
 	for _, m := range members {
 		seen := capiset.Member(f.API, m, set, selector)
 		machines = append(machines, seen)
-		s.Machines = append(s.Machines, member(seen, set, minReady, now))
+		s.Machines = append(s.Machines, rolloutMember(seen, set, minReady, now))
 	}
 	if active := slices.DeleteFunc(
 		slices.Clone(s.Machines),
 		func(m rollout.Member) bool { return m.Deleting },
 	); len(active) > s.Replicas {
-		for i := range s.Machines { // the set may have chosen the surplus when other machines were unhealthy
+		for i := range s.Machines { // the set may have chosen the surplus while other machines were unhealthy
 			s.Machines[i].Unhealthy = false
 		}
 	}
 	return s, machines
 }
 
-// ActedOn returns the size that a set has acted on. The status of the set says only which generation it has seen, so an
-// annotation keeps the size that it acted on before its size was changed. A set without the annotation, which another
-// controller made, is taken to have acted on its size.
+// ActedOn returns the size on which a set has acted. The status of the set contains only the observed generation, so an
+// annotation keeps the previous size on which the set acted. A set without the annotation, which another controller
+// made, counts as having acted on its size.
 func ActedOn(set *clusterv1.MachineSet) int {
 	replicas := int(capi.Value(set.Spec.Replicas))
 	former := deployment.NumberIn(set.Annotations[v1alpha1.AnnotationFormerReplicas])
@@ -231,10 +231,10 @@ func ActedOn(set *clusterv1.MachineSet) int {
 	return former
 }
 
-// member returns the facts about a machine. Its availability and deletion order come from decide/scale, so that a
-// deployment and its sets agree. A machine counts as failed if its health check failed: a Machine of Cluster API has no
-// phase for that.
-func member(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration, now time.Time) rollout.Member {
+// rolloutMember returns the facts about a machine. The machine's availability and deletion order come from
+// decide/scale, so that a deployment and its sets agree. A machine counts as failed if its health check failed, because
+// a Machine of Cluster API has no phase for this failure.
+func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration, now time.Time) rollout.Member {
 	return rollout.Member{
 		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
 		Deleting:  seen.Deleting,
@@ -253,8 +253,9 @@ func member(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration
 	}
 }
 
-// pauses says who has paused the deployment, in the words of Cluster API. Nothing is done with it then.
-func (f Tree) pauses() (who []string) {
+// pausedBy returns who has paused the deployment, in the wording of Cluster API. Millwright does not change a paused
+// deployment.
+func (f Tree) pausedBy() (who []string) {
 	if f.Cluster != nil && capi.Value(f.Cluster.Spec.Paused) {
 		who = append(who, capi.ClusterPaused)
 	}
@@ -264,8 +265,8 @@ func (f Tree) pauses() (who []string) {
 	return who
 }
 
-// noCreate says why no set is created for the template; zero: one may be.
-func (f Tree) noCreate() rollout.Problem {
+// noCreateReason returns why no set is created for the template; zero if a set may be created.
+func (f Tree) noCreateReason() rollout.Problem {
 	name := f.Deployment.Spec.ClusterName
 	stopped := func(why string) rollout.Problem {
 		return rollout.Problem{Reason: vocabulary.ReasonScaleUpStopped, Message: why + ": no set is created for the template"}
@@ -280,24 +281,26 @@ func (f Tree) noCreate() rollout.Problem {
 			Reason:  vocabulary.ReasonTemplateNotFound,
 			Message: lack + " does not exist: no set is created for the template",
 		}
-	case slices.ContainsFunc(f.Templates, func(t capi.Foreign) bool { return !t.Read }):
+	case slices.ContainsFunc(f.Templates, func(t capi.ProviderObject) bool { return !t.Read }):
 		return stopped("the templates were not read yet")
 	default:
 		return rollout.Problem{}
 	}
 }
 
-// isContested says why a deployment with both finalizers is not touched. Source of the remedy: docs/clusterapi.md.
-const isContested = "another controller reconciles this MachineDeployment: it has added the finalizer " + clusterv1.MachineDeploymentFinalizer +
+// contestedMessage tells a user why Millwright does not touch a deployment with both finalizers. Source of the remedy:
+// docs/clusterapi.md.
+const contestedMessage = "another controller reconciles this MachineDeployment: it has added the finalizer " + clusterv1.MachineDeploymentFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
 
-// invalid returns why a deployment cannot be rolled out; empty when it can. Admission rejects most of these.
-func invalid(d *clusterv1.MachineDeployment) string {
+// invalidReason returns why a deployment cannot be rolled out; empty for a valid deployment. Admission rejects most
+// invalid deployments.
+func invalidReason(d *clusterv1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	kind := d.Spec.Rollout.Strategy.Type
 	switch {
 	case capi.Contested(d, clusterv1.MachineDeploymentFinalizer):
-		return isContested
+		return contestedMessage
 	case d.Spec.Replicas == nil:
 		return "Waiting for spec.replicas set"
 	case err != nil:
@@ -313,8 +316,10 @@ func invalid(d *clusterv1.MachineDeployment) string {
 	}
 }
 
-// strategy reads how old machines are replaced by new ones. Source of the defaults: Cluster API.
-func strategy(s *clusterv1.MachineDeploymentRolloutStrategy) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
+// strategyOf reads how new machines replace old machines. Source of the defaults: Cluster API.
+func strategyOf(
+	s *clusterv1.MachineDeploymentRolloutStrategy,
+) (kind rollout.Strategy, surge, unavailable rollout.Bound) {
 	if s.Type == clusterv1.OnDeleteMachineDeploymentStrategyType {
 		return rollout.OnDelete, surge, unavailable
 	}
@@ -327,16 +332,16 @@ func strategy(s *clusterv1.MachineDeploymentRolloutStrategy) (kind rollout.Strat
 	return rollout.RollingUpdate, number(s.RollingUpdate.MaxSurge, 1), number(s.RollingUpdate.MaxUnavailable, 0)
 }
 
-// setting reads an annotation with a number; a missing or unreadable one is the default.
-func setting(d *clusterv1.MachineDeployment, key string, byDefault int) int {
+// intAnnotation returns the number in an annotation; the default if the annotation is missing or does not parse.
+func intAnnotation(d *clusterv1.MachineDeployment, key string, byDefault int) int {
 	if n := deployment.NumberIn(d.Annotations[key]); n >= 0 {
 		return n
 	}
 	return byDefault
 }
 
-// rollbackTo returns the revision that a person asks for; nil: none. A text that is no number is no revision that
-// exists.
+// rollbackTo returns the revision that a person requests; nil without a request. A text that is not a number gives -1,
+// a revision that does not exist.
 func rollbackTo(d *clusterv1.MachineDeployment) *int64 {
 	text, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 	if !asked {
@@ -349,7 +354,7 @@ func rollbackTo(d *clusterv1.MachineDeployment) *int64 {
 	return &n
 }
 
-// Revision returns the revision of a deployment or set; 0 when the annotation is missing or no number.
+// Revision returns the revision of a deployment or set; 0 if the annotation is missing or not a number.
 func Revision(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[clusterv1.RevisionAnnotation], 10, 64)
 	if err != nil {

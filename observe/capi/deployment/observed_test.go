@@ -21,31 +21,31 @@ import (
 	"millwright/observe/observetest"
 )
 
-// tree is the tree of a deployment whose Cluster and templates exist.
-func tree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Tree {
+// newTree returns the Tree of a deployment whose Cluster and templates exist.
+func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.Tree {
 	return deployment.Tree{
 		API: capitest.Facts(capitest.Settings, cache.Preflight{}), Deployment: d, Sets: sets, Cluster: capitest.Cluster(),
-		Templates: []capi.Foreign{capitest.Found(capitest.Bootstrap()), capitest.Found(capitest.Infrastructure())},
+		Templates: []capi.ProviderObject{capitest.Found(capitest.Bootstrap()), capitest.Found(capitest.Infrastructure())},
 	}
 }
 
-func noted(key, value string) capitest.OnDeployment {
+func withAnnotation(key, value string) capitest.OnDeployment {
 	return capitest.Annotated[*clusterv1.MachineDeployment](key, value)
 }
 
-func notedSet(key, value string) capitest.OnSet {
+func withSetAnnotation(key, value string) capitest.OnSet {
 	return capitest.Annotated[*clusterv1.MachineSet](key, value)
 }
 
-func status(s clusterv1.MachineDeploymentStatus) capitest.OnDeployment {
+func withStatus(s clusterv1.MachineDeploymentStatus) capitest.OnDeployment {
 	return func(d *clusterv1.MachineDeployment) { d.Status = s }
 }
 
-func after(minutesAgo int) capitest.OnDeployment {
+func withRolloutAfter(minutesAgo int) capitest.OnDeployment {
 	return func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = capitest.Ago(minutesAgo) }
 }
 
-func rolling(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
+func withRollingUpdate(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
 	return func(d *clusterv1.MachineDeployment) {
 		d.Spec.Rollout.Strategy.Type = clusterv1.RollingUpdateMachineDeploymentStrategyType
 		d.Spec.Rollout.Strategy.RollingUpdate = clusterv1.MachineDeploymentRolloutStrategyRollingUpdate{
@@ -55,12 +55,12 @@ func rolling(surge, unavailable *intstr.IntOrString) capitest.OnDeployment {
 	}
 }
 
-func onDelete(d *clusterv1.MachineDeployment) {
+func withOnDelete(d *clusterv1.MachineDeployment) {
 	d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 }
 
-// forgetsNone asserts that each fact of T has a row whose wanted value is not the default.
-func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
+// assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
+func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
 	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[T]()) {
 		shown := false
@@ -71,7 +71,7 @@ func forgetsNone[T any](t *testing.T, plain T, told map[string][]any) {
 	}
 }
 
-// Each fact about a deployment, with a value that differs from that of an empty one.
+// Each row tests one fact about a deployment, with a value that differs from the fact's value for an empty deployment.
 func TestObserved(t *testing.T) {
 	const theCluster = "Cluster c does not exist: no set is created for the template"
 	policy := func(spec v1alpha1.RolloutPolicySpec) func(*deployment.Tree) {
@@ -103,13 +103,13 @@ func TestObserved(t *testing.T) {
 		{fact: "Now", want: capitest.Noon},
 		{fact: "Replicas", want: 3},
 		{fact: "Strategy", want: rollout.RollingUpdate},
-		{fact: "Strategy", change: onDelete, want: rollout.OnDelete},
+		{fact: "Strategy", change: withOnDelete, want: rollout.OnDelete},
 		{name: "its default", fact: "Surge.Value", want: 1},
 		{name: "its default", fact: "Unavailable.Value", want: 0},
-		{fact: "Surge.Value", change: rolling(new(intstr.FromString("30%")), nil), want: 30},
-		{fact: "Surge.Percent", change: rolling(new(intstr.FromString("30%")), nil), want: true},
-		{fact: "Unavailable.Value", change: rolling(nil, new(intstr.FromInt32(2))), want: 2},
-		{fact: "Unavailable.Percent", change: rolling(nil, new(intstr.FromString("20%"))), want: true},
+		{fact: "Surge.Value", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: 30},
+		{fact: "Surge.Percent", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: true},
+		{fact: "Unavailable.Value", change: withRollingUpdate(nil, new(intstr.FromInt32(2))), want: 2},
+		{fact: "Unavailable.Percent", change: withRollingUpdate(nil, new(intstr.FromString("20%"))), want: true},
 		{fact: "Deleting", change: capitest.Going[*clusterv1.MachineDeployment], want: true},
 		{fact: "Orphaning", change: func(d *clusterv1.MachineDeployment) {
 			capitest.Going(d)
@@ -128,7 +128,7 @@ func TestObserved(t *testing.T) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
 		{name: "a step", fact: "Invalid", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
-		{fact: "ClusterAPI.Suspended", change: noted(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{fact: "ClusterAPI.Suspended", change: withAnnotation(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{name: "its Cluster", fact: "ClusterAPI.Suspended", related: func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
 		{fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Cluster = nil }, want: "ScaleUpStopped"},
 		{fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Cluster = nil }, want: theCluster},
@@ -136,45 +136,45 @@ func TestObserved(t *testing.T) {
 		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "TemplateNotFound"},
 		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
 		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0].NoClones = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
-		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0] = capi.Foreign{} }, want: "the templates were not read yet: no set is created for the template"},
-		{fact: "ClusterAPI.Wake", change: after(-5), want: capitest.Ago(-5).Time},
-		{name: "it is over", fact: "ClusterAPI.Wake", change: after(0), want: time.Time{}},
+		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.Tree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
+		{fact: "ClusterAPI.Wake", change: withRolloutAfter(-5), want: capitest.Ago(-5).Time},
+		{name: "it is over", fact: "ClusterAPI.Wake", change: withRolloutAfter(0), want: time.Time{}},
 		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
-		{fact: "PausedBy", change: noted(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
-		{fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "3"), want: new(int64(3))},
-		{name: "no number", fact: "RollbackTo", change: noted(v1alpha1.AnnotationRollbackTo, "back"), want: new(int64(-1))},
+		{fact: "PausedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
+		{fact: "RollbackTo", change: withAnnotation(v1alpha1.AnnotationRollbackTo, "3"), want: new(int64(3))},
+		{name: "no number", fact: "RollbackTo", change: withAnnotation(v1alpha1.AnnotationRollbackTo, "back"), want: new(int64(-1))},
 		{name: "its default", fact: "HistoryLimit", want: new(10)},
-		{fact: "HistoryLimit", change: noted(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
-		{fact: "ClusterAPI.Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
-		{name: "another value", fact: "ClusterAPI.Extension", change: noted(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
+		{fact: "HistoryLimit", change: withAnnotation(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
+		{fact: "ClusterAPI.Extension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
+		{name: "another value", fact: "ClusterAPI.Extension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
 		{name: "its default", fact: "Deadline", want: new(10 * time.Minute)},
-		{fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
-		{name: "none", fact: "Deadline", change: noted(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
+		{fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
+		{name: "none", fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
 		{fact: "FreeWhenDeleting", related: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
 		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}},
-		{name: "those that the rollout began with", fact: "Steps", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
-		{fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
-		{name: "unreadable", fact: "Progress.Revision", change: noted(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
-		{fact: "Progress.Step", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
-		{fact: "Progress.Reached", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
-		{fact: "Progress.Failed", change: noted(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
+		{name: "those that the rollout began with", fact: "Steps", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Minute}}},
+		{fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
+		{name: "unreadable", fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
+		{fact: "Progress.Step", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
+		{fact: "Progress.Reached", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
+		{fact: "Progress.Failed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
 		{fact: "Automatic.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
 		{fact: "Automatic.Failed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
 		{fact: "Automatic.MaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
-		{fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
-		{name: "another revision", fact: "Held", change: noted(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
-		{fact: "Approved", change: noted(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
-		{fact: "RolledBackTo", change: noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+		{fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
+		{name: "another revision", fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
+		{fact: "Approved", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
+		{fact: "RolledBackTo", change: withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 		{name: "without a controller", fact: "Orphans", related: func(f *deployment.Tree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
-		{fact: "ObservedGeneration", change: status(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
-		{fact: "Reported.Counts.Replicas", change: status(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Ready", change: status(clusterv1.MachineDeploymentStatus{ReadyReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Available", change: status(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Updated", change: status(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Conditions", change: status(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
+		{fact: "ObservedGeneration", change: withStatus(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
+		{fact: "Reported.Counts.Replicas", change: withStatus(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Ready", change: withStatus(clusterv1.MachineDeploymentStatus{ReadyReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Available", change: withStatus(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Counts.Updated", change: withStatus(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
+		{fact: "Reported.Conditions", change: withStatus(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
 			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastTransitionTime: capitest.Ago(3)}, {Type: "Blocked", Status: "True"}, {Type: "Mine", Status: "True"},
 		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: capitest.Ago(3).Time}}},
 	} {
@@ -183,7 +183,7 @@ func TestObserved(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := tree(d)
+			f := newTree(d)
 			if row.related != nil {
 				row.related(&f)
 			}
@@ -193,10 +193,10 @@ func TestObserved(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, deployment.Observed(tree(&clusterv1.MachineDeployment{}), time.Time{}), told)
+	assertAllFactsHaveRows(t, deployment.Observed(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
 }
 
-// Each fact about a set, with a value that differs from the zero value.
+// Each row tests one fact about a set, with a value that differs from the zero value.
 func TestObservedSet(t *testing.T) {
 	lagging := func(s *clusterv1.MachineSet) {
 		s.Generation = 2
@@ -221,7 +221,7 @@ func TestObservedSet(t *testing.T) {
 		{fact: "Current", want: true},
 		{name: "another template", fact: "Current", set: capitest.Former, want: false},
 		{name: "being deleted", fact: "Current", set: capitest.Going[*clusterv1.MachineSet], want: false},
-		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.Tree) { after(1)(f.Deployment) }, want: true},
+		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.Tree) { withRolloutAfter(1)(f.Deployment) }, want: true},
 		{name: "another template", fact: "ClusterAPI.Twin", set: capitest.Former, want: false},
 		{fact: "ClusterAPI.Lacks", set: capitest.Former, tree: func(f *deployment.Tree) { f.Lacks = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
 		{fact: "Deleting", set: capitest.Going[*clusterv1.MachineSet], want: true},
@@ -240,35 +240,35 @@ func TestObservedSet(t *testing.T) {
 			delete(s.Annotations, v1alpha1.AnnotationFormerReplicas)
 		}, want: 3},
 		{fact: "Revision", want: int64(1)},
-		{name: "no number", fact: "Revision", set: notedSet(clusterv1.RevisionAnnotation, "x"), want: int64(0)},
-		{fact: "History", set: notedSet(deployment.AnnotationRevisionHistory, "1,2"), want: "1,2"},
+		{name: "no number", fact: "Revision", set: withSetAnnotation(clusterv1.RevisionAnnotation, "x"), want: int64(0)},
+		{fact: "History", set: withSetAnnotation(deployment.AnnotationRevisionHistory, "1,2"), want: "1,2"},
 		{fact: "Desired", want: 3},
 		{fact: "Max", want: 4},
 		{name: "none", fact: "Max", set: func(s *clusterv1.MachineSet) { delete(s.Annotations, clusterv1.MaxReplicasAnnotation) }, want: -1},
-		{fact: "NoScaleUp", set: notedSet(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
-		{name: "as Cluster API writes it", fact: "NoScaleUp", set: notedSet(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
+		{fact: "NoScaleUp", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
+		{name: "as Cluster API writes it", fact: "NoScaleUp", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
 		{name: "nothing differs", fact: "Drift", want: false},
 		{fact: "Drift", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
 		{name: "of another template", fact: "Drift", set: func(s *clusterv1.MachineSet) {
 			capitest.Former(s)
 			s.Labels[clusterv1.WatchLabel] = "theirs"
 		}, want: true},
-		{name: "the deployment has another revision", fact: "Drift", set: notedSet(clusterv1.RevisionAnnotation, "2"), want: true},
-		{fact: "ClusterAPI.Answer.Set", set: answered, want: "uid-next"},
-		{fact: "ClusterAPI.Answer.Possible", set: answered, want: true},
-		{fact: "ClusterAPI.Answer.Failed", set: answered, want: true},
-		{fact: "ClusterAPI.Answer.Why", set: answered, want: "because"},
-		{fact: "ClusterAPI.Answer.At", set: answered, want: capitest.Noon.Local()},
-		{name: "no JSON", fact: "ClusterAPI.Answer.Set", set: notedSet(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
-		{fact: "ClusterAPI.Transfer.To", set: notedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
-		{fact: "ClusterAPI.Transfer.From", set: notedSet(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
-		{fact: "ClusterAPI.Transfer.Acknowledged", set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
+		{name: "the deployment has another revision", fact: "Drift", set: withSetAnnotation(clusterv1.RevisionAnnotation, "2"), want: true},
+		{fact: "ClusterAPI.Answer.Set", set: withAnswer, want: "uid-next"},
+		{fact: "ClusterAPI.Answer.Possible", set: withAnswer, want: true},
+		{fact: "ClusterAPI.Answer.Failed", set: withAnswer, want: true},
+		{fact: "ClusterAPI.Answer.Why", set: withAnswer, want: "because"},
+		{fact: "ClusterAPI.Answer.At", set: withAnswer, want: capitest.Noon.Local()},
+		{name: "no JSON", fact: "ClusterAPI.Answer.Set", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
+		{fact: "ClusterAPI.Transfer.To", set: withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{fact: "ClusterAPI.Transfer.From", set: withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
+		{fact: "ClusterAPI.Transfer.Acknowledged", set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
 		{name: "its annotations about moves", fact: "Drift", set: func(s *clusterv1.MachineSet) {
-			notedSet(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
-			notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
+			withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
+			withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
 		}, want: false},
-		{fact: "Failure.Reason", set: failing, want: "FailedCreate"},
-		{fact: "Failure.Message", set: failing, want: "no room"},
+		{fact: "Failure.Reason", set: withFailure, want: "FailedCreate"},
+		{fact: "Failure.Message", set: withFailure, want: "no room"},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -276,7 +276,7 @@ func TestObservedSet(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := tree(d, s)
+			f := newTree(d, s)
 			if row.tree != nil {
 				row.tree(&f)
 			}
@@ -286,10 +286,10 @@ func TestObservedSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, rollout.Set{}, told)
+	assertAllFactsHaveRows(t, rollout.Set{}, told)
 }
 
-func answered(s *clusterv1.MachineSet) {
+func withAnswer(s *clusterv1.MachineSet) {
 	answer := rollout.Answer{
 		Set:      "uid-next",
 		Possible: true,
@@ -297,19 +297,19 @@ func answered(s *clusterv1.MachineSet) {
 		Why:      "because",
 		At:       capitest.Noon.Add(time.Millisecond),
 	}
-	notedSet(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
+	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
 }
 
-func failing(s *clusterv1.MachineSet) {
+func withFailure(s *clusterv1.MachineSet) {
 	s.Status.Conditions = []metav1.Condition{
 		{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"},
 	}
 }
 
-// handed makes a machine one that another set handed over to be updated in place.
-var handed = capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
+// handedOver marks a machine that another set moved to its set for an in-place update.
+var handedOver = capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
-// Each fact about a machine, with a value that differs from the zero value.
+// Each row tests one fact about a machine, with a value that differs from the zero value.
 func TestObservedMember(t *testing.T) {
 	told := map[string][]any{}
 	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
@@ -339,9 +339,9 @@ func TestObservedMember(t *testing.T) {
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "First", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
-		{fact: "ClusterAPI.Moved", machine: handed, want: true},
-		{fact: "ClusterAPI.Unacknowledged", machine: handed, want: true},
-		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: handed, set: notedSet(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
+		{fact: "ClusterAPI.Moved", machine: handedOver, want: true},
+		{fact: "ClusterAPI.Unacknowledged", machine: handedOver, want: true},
+		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: handedOver, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -353,22 +353,22 @@ func TestObservedMember(t *testing.T) {
 			if row.machine != nil {
 				row.machine(m)
 			}
-			f := tree(d, s)
+			f := newTree(d, s)
 			f.Members = []*clusterv1.Machine{m}
 			assert.Equal(t, row.want, observetest.Fact(deployment.Observed(f, capitest.Noon).Sets[0].Machines[0], row.fact))
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	forgetsNone(t, rollout.Member{}, told)
+	assertAllFactsHaveRows(t, rollout.Member{}, told)
 }
 
-// Which set is the current one. Cluster API's rows: the candidates, and spec.rollout.after.
-func TestWhichSetIsTheCurrentOne(t *testing.T) {
+// The test rows come from Cluster API: the candidates for the current set, and spec.rollout.after.
+func TestCurrentSet(t *testing.T) {
 	created := func(minutesAgo int) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.Ago(minutesAgo) }
 	}
 	createdFor := func(minutesAgo int) capitest.OnSet {
-		return notedSet(v1alpha1.AnnotationCreatedFor, capitest.Ago(minutesAgo).UTC().Format(time.RFC3339))
+		return withSetAnnotation(v1alpha1.AnnotationCreatedFor, capitest.Ago(minutesAgo).UTC().Format(time.RFC3339))
 	}
 	none := func(*clusterv1.MachineDeployment) {}
 	for _, row := range []struct {
@@ -393,22 +393,22 @@ func TestWhichSetIsTheCurrentOne(t *testing.T) {
 		{"then the first by name", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "b", 1, 1), capitest.SetOf(d, "a", 1, 2)}
 		}, "a"},
-		{"spec.rollout.after is not over", after(-1), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"spec.rollout.after is not over", withRolloutAfter(-1), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
 		}, "a"},
-		{"spec.rollout.after is over: all are too old", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"spec.rollout.after is over: all are too old", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
 		}, ""},
-		{"spec.rollout.after is over now", after(0), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"spec.rollout.after is over now", withRolloutAfter(0), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1)}
 		}, ""},
-		{"a set that was created at that time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"a set that was created at that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 9, 1), capitest.SetOf(d, "b", 1, 2, created(30))}
 		}, "b"},
-		{"the clock of the API server is late: a set that was created because of that time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"the clock of the API server is late: a set that was created because of that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(31), createdFor(30))}
 		}, "a"},
-		{"a set that was created because of an earlier time", after(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
+		{"a set that was created because of an earlier time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 			return []*clusterv1.MachineSet{capitest.SetOf(d, "a", 1, 1, created(50), createdFor(50))}
 		}, ""},
 	} {
@@ -417,7 +417,7 @@ func TestWhichSetIsTheCurrentOne(t *testing.T) {
 			sets := row.sets(d)
 			row.change(d)
 			name := ""
-			if set := tree(d, sets...).Current(capitest.Noon); set != nil {
+			if set := newTree(d, sets...).Current(capitest.Noon); set != nil {
 				name = set.Name
 			}
 			assert.Equal(t, row.want, name)
@@ -425,29 +425,33 @@ func TestWhichSetIsTheCurrentOne(t *testing.T) {
 	}
 }
 
-// A time in which no worker was at work does not count for the progress deadline.
+// A time without a working worker does not count for the progress deadline.
 func TestAbsences(t *testing.T) {
 	d := capitest.Pool(
 		3,
-		status(
+		withStatus(
 			clusterv1.MachineDeploymentStatus{
 				Conditions: []metav1.Condition{{Type: "Progressing", LastTransitionTime: capitest.Ago(10)}},
 			},
 		),
 	)
-	f := tree(d)
+	f := newTree(d)
 	f.Absences = cache.Absences{{From: capitest.Ago(5).Time, To: capitest.Ago(3).Time}}
 	assert.Equal(t, 2*time.Minute, deployment.Observed(f, capitest.Noon).Absent)
 }
 
-// The first template that does not exist is named.
+// Lacking names the first template that does not exist.
 func TestLacking(t *testing.T) {
 	bootstrap, infrastructure := capitest.Found(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())
-	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{bootstrap}))
+	assert.Empty(t, deployment.Lacking("shop", []capi.ProviderObject{bootstrap}))
 	assert.Equal(
 		t,
 		"ExampleMachineTemplate shop/small",
-		deployment.Lacking("shop", []capi.Foreign{bootstrap, infrastructure}),
+		deployment.Lacking("shop", []capi.ProviderObject{bootstrap, infrastructure}),
 	)
-	assert.Empty(t, deployment.Lacking("shop", []capi.Foreign{{Ref: infrastructure.Ref}}), "not read: nothing is known")
+	assert.Empty(
+		t,
+		deployment.Lacking("shop", []capi.ProviderObject{{Ref: infrastructure.Ref}}),
+		"not read: nothing is known",
+	)
 }

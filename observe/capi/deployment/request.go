@@ -10,8 +10,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// Request returns the facts from which a command on a deployment is decided. O and next are what was observed and
-// decided at that time.
+// Request returns the facts from which a command on a deployment is decided. The parameters o and next are the
+// observation and the decision of the same time.
 func Request(f Tree, o rollout.Observed, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.RequestAbout(f.Deployment, o, next)
 	facts.ClusterAPI = true
@@ -21,8 +21,8 @@ func Request(f Tree, o rollout.Observed, next rollout.Decision) request.Deployme
 	return facts
 }
 
-// RequestPatch returns the merge patch that carries out a decision about a command on a MachineDeployment of Cluster
-// API; nil when there is nothing to write. It differs from the patch for a deployment of Millwright in two points: a
+// RequestPatch returns the merge patch for the decision about a command on a MachineDeployment of Cluster API; nil if
+// the decision writes nothing. The patch differs from the patch for a deployment of Millwright in two points: a
 // rollback is an annotation, and a restart is spec.rollout.after.
 func RequestPatch(command request.Command, d request.Decision) map[string]any {
 	to, at := d.RollbackTo, d.RestartedAt
@@ -32,7 +32,7 @@ func RequestPatch(command request.Command, d request.Decision) map[string]any {
 		return nil
 	}
 	if to != nil {
-		patch["metadata"].(map[string]any)["annotations"].(map[string]any)[v1alpha1.AnnotationRollbackTo] = encoded(*to)
+		patch["metadata"].(map[string]any)["annotations"].(map[string]any)[v1alpha1.AnnotationRollbackTo] = toJSON(*to)
 	}
 	if at != nil {
 		spec, _ := patch["spec"].(map[string]any)

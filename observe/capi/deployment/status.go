@@ -18,8 +18,9 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// written are the conditions that Millwright writes on a MachineDeployment. Others stay as they are.
-var written = []string{
+// ownConditions lists the condition types that Millwright writes on a MachineDeployment. Millwright does not change
+// other conditions.
+var ownConditions = []string{
 	vocabulary.ConditionAvailable,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -34,14 +35,14 @@ var written = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a deployment's status that rollout.Plan decides. The transition time of Progressing is
-// that of the last progress.
-func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
+// reportedStatus returns the part of a deployment's status that rollout.Plan computes. The transition time of
+// Progressing is the time of the last progress.
+func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.Counts{
 		Replicas: int(capi.Value(s.Replicas)), Ready: int(capi.Value(s.ReadyReplicas)),
 		Available: int(capi.Value(s.AvailableReplicas)), Updated: int(capi.Value(s.UpToDateReplicas)),
 	}}
-	for _, kind := range written {
+	for _, kind := range ownConditions {
 		if c := capi.ConditionOf(s.Conditions, kind); c.Type != "" && kind != vocabulary.ConditionBlocked {
 			r.Conditions = append(r.Conditions, rollout.Condition{
 				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastTransitionTime.Time,
@@ -51,9 +52,9 @@ func reported(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// ApplyStatus writes the status that rollout.Plan decided, and what blocks the deployment. The transition time of
-// Progressing is that of the last progress, and that of Blocked says since when the oldest of its causes blocks; of all
-// other conditions it changes only with their status.
+// ApplyStatus writes the status that rollout.Plan computed, and the condition Blocked. The transition time of
+// Progressing is the time of the last progress. The transition time of Blocked is the start of the oldest blocking
+// cause. The transition time of any other condition changes only with the condition's status.
 func ApplyStatus(
 	f Tree,
 	s *clusterv1.MachineDeploymentStatus,
@@ -64,7 +65,7 @@ func ApplyStatus(
 	c := want.Counts
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
-	s.Versions, s.Phase = capiset.Versions(f.Members), phase(f)
+	s.Versions, s.Phase = capiset.Versions(f.Members), phaseOf(f)
 	s.ObservedGeneration = f.Deployment.Generation
 	s.Selector = capi.SelectorText(&f.Deployment.Spec.Selector)
 	var conditions []capi.Condition
@@ -81,15 +82,15 @@ func ApplyStatus(
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		written,
+		ownConditions,
 		append(conditions, capi.SaysBlocked(blocked)...),
 		f.Deployment.Generation,
 		now,
 	)
 }
 
-// phase returns the phase of a deployment. Source: Cluster API.
-func phase(f Tree) string {
+// phaseOf returns the phase of a deployment. Source: Cluster API.
+func phaseOf(f Tree) string {
 	d, there := f.Deployment, len(f.Members)
 	phase := clusterv1.MachineDeploymentPhaseRunning
 	switch wanted := int(capi.Value(d.Spec.Replicas)); {
@@ -103,17 +104,17 @@ func phase(f Tree) string {
 	return string(phase)
 }
 
-// Said reports whether the status of a deployment shows what blocks it, and the versions and phase of its machines.
-func Said(f Tree, blocked explain.Summary) bool {
+// IsExplained reports whether the status of a deployment shows its blockers, its phase, and the versions of its machines.
+func IsExplained(f Tree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOf(s.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phase(f) &&
+	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOf(f) &&
 		equality.Semantic.DeepEqual(s.Versions, capiset.Versions(f.Members))
 }
 
-// Timeless returns a status without the time of its last progress, which is not worth a write: any progress changes
-// another field.
-func Timeless(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
+// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is not worth a
+// write, because any progress also changes another field.
+func WithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == vocabulary.ConditionProgressing {
@@ -123,19 +124,19 @@ func Timeless(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentSt
 	return s
 }
 
-// Recorded returns the record of the rollout; nil when there is none, or it cannot be read.
+// Recorded returns the record of the rollout; nil if there is no record, or the record does not parse.
 func Recorded(d *clusterv1.MachineDeployment) *v1alpha1.RolloutStatus {
-	return inAnnotation[v1alpha1.RolloutStatus](d, v1alpha1.AnnotationRolloutProgress)
+	return fromAnnotation[v1alpha1.RolloutStatus](d, v1alpha1.AnnotationRolloutProgress)
 }
 
-// Operation returns the operation that a deployment names; nil when it names none.
+// Operation returns the operation in a deployment's annotation; nil if there is none.
 func Operation(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
-	return inAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
+	return fromAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
 }
 
-// Moves returns the operation that a deployment names, with what blocks it; nil: it names none, and nothing blocks it.
-// The condition Blocked has the whole sentence.
-func Moves(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
+// OperationWithBlockers returns the operation in a deployment's annotation, together with the blockers of the deployment; nil without
+// an operation and blockers. The condition Blocked contains the whole sentence.
+func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	o := Operation(d)
 	if c := capi.ConditionOf(d.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
 		if o == nil {
@@ -148,8 +149,9 @@ func Moves(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// Named returns the workflow ID of the rollout that a deployment names as its current operation. It is empty when it
-// names none, or the rollout of another object: a moved object brings the annotations of its predecessor.
+// Named returns the workflow ID of the rollout that a deployment names as its current operation. Named is empty if the
+// deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of its
+// predecessor.
 func Named(d *clusterv1.MachineDeployment) string {
 	if o := Operation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
@@ -157,7 +159,7 @@ func Named(d *clusterv1.MachineDeployment) string {
 	return ""
 }
 
-func inAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
+func fromAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 	value := new(T)
 	if text := d.Annotations[key]; text == "" || json.Unmarshal([]byte(text), value) != nil {
 		return nil
@@ -165,31 +167,32 @@ func inAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 	return value
 }
 
-// longestSentence bounds the sentence in the annotation of an operation, in bytes. The condition Blocked has all of it.
-const longestSentence = 600
+// maxSentenceBytes limits the sentence in the annotation of an operation. The condition Blocked contains the whole
+// sentence.
+const maxSentenceBytes = 600
 
-// Notes returns the annotations that hold a record of a rollout and an operation: a merge patch of
-// metadata.annotations, in which nil removes one. A nil record keeps the present one.
+// Notes returns the annotations for a record of a rollout and for an operation, as a merge patch of
+// metadata.annotations; a nil value removes an annotation. A nil record leaves the present record unchanged.
 func Notes(record *v1alpha1.RolloutStatus, operation *v1alpha1.Operation) map[string]any {
 	notes := map[string]any{v1alpha1.AnnotationOperation: nil}
 	if operation != nil {
 		o := *operation
-		o.WaitsFor = phrase.Cut(o.WaitsFor, longestSentence)
-		notes[v1alpha1.AnnotationOperation] = encoded(o)
+		o.WaitsFor = phrase.Cut(o.WaitsFor, maxSentenceBytes)
+		notes[v1alpha1.AnnotationOperation] = toJSON(o)
 	}
 	if record != nil {
-		notes[v1alpha1.AnnotationRolloutProgress] = encoded(record)
+		notes[v1alpha1.AnnotationRolloutProgress] = toJSON(record)
 	}
 	return notes
 }
 
-func encoded(value any) string {
-	text, _ := json.Marshal(value) // plain structs, texts and times never fail
+func toJSON(value any) string {
+	text, _ := json.Marshal(value) // Marshal cannot fail for structs, strings and times
 	return string(text)
 }
 
-// News returns the notes that would change the annotations of a deployment.
-func News(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
+// ChangedNotes returns the notes that would change the annotations of a deployment.
+func ChangedNotes(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
 	news := map[string]any{}
 	for key, value := range notes {
 		is, there := d.Annotations[key]
@@ -200,7 +203,7 @@ func News(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
 	return news
 }
 
-// Forget removes what a deployment says about workflows and rollouts of Millwright.
+// Forget removes the annotations for workflows and rollouts of Millwright from a deployment.
 func Forget(d *clusterv1.MachineDeployment) {
 	delete(d.Annotations, v1alpha1.AnnotationOperation)
 	delete(d.Annotations, v1alpha1.AnnotationRolloutProgress)

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// reported returns the status that is written for a tree, and what blocks it.
-func reported(f deployment.Tree, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
+// reportedStatus returns the status that is written for a tree, and the blockers.
+func reportedStatus(f deployment.Tree, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
 	plan := rollout.Plan(deployment.Observed(f, now))
 	blocked := deployment.Explained(f, plan, now).Blocked(now)
 	s := *f.Deployment.Status.DeepCopy()
@@ -30,25 +30,26 @@ func reported(f deployment.Tree, now time.Time) (clusterv1.MachineDeploymentStat
 	return s, blocked
 }
 
-// said returns status, reason and message of a condition.
-func said(s clusterv1.MachineDeploymentStatus, kind string) string {
+// conditionText returns status, reason and message of a condition.
+func conditionText(s clusterv1.MachineDeploymentStatus, kind string) string {
 	c := capi.ConditionOf(s.Conditions, kind)
 	return strings.Join([]string{string(c.Status), c.Reason, c.Message}, "|")
 }
 
-// members are machines of a set, which are ready.
-func members(s *clusterv1.MachineSet, names ...string) (all []*clusterv1.Machine) {
+// readyMachines returns ready machines of a set.
+func readyMachines(s *clusterv1.MachineSet, names ...string) (all []*clusterv1.Machine) {
 	for _, name := range names {
 		all = append(all, capitest.Machine(name, s))
 	}
 	return all
 }
 
-func outdated(why string) capitest.OnMachine {
+func withOutdatedReason(why string) capitest.OnMachine {
 	return capitest.SaysWhy(clusterv1.MachineUpToDateCondition, metav1.ConditionFalse, "NotUpToDate", why)
 }
 
-// The conditions of a MachineDeployment, with the reasons and messages of Cluster API: the rows of its status tests.
+// The rows come from the status tests of Cluster API: the conditions of a MachineDeployment, with Cluster API's reasons
+// and messages.
 func TestStatus(t *testing.T) {
 	const (
 		available, rollingOut, up, down = "Available", "RollingOut", "ScalingUp", "ScalingDown"
@@ -63,18 +64,18 @@ func TestStatus(t *testing.T) {
 		want   string
 	}{
 		{"all are available", nil, nil, available, "True|Available|"},
-		{"within maxUnavailable", rolling(new(intstr.FromInt32(0)), new(intstr.FromInt32(1))), func(f *deployment.Tree) { unready(f.Members[0]) }, available, "True|Available|"},
-		{"beyond maxUnavailable", rolling(nil, new(intstr.FromString("34%"))), func(f *deployment.Tree) {
+		{"within maxUnavailable", withRollingUpdate(new(intstr.FromInt32(0)), new(intstr.FromInt32(1))), func(f *deployment.Tree) { unready(f.Members[0]) }, available, "True|Available|"},
+		{"beyond maxUnavailable", withRollingUpdate(nil, new(intstr.FromString("34%"))), func(f *deployment.Tree) {
 			unready(f.Members[0])
 			unready(f.Members[1])
 		}, available, "False|NotAvailable|1 available replicas, at least 2 required (spec.strategy.rollout.maxUnavailable is 34%, spec.replicas is 3)"},
-		{"OnDelete promises all", onDelete, func(f *deployment.Tree) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
+		{"OnDelete promises all", withOnDelete, func(f *deployment.Tree) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
 		{"a deletion says no number", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Tree) { unready(f.Members[0]) }, available, "False|NotAvailable|Deletion in progress"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, available, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not rolling out", nil, nil, rollingOut, "False|NotRollingOut|"},
 		{"rolling out: the version is first, and no reason is repeated", nil, func(f *deployment.Tree) {
-			outdated("* Failure domain a, b required\n* Version v1.30.0, v1.31.2 required")(f.Members[0])
-			outdated("* Failure domain a, b required")(f.Members[1])
+			withOutdatedReason("* Failure domain a, b required\n* Version v1.30.0, v1.31.2 required")(f.Members[0])
+			withOutdatedReason("* Failure domain a, b required")(f.Members[1])
 		}, rollingOut, "True|RollingOut|Rolling out 2 not up-to-date replicas\n* Version v1.30.0, v1.31.2 required\n* Failure domain a, b required"},
 		{"not scaling", nil, nil, up, "False|NotScalingUp|"},
 		{"scaling up", nil, func(f *deployment.Tree) { f.Members = f.Members[:1] }, up, "True|ScalingUp|Scaling up from 1 to 3 replicas"},
@@ -82,7 +83,7 @@ func TestStatus(t *testing.T) {
 			f.Members, f.Templates[1] = nil, capitest.Gone(capitest.Infrastructure())
 		}, up, "True|ScalingUp|Scaling up from 0 to 3 replicas is blocked because ExampleMachineTemplate does not exist"},
 		{"it would be blocked", nil, func(f *deployment.Tree) {
-			f.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
+			f.Templates = []capi.ProviderObject{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, up, "False|NotScalingUp|Scaling up would be blocked because KubeadmConfigTemplate and ExampleMachineTemplate do not exist"},
 		{"while it is being deleted nothing would be", capitest.Going[*clusterv1.MachineDeployment], func(f *deployment.Tree) { f.Templates[1] = capitest.Gone(capitest.Infrastructure()) }, up, "False|NotScalingUp|"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, up, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
@@ -103,7 +104,7 @@ func TestStatus(t *testing.T) {
 			capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse)(f.Members[0])
 		}, remediating, "False|NotRemediating|Machine a is not healthy (not to be remediated by MachineDeployment/MachineSet)"},
 		{"not paused", nil, nil, isPaused, "False|NotPaused|"},
-		{"paused", noted(clusterv1.PausedAnnotation, ""), nil, isPaused, "True|Paused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{"paused", withAnnotation(clusterv1.PausedAnnotation, ""), nil, isPaused, "True|Paused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{"its Cluster is paused", nil, func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) }, isPaused, "True|Paused|Cluster spec.paused is set to true"},
 		{"spec.paused stops rollouts only", func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, nil, isPaused, "False|NotPaused|"},
 		{"all machines are ready", nil, nil, "MachinesReady", "True|Ready|"},
@@ -113,8 +114,8 @@ func TestStatus(t *testing.T) {
 		{"all are up to date", nil, nil, "MachinesUpToDate", "True|UpToDate|"},
 		{"there is none", nil, func(f *deployment.Tree) { f.Members = nil }, "MachinesUpToDate", "True|NoReplicas|"},
 		{"the rollout is complete", nil, nil, "Progressing", "True|NewMachineSetAvailable|3 of 3 machines up to date, 3 available"},
-		{"paused: nothing progresses", noted(clusterv1.PausedAnnotation, ""), nil, "Progressing", "Unknown|DeploymentPaused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{"a set whose machines are refused", nil, func(f *deployment.Tree) { failing(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
+		{"paused: nothing progresses", withAnnotation(clusterv1.PausedAnnotation, ""), nil, "Progressing", "Unknown|DeploymentPaused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{"a set whose machines are refused", nil, func(f *deployment.Tree) { withFailure(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
 	} {
 		t.Run(row.kind+": "+row.name, func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -122,25 +123,25 @@ func TestStatus(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := tree(d, set)
-			f.Members = members(set, "a", "b", "c")
+			f := newTree(d, set)
+			f.Members = readyMachines(set, "a", "b", "c")
 			if row.tree != nil {
 				row.tree(&f)
 			}
-			s, _ := reported(f, capitest.Noon)
-			assert.Equal(t, row.want, said(s, row.kind))
+			s, _ := reportedStatus(f, capitest.Noon)
+			assert.Equal(t, row.want, conditionText(s, row.kind))
 		})
 	}
 }
 
-// The fields of the status beside its conditions.
+// TestStatusFields covers the fields of the status other than the conditions.
 func TestStatusFields(t *testing.T) {
 	d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
 	set, former := capitest.SetOf(d, "s", 2, 2), capitest.SetOf(d, "r", 1, 1, capitest.Former)
-	f := tree(d, set, former)
-	f.Members = append(members(set, "a", "b"), members(former, "c")...)
+	f := newTree(d, set, former)
+	f.Members = append(readyMachines(set, "a", "b"), readyMachines(former, "c")...)
 	capitest.Says(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
-	s, _ := reported(f, capitest.Noon)
+	s, _ := reportedStatus(f, capitest.Noon)
 	assert.Equal(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
 	assert.EqualValues(t, 4, s.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=pool", s.Selector)
@@ -161,12 +162,12 @@ func TestStatusFields(t *testing.T) {
 	} {
 		f.Deployment = d.DeepCopy()
 		row.change(f.Deployment)
-		s, _ := reported(f, capitest.Noon)
+		s, _ := reportedStatus(f, capitest.Noon)
 		assert.Equal(t, row.want, s.Phase)
 	}
 }
 
-// A status that was written is not written again, whatever it says, until something else than the clock changes.
+// A status that was written is not written again, whatever its content, while only the clock changes.
 func TestAStatusIsWrittenOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -174,12 +175,12 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		d := capitest.Pool(int32(r.IntN(4)))
 		set := capitest.SetOf(d, "s", int32(r.IntN(4)), 2)
 		former := capitest.SetOf(d, "r", int32(r.IntN(3)), 1, capitest.Former)
-		f := tree(d, set, former)
-		f.Members = slices.Concat(members(set, "a", "b", "c")[:r.IntN(4)], members(former, "d", "e")[:r.IntN(3)])
+		f := newTree(d, set, former)
+		f.Members = slices.Concat(readyMachines(set, "a", "b", "c")[:r.IntN(4)], readyMachines(former, "d", "e")[:r.IntN(3)])
 		for _, change := range []func(){
-			func() { capitest.Going(d) }, func() { d.Spec.Paused = new(true) }, func() { noted(clusterv1.PausedAnnotation, "")(d) }, func() { onDelete(d) },
-			func() { f.Templates[0] = capitest.Gone(capitest.Bootstrap()) }, func() { f.Cluster = nil }, func() { failing(set) }, func() { d.Spec.Replicas = nil },
-			func() { capitest.Former(set) }, func() { noted(v1alpha1.AnnotationRolloutHold, "2 ann: bad")(d) },
+			func() { capitest.Going(d) }, func() { d.Spec.Paused = new(true) }, func() { withAnnotation(clusterv1.PausedAnnotation, "")(d) }, func() { withOnDelete(d) },
+			func() { f.Templates[0] = capitest.Gone(capitest.Bootstrap()) }, func() { f.Cluster = nil }, func() { withFailure(set) }, func() { d.Spec.Replicas = nil },
+			func() { capitest.Former(set) }, func() { withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad")(d) },
 			func() {
 				for _, m := range f.Members {
 					capitest.SaysWhy(clusterv1.MachineReadyCondition, metav1.ConditionFalse, "NotReady", "no node")(m)
@@ -190,46 +191,47 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 				change()
 			}
 		}
-		s, blocked := reported(f, capitest.Noon)
+		s, blocked := reportedStatus(f, capitest.Noon)
 		f.Deployment = d.DeepCopy()
 		f.Deployment.Status = s
 		for _, later := range []time.Duration{0, time.Second} {
 			now := capitest.Noon.Add(later)
 			plan := rollout.Plan(deployment.Observed(f, now))
-			again, blockedAgain := reported(f, now)
-			// One more report may follow: Progressing says first how the set became the current one.
+			again, blockedAgain := reportedStatus(f, now)
+			// One more report may follow: Progressing first reports how the set became the current set.
 			f.Deployment.Status = again
 			require.False(t, rollout.Plan(deployment.Observed(f, now)).Unreported && !plan.Unreported, "seed %d", seed)
-			third, _ := reported(f, now)
-			require.Equal(t, deployment.Timeless(again), deployment.Timeless(third), "seed %d", seed)
-			require.True(t, deployment.Said(f, blockedAgain), "seed %d", seed)
+			third, _ := reportedStatus(f, now)
+			require.Equal(t, deployment.WithoutProgressTime(again), deployment.WithoutProgressTime(third), "seed %d", seed)
+			require.True(t, deployment.IsExplained(f, blockedAgain), "seed %d", seed)
 			require.Equal(t, blocked.Blocked(), blockedAgain.Blocked(), "seed %d", seed)
 		}
 	}
 }
 
-// The time of Progressing is that of the last progress, and that of other conditions that of their last change.
+// The transition time of Progressing is the time of the last progress. The transition time of any other condition is
+// the time of its last change of status.
 func TestTimesOfConditions(t *testing.T) {
 	d := capitest.Pool(3)
 	set := capitest.SetOf(d, "s", 3, 1)
-	f := tree(d, set)
-	f.Members = members(set, "a")
-	first, _ := reported(f, capitest.Noon)
+	f := newTree(d, set)
+	f.Members = readyMachines(set, "a")
+	first, _ := reportedStatus(f, capitest.Noon)
 	f.Deployment = d.DeepCopy()
 	f.Deployment.Status = first
-	f.Members = members(set, "a", "b")
+	f.Members = readyMachines(set, "a", "b")
 	later := capitest.Noon.Add(time.Minute)
-	second, _ := reported(f, later)
+	second, _ := reportedStatus(f, later)
 	at := func(s clusterv1.MachineDeploymentStatus, kind string) time.Time {
 		return capi.ConditionOf(s.Conditions, kind).LastTransitionTime.UTC()
 	}
 	assert.Equal(t, capitest.Noon, at(first, "Progressing"))
 	assert.Equal(t, later, at(second, "Progressing"), "another machine is available")
 	assert.Equal(t, capitest.Noon, at(second, "ScalingUp"))
-	assert.Empty(t, capi.ConditionOf(deployment.Timeless(second).Conditions, "Progressing").LastTransitionTime)
+	assert.Empty(t, capi.ConditionOf(deployment.WithoutProgressTime(second).Conditions, "Progressing").LastTransitionTime)
 }
 
-// The annotations that hold what the status has no fields for.
+// The annotations from Notes hold values for which the status has no fields.
 func TestNotes(t *testing.T) {
 	record := &v1alpha1.RolloutStatus{
 		Revision:       2,
@@ -254,12 +256,16 @@ func TestNotes(t *testing.T) {
 	assert.Equal(t, record, deployment.Recorded(d))
 	assert.Equal(t, "rollout-1", deployment.Named(d))
 	assert.Equal(t, "roll", deployment.Operation(d).Step)
-	assert.Empty(t, deployment.News(d, notes), "they are there")
-	assert.Equal(t, map[string]any{v1alpha1.AnnotationOperation: nil}, deployment.News(d, deployment.Notes(nil, nil)))
+	assert.Empty(t, deployment.ChangedNotes(d, notes), "they are there")
+	assert.Equal(
+		t,
+		map[string]any{v1alpha1.AnnotationOperation: nil},
+		deployment.ChangedNotes(d, deployment.Notes(nil, nil)),
+	)
 	d.UID = "uid-other"
 	assert.Empty(t, deployment.Named(d), "it was moved")
 	deployment.Forget(d)
-	assert.Empty(t, deployment.News(d, deployment.Notes(nil, nil)))
+	assert.Empty(t, deployment.ChangedNotes(d, deployment.Notes(nil, nil)))
 	assert.Nil(t, deployment.Recorded(d))
 	assert.Nil(t, deployment.Operation(d))
 }

@@ -21,26 +21,27 @@ import (
 	"millwright/observe/capi"
 )
 
-// AnnotationRevisionHistory on a MachineSet lists its former revisions, separated by commas. Source: Cluster API, which
-// has no constant.
+// AnnotationRevisionHistory on a MachineSet lists the set's former revisions, separated by commas. Source: Cluster API,
+// which has no constant for this key.
 const AnnotationRevisionHistory = "machinedeployment.clusters.x-k8s.io/revision-history"
 
-// SameTemplate reports whether two templates make the same machines. What changes existing machines in place does not
-// count: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and taints.
+// SameTemplate reports whether two templates make the same machines. SameTemplate ignores the parts that change
+// existing machines in place: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and
+// taints.
 func SameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolled(&a.Spec), rolled(&b.Spec))
+	return equality.Semantic.DeepEqual(rolloutPart(&a.Spec), rolloutPart(&b.Spec))
 }
 
-// rolled returns the part of the spec of a template whose change replaces machines.
-func rolled(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
+// rolloutPart returns the part of a template's spec whose change replaces machines.
+func rolloutPart(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 	s := *spec.DeepCopy()
-	inPlace(&s, &clusterv1.MachineSpec{})
-	s.ClusterName, s.ProviderID = "", "" // the first never changes, the second is of a machine
+	copyInPlaceFields(&s, &clusterv1.MachineSpec{})
+	s.ClusterName, s.ProviderID = "", "" // the Cluster name never changes, and the provider ID belongs to one machine
 	return s
 }
 
-// inPlace copies what changes existing machines in place.
-func inPlace(to, from *clusterv1.MachineSpec) {
+// copyInPlaceFields copies the fields that change existing machines in place.
+func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 	from = from.DeepCopy()
 	to.MinReadySeconds = from.MinReadySeconds
 	to.ReadinessGates = from.ReadinessGates
@@ -48,11 +49,11 @@ func inPlace(to, from *clusterv1.MachineSpec) {
 	to.Taints = from.Taints
 }
 
-// ownPrefix begins the keys of the annotations about the rollout of a deployment.
-const ownPrefix = "rollout.machine.sapcloud.io/"
+// rolloutPrefix is the prefix of annotation keys about the rollout of a deployment.
+const rolloutPrefix = "rollout.machine.sapcloud.io/"
 
-// notCopied are the annotations of a deployment that its sets do not get, besides those about its rollout. Source:
-// Cluster API's list, and what concerns the object itself.
+// notCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
+// rolloutPrefix. Source: Cluster API's list, and annotations about the deployment's own object.
 var notCopied = []string{
 	corev1.LastAppliedConfigAnnotation,
 	clusterv1.RevisionAnnotation,
@@ -67,48 +68,48 @@ var notCopied = []string{
 	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// copied reports whether a set of a deployment gets an annotation of it. Only the current set gets the annotation that
-// says why its revision was made.
-func copied(key string, current bool) bool {
-	return !strings.HasPrefix(key, ownPrefix) && !slices.Contains(notCopied, key) &&
+// isCopied reports whether a deployment copies an annotation to a set. Only the current set gets the annotation with
+// the change cause of its revision.
+func isCopied(key string, current bool) bool {
+	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(notCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// Follow copies from the deployment to a set, the current one or another, what changes in place, and reports whether
-// anything differed. Labels and annotations that others put on the set stay; those that Millwright put there for the
-// deployment are removed when the deployment has them no more.
+// Follow copies the parts that change in place from the deployment to a set, and reports whether anything differed. The
+// parameter current tells whether the set is the current set. Labels and annotations of other writers stay. Follow
+// removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
 func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
-	labels, annotations := maps.Clone(f.labels(set)), map[string]string{}
+	labels, annotations := maps.Clone(f.setLabels(set)), map[string]string{}
 	for key, value := range d.Annotations {
-		if copied(key, current) {
+		if isCopied(key, current) {
 			annotations[key] = value
 		}
 	}
 	ownLabels, ownAnnotations := capi.Applied(set, capi.DeploymentFieldManager)
-	replace(&set.Labels, labels, ownLabels)
-	replace(
+	updateEntries(&set.Labels, labels, ownLabels)
+	updateEntries(
 		&set.Annotations,
 		annotations,
-		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !copied(key, current) }),
+		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopied(key, current) }),
 	)
 
 	spec := &set.Spec
 	spec.Deletion.Order, spec.MachineNaming = d.Spec.Deletion.Order, d.Spec.MachineNaming
-	inPlace(&spec.Template.Spec, &d.Spec.Template.Spec)
+	copyInPlaceFields(&spec.Template.Spec, &d.Spec.Template.Spec)
 	spec.Template.Annotations = f.templateAnnotations(set, current)
 	spec.Template.Labels = maps.Clone(d.Spec.Template.Labels)
-	replace(&spec.Template.Labels, spec.Selector.MatchLabels, nil) // with the hash in the set's selector
-	replace(&spec.Template.Labels, map[string]string{clusterv1.ClusterNameLabel: d.Spec.ClusterName}, nil)
+	updateEntries(&spec.Template.Labels, spec.Selector.MatchLabels, nil) // adds the hash in the set's selector
+	updateEntries(&spec.Template.Labels, map[string]string{clusterv1.ClusterNameLabel: d.Spec.ClusterName}, nil)
 	return !equality.Semantic.DeepEqual(before, set)
 }
 
-// templateAnnotations returns the annotations that the template of a set must have: those of the deployment's template
-// and, in a former set, the revision that replaces its machines. The set copies that annotation to its machines. Core
-// drops events of Millwright's sets and deployments, because of its watch filter, but not those of machines: when the
-// annotation changes, core writes the machine's condition UpToDate and the taint of its node (ADR 0090). A set without
-// machines keeps what it has.
+// templateAnnotations returns the annotations that the template of a set must have: the annotations of the deployment's
+// template and, for a former set, the revision that replaces the set's machines. The set copies the revision annotation
+// to its machines. Because of its watch filter, core drops the events of Millwright's sets and deployments, but not the
+// events of machines. When the annotation changes, core writes the machine's condition UpToDate and the taint of its
+// node (ADR 0090). A set without machines keeps its revision annotation.
 func (f Tree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
 	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
 	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
@@ -119,13 +120,13 @@ func (f Tree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[s
 		by = strconv.FormatInt(revision, 10)
 	}
 	if by != "" {
-		replace(&annotations, map[string]string{v1alpha1.AnnotationReplacedByRevision: by}, nil)
+		updateEntries(&annotations, map[string]string{v1alpha1.AnnotationReplacedByRevision: by}, nil)
 	}
 	return annotations
 }
 
-// labels returns the labels that a set of the deployment must have.
-func (f Tree) labels(set *clusterv1.MachineSet) map[string]string {
+// setLabels returns the labels that a set of the deployment must have.
+func (f Tree) setLabels(set *clusterv1.MachineSet) map[string]string {
 	d := f.Deployment
 	labels := maps.Clone(d.Spec.Template.Labels)
 	if labels == nil {
@@ -139,8 +140,8 @@ func (f Tree) labels(set *clusterv1.MachineSet) map[string]string {
 	return labels
 }
 
-// replace sets the entries that are wanted, and removes those of our own that are wanted no more.
-func replace(all *map[string]string, wanted map[string]string, own []string) {
+// updateEntries sets the wanted entries, and removes Millwright's own entries that are not wanted.
+func updateEntries(all *map[string]string, wanted map[string]string, own []string) {
 	for _, key := range own {
 		if _, stays := wanted[key]; !stays {
 			delete(*all, key)
@@ -152,17 +153,17 @@ func replace(all *map[string]string, wanted map[string]string, own []string) {
 	maps.Copy(*all, wanted)
 }
 
-// NewSet returns the set that a decision creates. Its name and its hash derive from the template, the revision and
-// attempt, so that two attempts of the same decision make the same set. A later attempt is for a name that another
-// object has.
+// NewSet returns the set that a decision creates. The set's name and hash derive from the template, the revision and
+// the attempt, so that a retry with the same attempt makes the same set. A higher attempt is for a name that another
+// object already has.
 func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
-	text, err := json.Marshal([]any{d.UID, rolled(&d.Spec.Template.Spec), as.Revision, attempt})
+	text, err := json.Marshal([]any{d.UID, rolloutPart(&d.Spec.Template.Spec), as.Revision, attempt})
 	if err != nil {
 		return nil, fmt.Errorf("encode the template of deployment %s: %w", d.Name, err)
 	}
 	h := fnv.New32a()
-	_, _ = h.Write(text) // never fails
+	_, _ = h.Write(text) // Write of a hash never fails
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 	set := &clusterv1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
@@ -192,7 +193,7 @@ func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
-	replace(
+	updateEntries(
 		&set.Spec.Selector.MatchLabels,
 		map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName},
 		nil,
@@ -201,34 +202,34 @@ func (f Tree) NewSet(as rollout.Creation, attempt int, now time.Time) (*clusterv
 	return set, nil
 }
 
-// Bounds of the name of a set. Sources: the longest name of a Machine, and of the host of its node, is 63 bytes, and
-// the set appends a dash and five characters; MCM's names have five characters of the hash.
+// Limits of a set's name. Sources: the name of a Machine, and the host name of its node, have at most 63 bytes, and the
+// set appends a dash and five characters. In MCM, a name has five characters of the hash.
 const (
-	longestName = 63 - len("-12345")
-	hashInName  = 5
+	maxNameLength = 63 - len("-12345")
+	hashLength    = 5
 )
 
 // setName returns the name of a set with this hash.
 func setName(deployment, hash string) string {
-	end := "-" + hash[:min(hashInName, len(hash))]
-	return strings.TrimRight(deployment[:min(len(deployment), longestName-len(end))], "-.") + end
+	end := "-" + hash[:min(hashLength, len(hash))]
+	return strings.TrimRight(deployment[:min(len(deployment), maxNameLength-len(end))], "-.") + end
 }
 
-// IsSetOf reports whether the set that was found under the name of a wanted one is that: of this deployment, template
-// and revision, and not being deleted.
+// IsSetOf reports whether the found set, which has the name of a wanted set, is the wanted set: it has the same
+// deployment, template and revision, and is not being deleted.
 func (f Tree) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
 	return metav1.IsControlledBy(found, f.Deployment) && found.DeletionTimestamp == nil &&
 		Revision(found) == as.Revision &&
 		SameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnTo gives a deployment the template of one of its sets, and the set's change cause. What changes machines in
-// place stays as it is. A time of spec.rollout.after that is over and later than the set is removed: it would replace
-// the machines that return. The annotation that records an automatic rollback is set if automatic is true, and removed
-// otherwise.
+// ReturnTo gives a deployment the template of one of its sets, and the set's change cause. Parts that change machines
+// in place stay unchanged. ReturnTo removes a past time of spec.rollout.after that is later than the set, because this
+// time would replace the restored machines. ReturnTo sets the annotation that records an automatic rollback if
+// automatic is true, and removes the annotation otherwise.
 func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
-	inPlace(spec, &d.Spec.Template.Spec)
+	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
 	if set.CreationTimestamp.Time.Before(DueAfter(d, now)) {
 		d.Spec.Rollout.After = metav1.Time{}
@@ -243,13 +244,14 @@ func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automat
 	}
 }
 
-// Prepared returns a deployment as it should be before its first set: with Millwright's finalizer, the label of its
-// Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes it. Nil if it is so already.
+// Prepared returns a deployment in the state that it needs before its first set: with Millwright's finalizer and the
+// label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment. Prepared
+// returns nil if the deployment already has this state.
 func Prepared(f Tree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
 	if !slices.Contains(p.Finalizers, capi.Finalizer) {
-		// from now on, Cluster API's finalizer shows that another controller is at work
+		// A finalizer of Cluster API that appears later shows that another controller is active.
 		p.Finalizers = slices.DeleteFunc(
 			p.Finalizers,
 			func(name string) bool { return name == clusterv1.MachineDeploymentFinalizer },
@@ -266,11 +268,11 @@ func Prepared(f Tree) *clusterv1.MachineDeployment {
 	return p
 }
 
-// NotPrepared says what is pending for a deployment that has to be prepared for its first set.
+// NotPrepared describes the pending work of a deployment that must be prepared for its first set.
 const NotPrepared = "it is not prepared for its first set"
 
-// Unprepared reports whether a deployment has to be prepared now. One that is paused is not written, nor one that is
-// contested or being deleted.
+// Unprepared reports whether a deployment must be prepared now. A deployment that is paused, contested or being deleted
+// is not written.
 func Unprepared(f Tree, o rollout.Observed) bool {
 	contested := capi.Contested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && Prepared(f) != nil

@@ -18,8 +18,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// inPlace are the changes of a template that reach existing machines, and roll nothing out.
-func inPlace() map[string]capitest.OnDeployment {
+// inPlaceChanges returns changes of a template that update existing machines without a rollout.
+func inPlaceChanges() map[string]capitest.OnDeployment {
 	return map[string]capitest.OnDeployment{
 		"a label":         func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" },
 		"an annotation":   func(d *clusterv1.MachineDeployment) { d.Spec.Template.Annotations["tier"] = "front" },
@@ -44,8 +44,8 @@ func inPlace() map[string]capitest.OnDeployment {
 	}
 }
 
-// rolledOut are the changes of a template that replace machines.
-func rolledOut() map[string]capitest.OnDeployment {
+// rolloutChanges returns changes of a template that replace machines.
+func rolloutChanges() map[string]capitest.OnDeployment {
 	return map[string]capitest.OnDeployment{
 		"version":                     capitest.Version("v1.32.0"),
 		"failureDomain":               func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.FailureDomain = "b" },
@@ -55,42 +55,42 @@ func rolledOut() map[string]capitest.OnDeployment {
 	}
 }
 
-func TestWhatRollsOut(t *testing.T) {
-	for name, change := range inPlace() {
+func TestSameTemplate(t *testing.T) {
+	for name, change := range inPlaceChanges() {
 		d := capitest.Pool(3)
 		s := capitest.SetOf(d, "s", 3, 1)
 		change(d)
 		assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := tree(d, s)
+		f := newTree(d, s)
 		assert.True(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
 		require.True(t, f.Follow(s, true), name)
 		assert.False(t, f.Follow(s, true), "%s: again", name)
 		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, name)
 	}
-	for name, change := range rolledOut() {
+	for name, change := range rolloutChanges() {
 		d := capitest.Pool(3)
 		s := capitest.SetOf(d, "s", 3, 1)
 		change(d)
 		assert.False(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := tree(d, s)
+		f := newTree(d, s)
 		assert.False(t, deployment.Observed(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
 		assert.False(t, f.Follow(s, true), name)
 	}
 }
 
-// What follows beside the template, and what of the set stays.
-func TestASetFollowsItsDeployment(t *testing.T) {
+// A set copies more than the template from its deployment. Labels and annotations of other writers stay.
+func TestFollow(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
-	s.Labels[clusterv1.WatchLabel] = "upstream" // as it was made by the other controller
+	s.Labels[clusterv1.WatchLabel] = "upstream" // the other controller made the set with this label
 	d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
 	d.Spec.MachineNaming.Template = "{{ .machineSet.name }}-x-{{ .random }}"
 	d.Annotations["team"] = "web"
 	d.Annotations[v1alpha1.AnnotationRolloutHold], d.Annotations[clusterv1.PausedAnnotation] = "1 ann: bad", ""
 	d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
-	f := tree(d, s)
+	f := newTree(d, s)
 	require.True(t, f.Follow(s, true))
 	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
@@ -107,13 +107,20 @@ func TestASetFollowsItsDeployment(t *testing.T) {
 	assert.False(t, f.Follow(s, true), "again")
 }
 
-// The annotation that says why a revision was made is on the set of that revision, and on no former set.
+// The annotation with the change cause of a revision is on the set of that revision, and on no former set.
 func TestWhyARevisionWasMade(t *testing.T) {
-	d := capitest.Pool(3, noted(v1alpha1.AnnotationChangeCause, "the new image"))
+	d := capitest.Pool(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
 	current := capitest.SetOf(d, "s", 3, 2)
-	former := capitest.SetOf(d, "r", 0, 1, capitest.Former, notedSet(v1alpha1.AnnotationChangeCause, "the old image"))
+	former := capitest.SetOf(
+		d,
+		"r",
+		0,
+		1,
+		capitest.Former,
+		withSetAnnotation(v1alpha1.AnnotationChangeCause, "the old image"),
+	)
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
-	f := tree(d, current, former)
+	f := newTree(d, current, former)
 	for _, s := range deployment.Observed(f, capitest.Noon).Sets {
 		assert.Equal(t, s.Name == "s", s.Drift, "the deployment has revision 1: %s", s.Name)
 	}
@@ -128,13 +135,14 @@ func TestWhyARevisionWasMade(t *testing.T) {
 	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
 }
 
-// The template of a former set that has machines names the revision that replaces them, so that core looks at them.
-func TestTheTemplateOfAFormerSetNamesWhatReplacesIt(t *testing.T) {
+// The template of a former set with machines names the revision that replaces the machines, so that core reconciles
+// these machines.
+func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	const key = v1alpha1.AnnotationReplacedByRevision
 	d := capitest.Pool(3)
 	d.Spec.Template.Annotations = map[string]string{"team": "web"}
 	current, former := capitest.SetOf(d, "s", 3, 2), capitest.SetOf(d, "r", 2, 1, capitest.Former)
-	f := tree(d, current, former)
+	f := newTree(d, current, former)
 	f.Follow(former, false)
 	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
 	d.Annotations[clusterv1.RevisionAnnotation] = "2"
@@ -160,8 +168,8 @@ func TestTheTemplateOfAFormerSetNamesWhatReplacesIt(t *testing.T) {
 	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
 }
 
-// Labels and annotations that the deployment has no more go from its sets, if Millwright put them there.
-func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
+// If a deployment loses a label or annotation, its sets lose it too if Millwright copied it.
+func TestFollowRemovesWhatTheDeploymentLost(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
@@ -170,7 +178,7 @@ func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
 			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
 		)}}
 	}
-	f := tree(d, s)
+	f := newTree(d, s)
 	owned("kubectl")
 	require.False(t, f.Follow(s, true), "another manager wrote it")
 	owned(capi.DeploymentFieldManager)
@@ -183,8 +191,8 @@ func TestWhatTheDeploymentHasNoMoreGoes(t *testing.T) {
 }
 
 func TestANewSet(t *testing.T) {
-	d := capitest.Pool(3, noted("team", "web"))
-	f := tree(d)
+	d := capitest.Pool(3, withAnnotation("team", "web"))
+	f := newTree(d)
 	as := rollout.Creation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
 	s, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
@@ -224,7 +232,7 @@ func TestANewSet(t *testing.T) {
 			return f.NewSet(rollout.Creation{Revision: 3}, 0, capitest.Noon)
 		},
 		"another template": func() (*clusterv1.MachineSet, error) {
-			return tree(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+			return newTree(capitest.Pool(3, capitest.Version("v1.32.0"))).NewSet(as, 0, capitest.Noon)
 		},
 	} {
 		other, err := change()
@@ -233,40 +241,41 @@ func TestANewSet(t *testing.T) {
 	}
 }
 
-// The machines of a set append six bytes to its name, and have at most 63.
+// A machine's name has at most 63 bytes. A machine's name is the set's name and six more bytes.
 func TestANewSetOfADeploymentWithALongName(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		want int
 	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
 		d := capitest.Pool(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
-		s, err := tree(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		s, err := newTree(d).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Len(t, s.Name, row.want)
 		assert.NotContains(t, s.Name, "--", "the dash before the hash is not doubled")
 	}
 }
 
-// A set that is created because of spec.rollout.after says so.
-func TestANewSetIsCreatedFor(t *testing.T) {
+// A set that is created because of spec.rollout.after has an annotation with that time.
+func TestANewSetRecordsRolloutAfter(t *testing.T) {
 	for name, row := range map[string]struct {
 		change capitest.OnDeployment
 		want   string
 	}{
 		"no time":  {func(*clusterv1.MachineDeployment) {}, ""},
-		"not over": {after(-1), ""},
-		"over":     {after(30), "2026-01-01T11:30:00Z"},
+		"not over": {withRolloutAfter(-1), ""},
+		"over":     {withRolloutAfter(30), "2026-01-01T11:30:00Z"},
 		"in a second": {func(d *clusterv1.MachineDeployment) {
 			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
 		}, ""},
 	} {
-		s, err := tree(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
+		s, err := newTree(capitest.Pool(3, row.change)).NewSet(rollout.Creation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
 	}
 }
 
-// A former template returns without what changes in place, and without a time that would replace its machines.
+// ReturnTo restores a former template without the parts that change in place, and without a time that would replace the
+// restored machines.
 func TestReturnTo(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -276,12 +285,12 @@ func TestReturnTo(t *testing.T) {
 	}{
 		{"asked for", func(*clusterv1.MachineDeployment) {}, false, false},
 		{"automatic", func(*clusterv1.MachineDeployment) {}, true, false},
-		{"the set is older than a time that is over", after(30), false, false},
-		{"the time is to come", after(-30), false, true},
-		{"the set is younger", after(90), false, true},
+		{"the set is older than a time that is over", withRolloutAfter(30), false, false},
+		{"the time is to come", withRolloutAfter(-30), false, true},
+		{"the set is younger", withRolloutAfter(90), false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3, noted(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
+			d := capitest.Pool(3, withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
 			s := capitest.SetOf(d, "s", 0, 1, capitest.Former)
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 			d.Spec.Template.Labels["tier"] = "front"
@@ -298,7 +307,7 @@ func TestReturnTo(t *testing.T) {
 	}
 }
 
-func TestSeen(t *testing.T) {
+func TestActedOn(t *testing.T) {
 	d := capitest.Pool(3)
 	s := capitest.SetOf(d, "s", 3, 1)
 	assert.Equal(t, 3, deployment.ActedOn(s), "it has acted on its size")
@@ -312,7 +321,7 @@ func TestPrepare(t *testing.T) {
 		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}
 	}
 	d := capitest.Pool(3, theirs)
-	f := tree(d)
+	f := newTree(d)
 	o := deployment.Observed(f, capitest.Noon)
 	require.True(t, deployment.Unprepared(f, o))
 	p := deployment.Prepared(f)
@@ -322,14 +331,14 @@ func TestPrepare(t *testing.T) {
 	f.Deployment = p
 	assert.Nil(t, deployment.Prepared(f), "again")
 	for name, change := range map[string]func(*deployment.Tree){
-		"it is paused":        func(f *deployment.Tree) { noted(clusterv1.PausedAnnotation, "")(f.Deployment) },
+		"it is paused":        func(f *deployment.Tree) { withAnnotation(clusterv1.PausedAnnotation, "")(f.Deployment) },
 		"its Cluster is":      func(f *deployment.Tree) { f.Cluster.Spec.Paused = new(true) },
 		"it is being deleted": func(f *deployment.Tree) { capitest.Going(f.Deployment) },
 		"it is contested": func(f *deployment.Tree) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
 		},
 	} {
-		f := tree(capitest.Pool(3, theirs))
+		f := newTree(capitest.Pool(3, theirs))
 		change(&f)
 		assert.False(t, deployment.Unprepared(f, deployment.Observed(f, capitest.Noon)), name)
 	}

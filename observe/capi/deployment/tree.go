@@ -1,5 +1,6 @@
-// Package deployment turns a MachineDeployment of Cluster API with its sets and machines into facts for decide, and
-// holds what both the facts and the writes need: what a set follows, and what its status says.
+// Package deployment derives facts for decide from a MachineDeployment of Cluster API with its sets and machines.
+// Package deployment also contains functions that facts and writes share: the fields that a set copies, and the content
+// of the status.
 package deployment
 
 import (
@@ -17,45 +18,50 @@ import (
 	"millwright/observe/capi"
 )
 
-// Tree is a deployment with its sets and machines and what is around it, as they were read at one moment.
+// Tree is a deployment with its sets, machines and related objects, all read at the same time.
 type Tree struct {
-	API        *capi.Cache // says which objects are Millwright's
+	API        *capi.Cache // decides which objects are Millwright's
 	Deployment *clusterv1.MachineDeployment
-	Sets       []*clusterv1.MachineSet // that it controls, in no order
-	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, in no order
-	Members    []*clusterv1.Machine    // that these sets control, in no order
-	Cluster    *clusterv1.Cluster      // nil: it does not exist
-	// that the deployment's template names: the bootstrap template, if there is one, first
-	Templates []capi.Foreign
-	// the first object that the template of a set names and that does not exist, by the UID of the set
+	Sets       []*clusterv1.MachineSet // sets that the deployment controls, unsorted
+	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, unsorted
+	Members    []*clusterv1.Machine    // machines that these sets control, unsorted
+	Cluster    *clusterv1.Cluster      // nil: the Cluster does not exist
+	// Templates holds the templates in the deployment's template: first the bootstrap template, if any.
+	Templates []capi.ProviderObject
+	// Lacks maps the UID of a set to the first object in the set's template that does not exist.
 	Lacks  map[types.UID]string
-	Policy *v1alpha1.RolloutPolicy // that applies to the deployment; nil: none
-	// it was read from the API server: the machines are at least as new as the status of their sets
+	Policy *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	// Live means that the tree comes from the API server: its machines are at least as new as the status of their sets.
 	Live     bool
-	Absences cache.Absences // when no worker was at work
+	Absences cache.Absences // times when no worker was working
 }
 
-// Read returns a deployment with its sets and machines from the caches. A template whose cache is not filled yet is not
-// Read. An error means that a kind is not known, because the API server does not answer.
+// Read returns a deployment with its sets and machines from the caches. A template whose cache is not yet filled has
+// Read false. Read returns an error if a kind is unknown because the API server does not answer.
 func Read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
-	return read(ctx, c, d, c.Templates)
+	return readTree(ctx, c, d, c.Templates)
 }
 
-// ReadToAct is Read for a decision that is carried out. A template that the caches do not know yet is read from the API
-// server.
+// ReadToAct does the same as Read, for a decision that writes. ReadToAct reads from the API server the templates that
+// the caches do not know yet.
 func ReadToAct(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
-	return read(ctx, c, d, c.TemplatesToAct)
+	return readTree(ctx, c, d, c.TemplatesToAct)
 }
 
-// templatesOf reads the templates that the spec of a machine names, in a namespace.
-type templatesOf func(context.Context, string, *clusterv1.MachineSpec) ([]capi.Foreign, error)
+// templateReader reads the templates in the spec of a machine of a namespace.
+type templateReader func(context.Context, string, *clusterv1.MachineSpec) ([]capi.ProviderObject, error)
 
-func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, templates templatesOf) (Tree, error) {
+func readTree(
+	ctx context.Context,
+	c *capi.Cache,
+	d *clusterv1.MachineDeployment,
+	templates templateReader,
+) (Tree, error) {
 	f := Tree{
 		API:        c,
 		Deployment: d,
 		Sets:       c.SetsOf(d),
-		Orphans:    c.FreeSets(d.Namespace),
+		Orphans:    c.SetsWithoutController(d.Namespace),
 		Policy:     c.Cluster.PolicyOf(d),
 		Absences:   c.Cluster.Absences(),
 	}
@@ -66,9 +72,9 @@ func read(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment, te
 	return f, f.readTemplates(ctx, templates)
 }
 
-// readTemplates reads the templates of the deployment and those of the former sets. A set of the present template needs
-// no look of its own.
-func (f *Tree) readTemplates(ctx context.Context, templates templatesOf) (err error) {
+// readTemplates reads the templates of the deployment and of the former sets. A set with the current template needs no
+// read of its own.
+func (f *Tree) readTemplates(ctx context.Context, templates templateReader) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {
 		return err
@@ -89,9 +95,9 @@ func (f *Tree) readTemplates(ctx context.Context, templates templatesOf) (err er
 	return nil
 }
 
-// Lacking names the first of these templates that does not exist, or whose clones are of a kind that is not installed;
-// empty: none.
-func Lacking(namespace string, templates []capi.Foreign) string {
+// Lacking returns the first template that does not exist, or the first kind of clones that is not installed; empty if
+// nothing is missing.
+func Lacking(namespace string, templates []capi.ProviderObject) string {
 	for _, t := range templates {
 		switch {
 		case t.NoClones:
@@ -103,7 +109,8 @@ func Lacking(namespace string, templates []capi.Foreign) string {
 	return ""
 }
 
-// ReadLive returns a deployment with its sets and machines from the API server. The sets are read before the machines.
+// ReadLive returns a deployment with its sets and machines from the API server. ReadLive reads the sets before the
+// machines.
 func ReadLive(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (f Tree, err error) {
 	if f, err = ReadAlone(ctx, c, d); err != nil {
 		return f, err
@@ -113,7 +120,7 @@ func ReadLive(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment
 	return f, err
 }
 
-// ReadAlone is ReadLive without what only a worker knows or has to know: the policy, and when no worker was at work.
+// ReadAlone does the same as ReadLive, without the policy and the absences, which only a worker knows or needs.
 func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
 	f, err := ReadSets(ctx, c, d)
 	if err != nil {
@@ -128,8 +135,8 @@ func ReadAlone(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploymen
 	return f, f.readTemplates(ctx, c.TemplatesLive)
 }
 
-// ReadSets returns a deployment with its sets from the API server, and nothing else: enough to know which set is the
-// current one, and what a set follows.
+// ReadSets returns a deployment with its sets from the API server, without other objects. The result is enough to find
+// the current set, and to compute which fields a set copies.
 func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (Tree, error) {
 	f := Tree{API: c, Deployment: d, Live: true}
 	sets, err := c.Client().Sets(d.Namespace).List(ctx, metav1.ListOptions{})
@@ -161,7 +168,7 @@ func (f *Tree) listMachines(ctx context.Context) error {
 	return nil
 }
 
-// Versions returns the versions of all objects of a tree.
+// Versions returns the resource versions of all objects of a tree.
 func (f Tree) Versions() cache.MinVersions {
 	v := capi.Related{Members: f.Members, Cluster: f.Cluster, Deployment: f.Deployment, Templates: f.Templates}.Versions()
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
@@ -173,8 +180,8 @@ func (f Tree) Versions() cache.MinVersions {
 	return v
 }
 
-// Selects reports whether the selector of a deployment matches the labels of a set. An empty or unreadable selector
-// matches none.
+// Selects reports whether the selector of a deployment matches the labels of a set. An empty selector, or a selector
+// that does not parse, matches no set.
 func Selects(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))

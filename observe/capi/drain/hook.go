@@ -1,5 +1,5 @@
-// Package drain reads the machines of Cluster API whose nodes Millwright drains: their hook, the rules and the order of
-// their drains, and the workload clusters in which the nodes are.
+// Package drain reads the Machines of Cluster API whose nodes Millwright drains: their pre-drain hook, the drain rules,
+// the order of drains, and the workload clusters that contain the nodes.
 package drain
 
 import (
@@ -21,15 +21,16 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// The annotations of a Machine whose node Millwright drains. With the first, Cluster API waits before its own drain;
-// with the second, it does not drain. Both have the value hookOwner.
+// The annotations on a Machine whose node Millwright drains. With AnnotationHook, Cluster API waits before its own
+// drain. With annotationExclude, Cluster API does not drain the node. AnnotationHook and annotationExclude have the
+// value hookOwner.
 const (
 	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
 	hookOwner         = "millwright"
 )
 
-// Drains reports whether Millwright drains the nodes of the machines of a set.
+// Drains reports whether Millwright drains the nodes of a set's machines.
 func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
 	if value, says := set.Annotations[v1alpha1.AnnotationClusterAPIDrain]; says {
 		return value == "true"
@@ -45,12 +46,12 @@ func Drains(c *capi.Cache, set *clusterv1.MachineSet) bool {
 	return found && cluster.Annotations[v1alpha1.AnnotationClusterAPIDrain] == "true"
 }
 
-// MachineAnnotations returns the annotations that Millwright applies to a machine of a set: those of the template, and
-// the hook if Millwright drains the node. A machine that a person excluded from draining gets no hook. existing is nil
-// for a new machine.
+// MachineAnnotations returns the annotations that Millwright applies to a machine of a set: the template's annotations,
+// and the hook if Millwright drains the node. A machine that a person excluded from draining gets no hook. The
+// parameter existing is nil for a new machine.
 func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clusterv1.Machine) map[string]string {
 	template := maps.Clone(set.Spec.Template.Annotations)
-	if !Drains(c, set) || excluded(template) || existing != nil && excluded(existing.Annotations) {
+	if !Drains(c, set) || isExcluded(template) || existing != nil && isExcluded(existing.Annotations) {
 		return template
 	}
 	result := map[string]string{AnnotationHook: hookOwner, annotationExclude: hookOwner}
@@ -58,8 +59,8 @@ func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clus
 	return result
 }
 
-// excluded reports whether somebody else than Millwright excludes a machine from draining.
-func excluded(annotations map[string]string) bool {
+// isExcluded reports whether another writer than Millwright excludes a machine from draining.
+func isExcluded(annotations map[string]string) bool {
 	value, set := annotations[annotationExclude]
 	return set && value != hookOwner
 }
@@ -75,8 +76,8 @@ func DrainedByUs(m *clusterv1.Machine) bool {
 	return Hooked(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// Unhook returns the annotations to remove from a machine, as a merge patch: the hook, and unless Millwright has
-// drained its node, also the annotation that keeps Cluster API from draining it.
+// Unhook returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the node,
+// the patch also removes the annotation that excludes the node from Cluster API's drain.
 func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
 	if Hooked(m) {
@@ -91,31 +92,32 @@ func Unhook(m *clusterv1.Machine, drained bool) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": gone}}
 }
 
-// waiting reports whether Cluster API has come to the pre-drain hooks of a machine. While Millwright's hook is there,
-// Cluster API goes no further, unless it would not drain the node. The reason of the condition Deleting says the same,
-// except after an error.
-func waiting(m *clusterv1.Machine) bool {
+// isAtHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
+// Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
+// condition Deleting shows the same state, except after an error.
+func isAtHooks(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
 }
 
-// paused says why Cluster API, and so Millwright, does nothing to a machine for now; empty if it is not paused.
-func paused(m *clusterv1.Machine, cluster *clusterv1.Cluster) string {
+// pauseReason returns why Cluster API, and therefore Millwright, does not act on a machine; empty if the machine is not
+// paused.
+func pauseReason(m *clusterv1.Machine, cluster *clusterv1.Cluster) string {
 	if _, itself := m.Annotations[clusterv1.PausedAnnotation]; itself {
 		return "the machine has the annotation " + clusterv1.PausedAnnotation
 	}
 	return phrase.If(cluster != nil && capi.Value(cluster.Spec.Paused), "Cluster %s is paused", m.Spec.ClusterName)
 }
 
-// clusterOf returns the Cluster of a machine; nil if it does not exist.
+// clusterOf returns the Cluster of a machine; nil if the Cluster does not exist.
 func clusterOf(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
 	cluster, _ := c.ClusterNamed(m.Namespace + "/" + m.Spec.ClusterName)
 	return cluster
 }
 
-// Says returns what Cluster API says about a machine that its drain depends on: how far the deletion is, and the
-// health of its node.
+// Says returns the parts of a Machine's status from Cluster API on which the machine's drain depends: the progress of
+// the deletion, and the health of the node.
 func Says(m *clusterv1.Machine) []string {
-	says := []string{fmt.Sprint(waiting(m))}
+	says := []string{fmt.Sprint(isAtHooks(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
 		says = append(says, string(c.Status))
 	}
@@ -125,10 +127,10 @@ func Says(m *clusterv1.Machine) []string {
 	return says
 }
 
-// Hook returns the facts that decide about the hook of a machine, without those about its node.
+// Hook returns the facts from which the hook of a machine is decided, without the facts about the machine's node.
 func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.Hook, error) {
 	h := drain.Hook{
-		Hooked: Hooked(m), Deleting: m.DeletionTimestamp != nil, Waiting: waiting(m), NodeName: m.Status.NodeRef.Name,
+		Hooked: Hooked(m), Deleting: m.DeletionTimestamp != nil, Waiting: isAtHooks(m), NodeName: m.Status.NodeRef.Name,
 		Skip: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
 	}
 	if d := v.Status.Deletion; d != nil && d.Drain != nil {
@@ -138,7 +140,7 @@ func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.
 		return h, nil
 	}
 	cluster := clusterOf(c, m)
-	if h.Paused = paused(m, cluster); h.Paused != "" {
+	if h.Paused = pauseReason(m, cluster); h.Paused != "" {
 		return h, nil
 	}
 	related, err := relatedToDrain(ctx, c, m, cluster)
@@ -146,8 +148,8 @@ func Hook(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.
 	return h, err
 }
 
-// relatedToDrain reads the objects around a machine that decide whether Cluster API would drain its node. cluster may
-// be nil.
+// relatedToDrain reads the objects related to a machine that determine whether Cluster API would drain the machine's
+// node. The parameter cluster may be nil.
 func relatedToDrain(
 	ctx context.Context,
 	c *capi.Cache,
@@ -162,7 +164,7 @@ func relatedToDrain(
 		return a, nil
 	}
 	if ref := cluster.Spec.ControlPlaneRef; ref.IsDefined() {
-		o, _, _, err := c.Foreign(ctx, m.Namespace, ref)
+		o, _, _, err := c.ProviderObject(ctx, m.Namespace, ref)
 		if err != nil && !errors.Is(err, capi.ErrNoKind) {
 			return a, err
 		}

@@ -20,15 +20,17 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-const optIn = v1alpha1.AnnotationClusterAPIDrain
+const optInAnnotation = v1alpha1.AnnotationClusterAPIDrain
 
-func TestWhoOptsIn(t *testing.T) {
-	on := func(value string) capitest.OnSet { return capitest.Annotated[*clusterv1.MachineSet](optIn, value) }
+func TestWhichMachinesOptIn(t *testing.T) {
+	on := func(value string) capitest.OnSet {
+		return capitest.Annotated[*clusterv1.MachineSet](optInAnnotation, value)
+	}
 	onDeployment := func(value string) *clusterv1.MachineDeployment {
-		return capitest.Deployment(capitest.Annotated[*clusterv1.MachineDeployment](optIn, value))
+		return capitest.Deployment(capitest.Annotated[*clusterv1.MachineDeployment](optInAnnotation, value))
 	}
 	onCluster := func(value string) *clusterv1.Cluster {
-		return capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](optIn, value))
+		return capitest.Cluster(capitest.Annotated[*clusterv1.Cluster](optInAnnotation, value))
 	}
 	for name, row := range map[string]struct {
 		set     *clusterv1.MachineSet
@@ -77,10 +79,10 @@ func TestWhoOptsIn(t *testing.T) {
 	}
 }
 
-// A machine that a person excluded from draining gets no hook, and keeps what the person wrote.
+// A machine that a person excluded from draining gets no hook, and keeps the person's annotation.
 func TestAMachineThatAPersonExcluded(t *testing.T) {
 	c, _ := capitest.Watching(t, capitest.Cluster())
-	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optIn, "true"))
+	set := capitest.Set("s", 1, capitest.Annotated[*clusterv1.MachineSet](optInAnnotation, "true"))
 	m := capitest.Machine(
 		"m",
 		capitest.Set("s", 1),
@@ -267,7 +269,7 @@ func TestRulesOfClusterAPI(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
 	for name, row := range map[string]struct {
 		rules []runtime.Object
-		want  string // name of the rule
+		want  string // name of the rule that applies
 	}{
 		"none":                              {nil, ""},
 		"of all machines and all pods":      {[]runtime.Object{rule("a")}, "a"},

@@ -16,16 +16,16 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// record is what v1alpha1.AnnotationDrainStatus holds.
-type record struct {
+// drainStatus is the content of v1alpha1.AnnotationDrainStatus.
+type drainStatus struct {
 	Deletion  *v1alpha1.MachineDeletion `json:"deletion,omitempty"`
 	Operation *v1alpha1.Operation       `json:"currentOperation,omitempty"`
 	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
 }
 
-// AsMachine returns a machine of Cluster API in the form of a Machine of Millwright, as far as drains need it. It has
-// no class, and its node has the name that Cluster API has found. An annotation of Millwright that cannot be read
-// counts as absent.
+// AsMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need. The result
+// has no class, and Cluster API determines the name of its node. An annotation of Millwright that does not parse counts
+// as absent.
 func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	v := &v1alpha1.Machine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -48,14 +48,14 @@ func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	if m.DeletionTimestamp != nil {
 		s.CurrentStatus.Phase = v1alpha1.MachineTerminating
 	}
-	var r record
+	var r drainStatus
 	if json.Unmarshal([]byte(m.Annotations[v1alpha1.AnnotationDrainStatus]), &r) == nil {
 		s.Deletion, s.CurrentOperation = r.Deletion, r.Operation
 		if r.Last != nil {
 			s.LastOperation = *r.Last
 		}
 	}
-	if s.Deletion == nil && waiting(m) {
+	if s.Deletion == nil && isAtHooks(m) {
 		s.Deletion = &v1alpha1.MachineDeletion{
 			Stage: v1alpha1.MachineDeletionDrain,
 			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,
@@ -75,14 +75,14 @@ func AsMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	return v
 }
 
-// reportedConditions are the types of the conditions that Millwright writes on a machine of Cluster API.
+// reportedConditions returns the types of the conditions that Millwright writes on a Machine of Cluster API.
 func reportedConditions() []corev1.NodeConditionType {
 	return []corev1.NodeConditionType{v1alpha1.MachineDrained, v1alpha1.MachineBlocked}
 }
 
-// StatusOf returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine in the form of AsMachine.
+// StatusOf returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine from AsMachine.
 func StatusOf(v *v1alpha1.Machine) (string, error) {
-	r := record{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
+	r := drainStatus{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
 	if v.Status.LastOperation.Type != "" {
 		r.Last = &v.Status.LastOperation
 	}
@@ -93,8 +93,8 @@ func StatusOf(v *v1alpha1.Machine) (string, error) {
 	return string(text), nil
 }
 
-// SetConditions gives a machine the conditions of a machine in the form of AsMachine, and reports whether that
-// changed any.
+// SetConditions copies the conditions of v, a machine from AsMachine, to a Machine of Cluster API. SetConditions
+// reports whether any condition changed.
 func SetConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
 	for _, kind := range reportedConditions() {
 		c := observecache.Condition(v.Status.Conditions, kind)

@@ -12,13 +12,13 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// Rules returns Cluster API's drain rules that select a machine. A rule that cannot be read is an error, because
-// it may select this machine.
+// Rules returns Cluster API's drain rules that select a machine. A rule that does not parse is an error, because the
+// rule may select this machine.
 func Rules(c *capi.Cache, m *clusterv1.Machine) (observedrain.Rules, error) {
 	var found observedrain.Rules
 	informer := c.Cluster.Informer(capi.RulesResource)
 	for _, r := range observecache.Indexed[*clusterv1.MachineDrainRule](informer, cache.NamespaceIndex, m.Namespace) {
-		selects, err := ruleOf(c, r, m)
+		selects, err := ruleSelects(c, r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read MachineDrainRule %s/%s: %w", r.Namespace, r.Name, err)
 		}
@@ -38,9 +38,9 @@ func Rules(c *capi.Cache, m *clusterv1.Machine) (observedrain.Rules, error) {
 	return observedrain.SortedRules(found), nil
 }
 
-// ruleOf reports whether a drain rule selects a machine: one of its entries matches the labels of the machine and of
-// its Cluster.
-func ruleOf(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
+// ruleSelects reports whether a drain rule selects a machine: an entry of the rule matches the labels of the machine
+// and of the machine's Cluster.
+func ruleSelects(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
 	var ofCluster labels.Set
 	if cluster := clusterOf(c, m); cluster != nil {
 		ofCluster = cluster.Labels

@@ -34,7 +34,7 @@ func Turns(c *capi.Cache, namespace, cluster string) (turns []drain.Turn) {
 	return turns
 }
 
-// machinesOfCluster returns the machines of a Cluster, in no order.
+// machinesOfCluster returns the machines of a Cluster, unsorted.
 func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*clusterv1.Machine) {
 	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
 		if m.Namespace == namespace && m.Spec.ClusterName == cluster {
@@ -44,7 +44,8 @@ func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*cluster
 	return all
 }
 
-// JoinedNodes returns how many nodes of a Cluster have joined, and how many of them look dead to Cluster API.
+// JoinedNodes returns how many nodes of a Cluster have joined, and how many of these nodes are not ready according to
+// Cluster API.
 func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
 		if !m.Status.NodeRef.IsDefined() {
@@ -59,7 +60,7 @@ func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.Nodes) {
 	return n
 }
 
-// Hooks returns the machines with Millwright's hook for which wanted returns true, in no order.
+// Hooks returns the machines with Millwright's hook for which wanted returns true, unsorted.
 func Hooks(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
 	for _, m := range observecache.All[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
 		if Hooked(m) && wanted(m) {

@@ -17,55 +17,56 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// Access says how the nodes of workload clusters are reached.
+// Access defines how Millwright connects to workload clusters.
 type Access struct {
-	// client of the management cluster, for the Secrets with kubeconfigs
+	// Secrets is the client of the management cluster, which holds the Secrets with kubeconfigs.
 	Secrets kubernetes.Interface
 	Connect func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
 }
 
-// kubeconfigKey is the key of the kubeconfig in the Secret of a Cluster, and kubeconfigSuffix ends the name of this
-// Secret. Source: Cluster API's contract of control planes.
+// kubeconfigKey is the key of the kubeconfig in a Cluster's Secret. kubeconfigSuffix is the suffix of the Secret's
+// name. Source: Cluster API's contract for control planes.
 const (
 	kubeconfigKey    = "value"
 	kubeconfigSuffix = "-kubeconfig"
 )
 
-// idleAfter is how long the caches of a workload cluster run after its last drain. Source: two drains of a rollout
-// follow each other in less.
-const idleAfter = 10 * time.Minute
+// idleTimeout is how long the caches of a workload cluster run after the cluster's last drain. Source: longer than the
+// time between two drains of a rollout.
+const idleTimeout = 10 * time.Minute
 
-// Workloads are the workload clusters whose nodes are drained. All methods are safe for concurrent use.
+// Workloads holds the workload clusters whose nodes Millwright drains. All methods are safe for concurrent use.
 type Workloads struct {
 	Access
 	ctx context.Context
 
-	mu   sync.Mutex
-	open map[string]*workload // by namespace/name of the Cluster
+	mu       sync.Mutex
+	clusters map[string]*workload // keyed by namespace/name of the Cluster
 }
 
 // workload is one workload cluster.
 type workload struct {
-	secret  string // UID and resourceVersion of the Secret that the client is made of
-	cluster *observecache.Cluster
-	end     context.CancelFunc
-	begin   func() // begins the caches; the first call counts
-	users   int
-	idle    *time.Timer // ends it; nil while it is used
+	secretVersion string // UID and resourceVersion of the Secret with the client's kubeconfig
+	cluster       *observecache.Cluster
+	stopCaches    context.CancelFunc
+	startCaches   func() // the first call starts the caches; later calls do nothing
+	userCount     int
+	idleTimer     *time.Timer // stops the caches when it fires; nil while the cluster has users
 }
 
-// NewWorkloads returns workload clusters that are connected to when Cluster asks for them. ctx ends their caches.
+// NewWorkloads returns an empty Workloads; the method Cluster connects to a workload cluster. The end of ctx stops the
+// caches.
 func NewWorkloads(ctx context.Context, access Access) *Workloads {
-	return &Workloads{Access: access, ctx: ctx, open: map[string]*workload{}}
+	return &Workloads{Access: access, ctx: ctx, clusters: map[string]*workload{}}
 }
 
-// ErrNoKubeconfig says that the Secret with the kubeconfig of a Cluster is missing or cannot be used. Its text has
-// nothing of the Secret.
+// ErrNoKubeconfig means that the Secret with a Cluster's kubeconfig is missing or unusable. The error text contains no
+// data of the Secret.
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
-// Cluster returns the workload cluster of a Cluster. Its client is made of the Secret of the Cluster, and made again
-// when the Secret has changed. Its caches are those of NewTarget, and are not running before Begin. The caller must
-// call release once it does not use the cluster any more; some time after the last one did, the caches end.
+// Cluster returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change
+// of the Secret makes a new client. The caches are the caches of NewTarget, and do not run before Begin. The caller
+// must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
 func (w *Workloads) Cluster(
 	ctx context.Context,
 	namespace, name string,
@@ -80,58 +81,59 @@ func (w *Workloads) Cluster(
 	key, version := namespace+"/"+name, string(secret.UID)+" "+secret.ResourceVersion
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of := w.open[key]
-	if of == nil || of.secret != version {
+	of := w.clusters[key]
+	if of == nil || of.secretVersion != version {
 		made, err := w.connect(secret.Data[kubeconfigKey])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: Secret %s/%s%s: %w", ErrNoKubeconfig, namespace, name, kubeconfigSuffix, err)
 		}
-		if of != nil && of.users == 0 {
+		if of != nil && of.userCount == 0 {
 			of.close()
 		}
 		of = made
-		of.secret = version
-		w.open[key] = of
+		of.secretVersion = version
+		w.clusters[key] = of
 	}
-	of.use()
-	return of.cluster, sync.OnceFunc(func() { w.leave(key, of) }), nil
+	of.addUser()
+	return of.cluster, sync.OnceFunc(func() { w.release(key, of) }), nil
 }
 
-// Begin begins the caches of a workload cluster that Cluster returned, and waits until they are filled, or ctx ends.
+// Begin starts the caches of a workload cluster from the method Cluster. Begin waits until the caches are filled, or
+// ctx ends.
 func (w *Workloads) Begin(ctx context.Context, cluster *observecache.Cluster) error {
 	w.mu.Lock()
-	for _, of := range w.open {
+	for _, of := range w.clusters {
 		if of.cluster == cluster {
-			of.begin()
+			of.startCaches()
 		}
 	}
 	w.mu.Unlock()
 	return cluster.AwaitFilled(ctx)
 }
 
-func (w *workload) use() {
-	w.users++
-	if w.idle != nil {
-		w.idle.Stop()
-		w.idle = nil
+func (w *workload) addUser() {
+	w.userCount++
+	if w.idleTimer != nil {
+		w.idleTimer.Stop()
+		w.idleTimer = nil
 	}
 }
 
-// leave counts one user less. A cluster whose Secret has changed meanwhile is closed by its last user.
-func (w *Workloads) leave(key string, of *workload) {
+// release removes one user. If the Secret of a cluster has changed, the last user closes the old cluster.
+func (w *Workloads) release(key string, of *workload) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	of.users--
+	of.userCount--
 	switch {
-	case of.users > 0:
-	case w.open[key] != of:
+	case of.userCount > 0:
+	case w.clusters[key] != of:
 		of.close()
 	default:
-		of.idle = time.AfterFunc(idleAfter, func() {
+		of.idleTimer = time.AfterFunc(idleTimeout, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if of.users == 0 && w.open[key] == of {
-				delete(w.open, key)
+			if of.userCount == 0 && w.clusters[key] == of {
+				delete(w.clusters, key)
 				of.close()
 			}
 		})
@@ -139,22 +141,23 @@ func (w *Workloads) leave(key string, of *workload) {
 }
 
 func (w *workload) close() {
-	if w.idle != nil {
-		w.idle.Stop()
+	if w.idleTimer != nil {
+		w.idleTimer.Stop()
 	}
-	w.end()
+	w.stopCaches()
 }
 
-// connect makes the client and the caches of a workload cluster. An error has nothing of the kubeconfig.
+// connect makes the client and the caches of a workload cluster. The errors of connect contain no data of the
+// kubeconfig.
 func (w *Workloads) connect(kubeconfig []byte) (*workload, error) {
 	if len(kubeconfig) == 0 {
 		return nil, fmt.Errorf("it has no key %s", kubeconfigKey)
 	}
 	parsed, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("the value of %s is no kubeconfig", kubeconfigKey) // the words of the parser may quote it
+		return nil, fmt.Errorf("the value of %s is no kubeconfig", kubeconfigKey) // the parse error may quote secret data
 	}
-	if what := outside(parsed); what != "" {
+	if what := forbiddenPart(parsed); what != "" {
 		return nil, fmt.Errorf("its kubeconfig names %s, which Millwright does not use", what)
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*parsed, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -170,12 +173,12 @@ func (w *Workloads) connect(kubeconfig []byte) (*workload, error) {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(w.ctx)
-	return &workload{cluster: cluster, end: end, begin: sync.OnceFunc(func() { cluster.Begin(ctx) })}, nil
+	return &workload{cluster: cluster, stopCaches: end, startCaches: sync.OnceFunc(func() { cluster.Begin(ctx) })}, nil
 }
 
-// outside names what of a kubeconfig would make this process run a program or read a file: whoever may write a Secret
-// must not get that. It is empty if there is nothing.
-func outside(config *clientcmdapi.Config) string {
+// forbiddenPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
+// there is none. A writer of a Secret must not gain these rights.
+func forbiddenPart(config *clientcmdapi.Config) string {
 	for _, user := range config.AuthInfos {
 		switch {
 		case user.Exec != nil:

@@ -25,7 +25,7 @@ import (
 
 const token = "canary-token"
 
-// kubeconfig is one whose user has this token.
+// kubeconfig returns a kubeconfig whose user has this token.
 func kubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -62,7 +62,7 @@ func workloads(
 	return capidrain.NewWorkloads(t.Context(), capidrain.Access{Secrets: secrets, Connect: connect})
 }
 
-// connections counts the clients that were made.
+// connections records the clients that were made.
 type connections struct {
 	hosts  []string
 	client kubernetes.Interface

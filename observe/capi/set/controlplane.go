@@ -1,5 +1,5 @@
-// Package set turns a MachineSet of cluster.x-k8s.io/v1beta2, and what it refers to, into facts for decide, and plans
-// into its status.
+// Package set derives facts for decide from a MachineSet of cluster.x-k8s.io/v1beta2 and the objects to which it
+// refers. Package set also writes plans into the set's status.
 package set
 
 import (
@@ -12,30 +12,32 @@ import (
 	"millwright/decide/preflight"
 )
 
-// paths is where the contracts put the facts about a control plane. Of several paths the first that exists counts.
-var paths = struct{ available [][]string }{
+// controlPlanePaths holds the field paths of facts about a control plane, from the contracts of Cluster API. The first
+// existing path counts.
+var controlPlanePaths = struct{ available [][]string }{
 	available: [][]string{
-		{"status", "availableReplicas"}, // v1beta2
-		{"status", "readyReplicas"},     // v1beta1
+		{"status", "availableReplicas"}, // path in contract v1beta2
+		{"status", "readyReplicas"},     // path in contract v1beta1
 	},
 }
 
-// controlPlane returns the facts about a control plane. A field that is missing, or of another type, is not known.
-func controlPlane(o *unstructured.Unstructured, cluster *clusterv1.Cluster) *preflight.ControlPlane {
+// controlPlaneFacts returns the facts about a control plane. A missing field, or a field of another type, counts as
+// unknown.
+func controlPlaneFacts(o *unstructured.Unstructured, cluster *clusterv1.Cluster) *preflight.ControlPlane {
 	f := &preflight.ControlPlane{
 		Kind:    o.GetKind(),
 		Name:    o.GetNamespace() + "/" + o.GetName(),
-		Version: text(o, "spec", "version"),
+		Version: stringField(o, "spec", "version"),
 	}
 	reached := reachedVersions(o)
 	f.Provisioning = len(reached) == 0
 	for _, v := range reached {
 		f.Upgrading = f.Upgrading || f.Version != "" && v != f.Version
 	}
-	if wanted, counts := number(o, "spec", "replicas"); counts {
+	if wanted, counts := intField(o, "spec", "replicas"); counts {
 		f.Replicas = wanted
-		for _, path := range paths.available {
-			if n, found := number(o, path...); found {
+		for _, path := range controlPlanePaths.available {
+			if n, found := intField(o, path...); found {
 				f.Available = n
 				break
 			}
@@ -54,7 +56,8 @@ func controlPlane(o *unstructured.Unstructured, cluster *clusterv1.Cluster) *pre
 	return f
 }
 
-// reachedVersions returns the versions that a control plane reports: those in status.versions, else status.version.
+// reachedVersions returns the versions that a control plane reports: the versions in status.versions, otherwise
+// status.version.
 func reachedVersions(o *unstructured.Unstructured) (versions []string) {
 	list, _, _ := unstructured.NestedSlice(o.Object, "status", "versions")
 	for _, item := range list {
@@ -63,32 +66,32 @@ func reachedVersions(o *unstructured.Unstructured) (versions []string) {
 			versions = append(versions, v)
 		}
 	}
-	if v := text(o, "status", "version"); len(versions) == 0 && v != "" {
+	if v := stringField(o, "status", "version"); len(versions) == 0 && v != "" {
 		versions = append(versions, v)
 	}
 	return versions
 }
 
-func text(o *unstructured.Unstructured, path ...string) string {
+func stringField(o *unstructured.Unstructured, path ...string) string {
 	value, _, _ := unstructured.NestedString(o.Object, path...)
 	return value
 }
 
-func number(o *unstructured.Unstructured, path ...string) (n int, found bool) {
+func intField(o *unstructured.Unstructured, path ...string) (n int, found bool) {
 	value, found, err := unstructured.NestedInt64(o.Object, path...)
 	return int(value), found && err == nil
 }
 
-// longestLabel is the longest value of a label. Source: Kubernetes.
-const longestLabel = 63
+// maxLabelLength is the maximum length of a label value. Source: Kubernetes.
+const maxLabelLength = 63
 
-// labelValue returns a name as the value of a label. Source of the form for a name that is too long: Cluster API, whose
-// controllers look for the same value.
+// labelValue returns a name in the form of a label value. For a long name, it returns the same hash as Cluster API,
+// because Cluster API's controllers look for this value.
 func labelValue(name string) string {
-	if len(name) <= longestLabel {
+	if len(name) <= maxLabelLength {
 		return name
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // never fails
+	_, _ = h.Write([]byte(name)) // Write of a hash never fails
 	return "hash_" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + "_z"
 }

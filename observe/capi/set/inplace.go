@@ -11,39 +11,39 @@ import (
 	"millwright/observe/capi"
 )
 
-// UpdateMachineHook is the hook at which core calls a runtime extension to update a machine in place. Source: Cluster
+// UpdateMachineHook is the hook with which core asks a runtime extension to update a machine in place. Source: Cluster
 // API.
 const UpdateMachineHook = "UpdateMachine"
 
-// List returns the entries of an annotation that separates them by commas; none for an empty one. Source of the form:
-// Cluster API.
+// List returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format: Cluster
+// API.
 func List(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// Acknowledges reports whether the size of a set counts a machine that was moved to it to be updated in place.
+// Acknowledges reports whether the size of a set counts a machine that was moved to the set for an in-place update.
 func Acknowledges(set *clusterv1.MachineSet, machine string) bool {
 	return slices.Contains(List(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
-// updating reports whether a machine is updated in place: from its move to another set until core has removed the last
-// of both annotations.
-func updating(m *clusterv1.Machine) bool {
+// isUpdating reports whether a machine is in an in-place update: from its move to another set until core has removed
+// the last of two annotations, UpdateInProgress and PendingHooks.
+func isUpdating(m *clusterv1.Machine) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
-	return marked || atHook(m)
+	return marked || awaitsUpdateHook(m)
 }
 
-// atHook reports whether core has to have a runtime extension update a machine.
-func atHook(m *clusterv1.Machine) bool {
+// awaitsUpdateHook reports whether core must call a runtime extension to update a machine.
+func awaitsUpdateHook(m *clusterv1.Machine) bool {
 	return slices.Contains(List(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
 }
 
-// UpdateDue reports whether a set has to begin the update in place of a machine: the machine was moved to it for that,
-// core does not update it yet, and the size of the set counts it. The last does not matter for a set without a
-// deployment, whose size a person decides.
+// UpdateDue reports whether a set must start the in-place update of a machine. Three conditions hold: the machine was
+// moved to the set for an update, core is not updating the machine yet, and the size of the set counts the machine. The
+// third condition does not apply to a set without a deployment, because a person decides its size.
 func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
-	if !marked || atHook(m) {
+	if !marked || awaitsUpdateHook(m) {
 		return false
 	}
 	_, moved := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
@@ -51,8 +51,8 @@ func UpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	return !moved || owner == nil || !capi.IsDeployment(*owner) || Acknowledges(set, m.Name)
 }
 
-// NoMove says why a set takes no machines of another one, which is to move its surplus there; empty: it takes them.
-// receiver is nil if it does not exist.
+// NoMove returns why the receiver does not accept the surplus machines of a set; empty if it accepts them. A nil
+// receiver does not exist.
 func NoMove(set, receiver *clusterv1.MachineSet) string {
 	switch {
 	case receiver == nil:

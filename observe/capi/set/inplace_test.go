@@ -13,18 +13,18 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// moved makes a machine one that was handed over to its set to be updated in place.
-func moved(m *clusterv1.Machine) {
-	marked(m)
+// movedForUpdate marks a machine as moved to its set for an in-place update.
+func movedForUpdate(m *clusterv1.Machine) {
+	markedForUpdate(m)
 	capitest.Annotated[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 }
 
-// marked makes a machine one that is updated in place.
-func marked(m *clusterv1.Machine) {
+// markedForUpdate marks a machine as being updated in place.
+func markedForUpdate(m *clusterv1.Machine) {
 	capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
-// The rows of Cluster API: which machines are to be updated now.
+// The test rows come from Cluster API: the machines whose in-place update is due.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	hooked := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capiset.UpdateMachineHook)
 	otherHook := capitest.Annotated[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
@@ -36,13 +36,13 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 		due     bool
 	}{
 		"no update":                         {},
-		"its set counts it":                 {[]capitest.OnMachine{moved}, []capitest.OnSet{capitest.OfDeployment, acknowledged}, true},
-		"its set does not count it":         {[]capitest.OnMachine{moved}, []capitest.OnSet{capitest.OfDeployment, another}, false},
-		"its set has no deployment":         {[]capitest.OnMachine{moved}, nil, true},
-		"it was counted before":             {[]capitest.OnMachine{marked}, []capitest.OnSet{capitest.OfDeployment}, true},
-		"core updates it already":           {[]capitest.OnMachine{marked, hooked}, []capitest.OnSet{capitest.OfDeployment}, false},
+		"its set counts it":                 {[]capitest.OnMachine{movedForUpdate}, []capitest.OnSet{capitest.OfDeployment, acknowledged}, true},
+		"its set does not count it":         {[]capitest.OnMachine{movedForUpdate}, []capitest.OnSet{capitest.OfDeployment, another}, false},
+		"its set has no deployment":         {[]capitest.OnMachine{movedForUpdate}, nil, true},
+		"it was counted before":             {[]capitest.OnMachine{markedForUpdate}, []capitest.OnSet{capitest.OfDeployment}, true},
+		"core updates it already":           {[]capitest.OnMachine{markedForUpdate, hooked}, []capitest.OnSet{capitest.OfDeployment}, false},
 		"core ends it":                      {[]capitest.OnMachine{hooked}, nil, false},
-		"core waits for another hook of it": {[]capitest.OnMachine{marked, otherHook}, []capitest.OnSet{capitest.OfDeployment}, true},
+		"core waits for another hook of it": {[]capitest.OnMachine{markedForUpdate, otherHook}, []capitest.OnSet{capitest.OfDeployment}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := capitest.Set("s", 1, test.set...)
@@ -63,8 +63,8 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	}
 }
 
-// The rows of Cluster API: a set hands its surplus over only to a set that takes it.
-func TestWhoTakesTheSurplusOfASet(t *testing.T) {
+// The test rows come from Cluster API: a set moves its surplus machines only to a set that accepts them.
+func TestNoMove(t *testing.T) {
 	takes := capitest.Annotated[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
 	s := capitest.Set(

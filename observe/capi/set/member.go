@@ -28,19 +28,19 @@ func Member(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, sele
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOf(m.DeletionTimestamp),
 		Template: scale.Template{Drift: Drift(c, m, set)},
 		Phase:    m.Status.Phase,
-		Node:     node(m),
+		Node:     nodeState(m),
 		Priority: vocabulary.PriorityDefault,
 	}
-	// Cluster API writes the conditions of a machine before the name of its node.
+	// Cluster API writes the conditions of a machine before the name of the machine's node.
 	f.Joined = m.Status.NodeRef.IsDefined() ||
 		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
-	f.Updating = updating(m)
+	f.Updating = isUpdating(m)
 	_, f.Updated = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	f.ClusterAPI.UpdateDue = UpdateDue(m, set)
 	_, f.DeleteFirst = m.Annotations[clusterv1.DeleteMachineAnnotation]
-	f.Ready, f.ReadyWhy, f.ReadyFrom = answer(m, clusterv1.MachineReadyCondition)
-	f.UpToDate, f.UpToDateWhy, _ = answer(m, clusterv1.MachineUpToDateCondition)
-	f.Healthy, _, _ = answer(m, clusterv1.MachineHealthCheckSucceededCondition)
+	f.Ready, f.ReadyWhy, f.ReadyFrom = conditionStatus(m, clusterv1.MachineReadyCondition)
+	f.UpToDate, f.UpToDateWhy, _ = conditionStatus(m, clusterv1.MachineUpToDateCondition)
+	f.Healthy, _, _ = conditionStatus(m, clusterv1.MachineHealthCheckSucceededCondition)
 	f.Marked = meta.IsStatusConditionFalse(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
 	_, f.ClusterAPI.MarkedWhy = Remark(m)
 	_, urgent := m.Annotations[clusterv1.RemediateMachineAnnotation]
@@ -48,8 +48,8 @@ func Member(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, sele
 	return f
 }
 
-// answer returns the status of a condition of a machine; empty if it is not reported.
-func answer(m *clusterv1.Machine, kind string) (status scale.Answer, why string, since time.Time) {
+// conditionStatus returns the status of a machine's condition; empty if the machine has no such condition.
+func conditionStatus(m *clusterv1.Machine, kind string) (status scale.Answer, why string, since time.Time) {
 	c := meta.FindStatusCondition(m.Status.Conditions, kind)
 	if c == nil {
 		return "", "", since
@@ -60,8 +60,8 @@ func answer(m *clusterv1.Machine, kind string) (status scale.Answer, why string,
 	return scale.Answer(c.Status), why, c.LastTransitionTime.Time
 }
 
-// node returns the state of a machine's node. A node whose health is unknown is not unhealthy.
-func node(m *clusterv1.Machine) scale.Node {
+// nodeState returns the state of a machine's node. A node with unknown health does not count as unhealthy.
+func nodeState(m *clusterv1.Machine) scale.Node {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	switch {
 	case !m.Status.NodeRef.IsDefined():
@@ -75,7 +75,7 @@ func node(m *clusterv1.Machine) scale.Node {
 	}
 }
 
-// Remark returns the reason and the message of the condition OwnerRemediated of a machine; empty if it has none that is
+// Remark returns the reason and the message of a machine's condition OwnerRemediated; empty unless the condition is
 // False.
 func Remark(m *clusterv1.Machine) (reason, message string) {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
@@ -85,7 +85,7 @@ func Remark(m *clusterv1.Machine) (reason, message string) {
 	return c.Reason, c.Message
 }
 
-// MachineLabels returns the labels of the machines of a set.
+// MachineLabels returns the labels of a set's machines.
 func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	result := map[string]string{}
 	maps.Copy(result, set.Spec.Template.Labels)
@@ -99,13 +99,13 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	if c.Upstream != "" {
 		result[clusterv1.WatchLabel] = c.Upstream
 	} else if result[clusterv1.WatchLabel] == c.Filter {
-		delete(result, clusterv1.WatchLabel) // Millwright reconciles no Machines of Cluster API
+		delete(result, clusterv1.WatchLabel) // Millwright does not reconcile Machines of Cluster API
 	}
 	return result
 }
 
-// Desired returns a machine as it should be. existing is the live machine, of which everything stays that does not
-// change in place; nil for a new machine without references to its clones.
+// Desired returns the desired state of a machine. The parameter existing is the live machine, whose immutable parts
+// stay; nil for a new machine, which has no references to its clones yet.
 func Desired(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
@@ -132,38 +132,43 @@ func Desired(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *cl
 	return m
 }
 
-// Drift says what of a machine differs from its set's template and may be changed in place; empty: nothing. Of a
-// machine that is being deleted only what its deletion needs is compared.
+// Drift returns which parts of a machine differ from its set's template and may change in place; empty if there are
+// none. For a machine that is being deleted, Drift compares only the parts that the deletion needs.
 func Drift(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
 	labels, annotations := capi.Applied(m, capi.FieldManager)
 	return strings.Join(phrase.Parts(
-		phrase.If(alive && differs(m.Labels, MachineLabels(c, set), labels), "labels"),
-		phrase.If(alive && differs(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations), "annotations"),
+		phrase.If(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
+		phrase.If(alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations), "annotations"),
 		phrase.If(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
 		phrase.If(
-			!equalOr(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
+			!equalWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
 			"nodeDrainTimeoutSeconds",
 		),
 		phrase.If(
-			!equalOr(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
+			!equalWithDefault(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
 			"nodeVolumeDetachTimeoutSeconds",
 		),
 		phrase.If(
-			!equalOr(have.Deletion.NodeDeletionTimeoutSeconds, want.Deletion.NodeDeletionTimeoutSeconds, defaultNodeDeletion),
+			!equalWithDefault(
+				have.Deletion.NodeDeletionTimeoutSeconds,
+				want.Deletion.NodeDeletionTimeoutSeconds,
+				defaultNodeDeletionTimeout,
+			),
 			"nodeDeletionTimeoutSeconds",
 		),
-		phrase.If(!equalOr(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
+		phrase.If(!equalWithDefault(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
 		phrase.If(!equality.Semantic.DeepEqual(have.Taints, want.Taints), "taints"),
 	), ", ")
 }
 
-// defaultNodeDeletion is what Cluster API's webhook sets where spec.deletion.nodeDeletionTimeoutSeconds is absent.
-const defaultNodeDeletion = 10
+// defaultNodeDeletionTimeout is the value, in seconds, that Cluster API's webhook sets if
+// spec.deletion.nodeDeletionTimeoutSeconds is absent.
+const defaultNodeDeletionTimeout = 10
 
-// equalOr compares two numbers of the API, of which nil means the default.
-func equalOr(a, b *int32, byDefault int32) bool {
+// equalWithDefault compares two numbers of the API. A nil number means the default.
+func equalWithDefault(a, b *int32, byDefault int32) bool {
 	if a == nil {
 		a = &byDefault
 	}
@@ -173,9 +178,8 @@ func equalOr(a, b *int32, byDefault int32) bool {
 	return *a == *b
 }
 
-// differs reports whether a map lacks something that is wanted, or still has a key that Millwright applied and that is
-// wanted no more.
-func differs(have, want map[string]string, applied []string) bool {
+// needsUpdate reports whether a map lacks a wanted entry, or still has an unwanted key that Millwright applied.
+func needsUpdate(have, want map[string]string, applied []string) bool {
 	for key, value := range want {
 		if now, found := have[key]; !found || now != value {
 			return true

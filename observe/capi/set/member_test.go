@@ -21,20 +21,23 @@ import (
 	"millwright/observe/observetest"
 )
 
-// facts is a cache for functions that read their arguments only.
-func facts() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Preflight{}) }
+// newCache returns a Cache for functions that read only their arguments.
+func newCache() *capi.Cache { return capitest.Facts(capitest.Settings, cache.Preflight{}) }
 
-// member returns the facts about a machine of set s.
-func member(m *clusterv1.Machine) scale.Member {
-	return capiset.Observed(facts(), capitest.Set("s", 1), capitest.Related(m), capitest.Noon, 0).Members[0]
+// memberOf returns the facts about a machine of set s.
+func memberOf(m *clusterv1.Machine) scale.Member {
+	return capiset.Observed(newCache(), capitest.Set("s", 1), capitest.Related(m), capitest.Noon, 0).Members[0]
 }
 
-// bare is a machine that nobody has reported on.
-func bare(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
+// withoutStatus removes the status of a machine.
+func withoutStatus(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
 
-func annotated(key string) capitest.OnMachine { return capitest.Annotated[*clusterv1.Machine](key, "") }
+func withAnnotation(key string) capitest.OnMachine {
+	return capitest.Annotated[*clusterv1.Machine](key, "")
+}
 
-// Each fact about a machine, with a value that differs from that of a machine which nobody has reported on.
+// Each row tests one fact about a machine, with a value that differs from the fact's value for a machine without a
+// status.
 func TestMember(t *testing.T) {
 	const (
 		healthCheck, remediated = clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition
@@ -46,7 +49,7 @@ func TestMember(t *testing.T) {
 		missing[name] = true
 	}
 	set := capitest.Set("s", 1)
-	plain := capiset.Observed(facts(), set, capitest.Related(capitest.Machine("plain", set, bare, func(m *clusterv1.Machine) {
+	plain := capiset.Observed(newCache(), set, capitest.Related(capitest.Machine("plain", set, withoutStatus, func(m *clusterv1.Machine) {
 		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
 		m.ResourceVersion = "1"
 		m.CreationTimestamp = metav1.Time{}
@@ -68,15 +71,15 @@ func TestMember(t *testing.T) {
 		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }, want: "minReadySeconds"},
 		{name: "none", fact: "Drift", want: ""},
 		{fact: "Phase", want: "Running"},
-		{fact: "Updating", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
-		{fact: "Updated", change: annotated(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
-		{fact: "ClusterAPI.UpdateDue", change: annotated(clusterv1.UpdateInProgressAnnotation), want: true},
-		{fact: "DeleteFirst", change: annotated(clusterv1.DeleteMachineAnnotation), want: true},
+		{fact: "Updating", change: withAnnotation(clusterv1.UpdateInProgressAnnotation), want: true},
+		{fact: "Updated", change: withAnnotation(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
+		{fact: "ClusterAPI.UpdateDue", change: withAnnotation(clusterv1.UpdateInProgressAnnotation), want: true},
+		{fact: "DeleteFirst", change: withAnnotation(clusterv1.DeleteMachineAnnotation), want: true},
 		{fact: "Priority", want: 3},
 		{fact: "Joined", want: true},
-		{name: "without a node", fact: "Joined", change: bare, want: false},
+		{name: "without a node", fact: "Joined", change: withoutStatus, want: false},
 		{name: "whose node is not recorded yet", fact: "Joined", change: func(m *clusterv1.Machine) {
-			bare(m)
+			withoutStatus(m)
 			capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
 		}, want: true},
 		{name: "without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
@@ -103,16 +106,16 @@ func TestMember(t *testing.T) {
 		{name: "unknown", fact: "Marked", change: capitest.Says(remediated, unknown), want: false},
 		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
 			capitest.Unhealthy(m)
-			annotated(clusterv1.RemediateMachineAnnotation)(m)
+			withAnnotation(clusterv1.RemediateMachineAnnotation)(m)
 		}, want: true},
-		{name: "before the health check saw it", fact: "Urgent", change: annotated(clusterv1.RemediateMachineAnnotation), want: false},
+		{name: "before the health check saw it", fact: "Urgent", change: withAnnotation(clusterv1.RemediateMachineAnnotation), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			m := capitest.Machine("m", set)
 			if row.change != nil {
 				row.change(m)
 			}
-			assert.Equal(t, row.want, observetest.Fact(member(m), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(memberOf(m), row.fact))
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
 			delete(missing, row.fact)
@@ -123,14 +126,14 @@ func TestMember(t *testing.T) {
 	}
 }
 
-// A machine is unhealthy for the deletion order as in Cluster API.
-func TestWhoIsUnhealthyForTheDeletionOrder(t *testing.T) {
+// For the deletion order, a machine counts as unhealthy under the same conditions as in Cluster API.
+func TestUnhealthyMachinesInTheDeletionOrder(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.OnMachine
 		want   bool
 	}{
-		{"no node", bare, true},
+		{"no node", withoutStatus, true},
 		{"NodeHealthy is False", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionFalse), true},
 		{"HealthCheckSucceeded is False", capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse), true},
 		{"NodeHealthy is Unknown", capitest.Says(clusterv1.MachineNodeHealthyCondition, metav1.ConditionUnknown), false},
@@ -138,7 +141,7 @@ func TestWhoIsUnhealthyForTheDeletionOrder(t *testing.T) {
 		{"all fine", func(*clusterv1.Machine) {}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, member(capitest.Machine("m", capitest.Set("s", 1), row.change)).Unhealthy())
+			assert.Equal(t, row.want, memberOf(capitest.Machine("m", capitest.Set("s", 1), row.change)).Unhealthy())
 		})
 	}
 }
@@ -150,7 +153,7 @@ func TestMachineLabels(t *testing.T) {
 		name     string
 		set      *clusterv1.MachineSet
 		settings capi.Settings
-		want     map[string]string // beside pool, cluster and set
+		want     map[string]string // labels in addition to pool, cluster and set
 	}{
 		{"those of the template, the Cluster and the set", capitest.Set("s", 1), capitest.Settings, nil},
 		{
@@ -165,7 +168,7 @@ func TestMachineLabels(t *testing.T) {
 		},
 		{
 			"a longer name", capitest.Set(long, 1), capitest.Settings,
-			map[string]string{clusterv1.MachineSetNameLabel: hashed(long)},
+			map[string]string{clusterv1.MachineSetNameLabel: setNameLabel(long)},
 		},
 		{
 			"the filter of the other controllers", capitest.Set("s", 1),
@@ -173,17 +176,17 @@ func TestMachineLabels(t *testing.T) {
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
 		{
-			"their filter instead of that of the template", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, "x")),
+			"their filter instead of that of the template", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")),
 			capi.Settings{Filter: capitest.Filter, Upstream: "upstream"},
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
-		{"not our filter: nobody would reconcile the machine", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.Settings, nil},
+		{"not our filter: nobody would reconcile the machine", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.Settings, nil},
 		{
-			"another filter of the template", capitest.Set("s", 1, templateLabel(clusterv1.WatchLabel, "x")), capitest.Settings,
+			"another filter of the template", capitest.Set("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")), capitest.Settings,
 			map[string]string{clusterv1.WatchLabel: "x"},
 		},
 		{
-			"the Cluster of the set", capitest.Set("s", 1, templateLabel(clusterv1.ClusterNameLabel, "x"), templateLabel(clusterv1.MachineSetNameLabel, "x")), capitest.Settings, nil,
+			"the Cluster of the set", capitest.Set("s", 1, withTemplateLabel(clusterv1.ClusterNameLabel, "x"), withTemplateLabel(clusterv1.MachineSetNameLabel, "x")), capitest.Settings, nil,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -199,39 +202,39 @@ func TestMachineLabels(t *testing.T) {
 		})
 	}
 	t.Run("two long names differ, and fit", func(t *testing.T) {
-		a, b := hashed(long), hashed(long+"x")
+		a, b := setNameLabel(long), setNameLabel(long+"x")
 		assert.NotEqual(t, a, b)
 		assert.Regexp(t, `^hash_[A-Za-z0-9_-]{6}_z$`, a)
 	})
 }
 
-func templateLabel(key, value string) capitest.OnSet {
+func withTemplateLabel(key, value string) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) { s.Spec.Template.Labels[key] = value }
 }
 
-func hashed(name string) string {
-	return capiset.MachineLabels(facts(), capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
+func setNameLabel(name string) string {
+	return capiset.MachineLabels(newCache(), capitest.Set(name, 1))[clusterv1.MachineSetNameLabel]
 }
 
-// The value of a label is what Cluster API's own controllers look for. Source of the value: its function
-// format.MustFormatValue, FNV-1a with 32 bits in URL-safe base64 without padding.
+// Cluster API's own controllers look for this label value. Source of the value: Cluster API's function
+// format.MustFormatValue, 32-bit FNV-1a in URL-safe base64 without padding.
 func TestLabelOfALongName(t *testing.T) {
-	assert.Equal(t, "hash_2W8PhQ_z", hashed(strings.Repeat("a", 64)))
+	assert.Equal(t, "hash_2W8PhQ_z", setNameLabel(strings.Repeat("a", 64)))
 }
 
 func TestDesiredMachine(t *testing.T) {
 	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.FailureDomain = "zone-a"
 		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
-		s.Spec.Template.Spec.ClusterName = "" // the webhook fills it; the set's counts
+		s.Spec.Template.Spec.ClusterName = "" // the webhook sets the field; the set's own value counts
 	})
 	before := set.DeepCopy()
 	t.Run("a new one", func(t *testing.T) {
-		m := capiset.Desired(facts(), set, "s-x", nil)
+		m := capiset.Desired(newCache(), set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
 			Name:        "s-x",
 			Namespace:   capitest.Shop,
-			Labels:      capiset.MachineLabels(facts(), set),
+			Labels:      capiset.MachineLabels(newCache(), set),
 			Annotations: map[string]string{"team": "web"},
 			Finalizers:  []string{clusterv1.MachineFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
@@ -257,25 +260,27 @@ func TestDesiredMachine(t *testing.T) {
 			m.Labels, m.Annotations = map[string]string{"theirs": "x"}, map[string]string{"theirs": "x"}
 		})
 		was := existing.DeepCopy()
-		m := capiset.Desired(facts(), set, "ignored", existing)
+		m := capiset.Desired(newCache(), set, "ignored", existing)
 		assert.Equal(t, []any{existing.Name, existing.UID, existing.Finalizers}, []any{m.Name, m.UID, m.Finalizers})
 		assert.Equal(t, existing.Spec.Bootstrap, m.Spec.Bootstrap)
 		assert.Equal(t, existing.Spec.InfrastructureRef, m.Spec.InfrastructureRef)
 		assert.Equal(t, []string{"v1.30.0", "zone-b"}, []string{m.Spec.Version, m.Spec.FailureDomain})
 		assert.Equal(t, new(int32(5)), m.Spec.MinReadySeconds, "this one changes in place")
-		assert.Equal(t, capiset.MachineLabels(facts(), set), m.Labels)
+		assert.Equal(t, capiset.MachineLabels(newCache(), set), m.Labels)
 		assert.Equal(t, map[string]string{"team": "web"}, m.Annotations)
 		assert.Empty(t, m.ResourceVersion, "an apply has no precondition")
 		assert.Equal(t, was, existing)
 	})
 	assert.Equal(t, before, set, "the set belongs to a cache")
-	capiset.Desired(facts(), set, "s-x", nil).Annotations["x"] = "y"
+	capiset.Desired(newCache(), set, "s-x", nil).Annotations["x"] = "y"
 	assert.Equal(t, before, set, "and shares nothing with the machine")
 }
 
-func all(changes ...capitest.OnMachine) capitest.OnMachine { return observetest.Both(changes...) }
+func allChanges(changes ...capitest.OnMachine) capitest.OnMachine {
+	return observetest.Both(changes...)
+}
 
-func TestWhatDriftsInPlace(t *testing.T) {
+func TestDrift(t *testing.T) {
 	label := func(m *clusterv1.Machine) { m.Labels["theirs"] = "x" }
 	annotation := func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "theirs", "x") }
 	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.OnMachine {
@@ -291,19 +296,19 @@ func TestWhatDriftsInPlace(t *testing.T) {
 		name   string
 		change capitest.OnMachine
 		alive  string
-		going  string // what differs while the machine is being deleted
+		going  string // drift of a machine that is being deleted
 	}{
 		{"nothing", func(*clusterv1.Machine) {}, "", ""},
 		{"a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
 		{"a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
 		{"a label of others", label, "", ""},
-		{"a label that Millwright applied and that is wanted no more", all(label, capitest.Applied(capi.FieldManager, "theirs", "team")), "labels", ""},
-		{"a label that another manager applied", all(label, capitest.Applied("other", "theirs", "theirs")), "", ""},
+		{"a label that Millwright applied and that is wanted no more", allChanges(label, capitest.Applied(capi.FieldManager, "theirs", "team")), "labels", ""},
+		{"a label that another manager applied", allChanges(label, capitest.Applied("other", "theirs", "theirs")), "", ""},
 		{"such a label that is gone already", capitest.Applied(capi.FieldManager, "theirs", "team"), "", ""},
 		{"an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
 		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
 		{"an annotation of others", annotation, "", ""},
-		{"an annotation that Millwright applied and that is wanted no more", all(annotation, capitest.Applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"an annotation that Millwright applied and that is wanted no more", allChanges(annotation, capitest.Applied(capi.FieldManager, "pool", "theirs")), "annotations", ""},
 		{"readiness gates", gate, "readinessGates", "readinessGates"},
 		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
 		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
@@ -314,7 +319,7 @@ func TestWhatDriftsInPlace(t *testing.T) {
 		{"minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
 		{"no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
 		{"taints", taint, "taints", "taints"},
-		{"several", all(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"several", allChanges(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
 		{"what does not change in place", func(m *clusterv1.Machine) {
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.ProviderID = "v1.0.0", "elsewhere", "x://y"
 			m.Spec.Bootstrap.DataSecretName = new("data")
@@ -323,18 +328,18 @@ func TestWhatDriftsInPlace(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set := capitest.Set("s", 1)
-			assert.Equal(t, row.alive, capiset.Drift(facts(), capitest.Machine("m", set, row.change), set))
+			assert.Equal(t, row.alive, capiset.Drift(newCache(), capitest.Machine("m", set, row.change), set))
 			assert.Equal(
 				t,
 				row.going,
-				capiset.Drift(facts(), capitest.Machine("m", set, row.change, capitest.Going), set),
+				capiset.Drift(newCache(), capitest.Machine("m", set, row.change, capitest.Going), set),
 				"while it is being deleted",
 			)
 		})
 	}
 }
 
-// A machine as it should be has no drift, whatever the template says: else it would be written for ever.
+// A machine in its desired state has no drift, whatever the template: a set writes each machine that has drift.
 func TestADesiredMachineHasNoDrift(t *testing.T) {
 	set := capitest.Set("s", 1, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
@@ -352,10 +357,10 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 	assert.Equal(
 		t,
 		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
-		capiset.Drift(facts(), old, set),
+		capiset.Drift(newCache(), old, set),
 	)
-	assert.Empty(t, capiset.Drift(facts(), capiset.Desired(facts(), set, "m", old), set))
-	assert.Empty(t, capiset.Drift(facts(), capiset.Desired(facts(), set, "m", nil), set))
+	assert.Empty(t, capiset.Drift(newCache(), capiset.Desired(newCache(), set, "m", old), set))
+	assert.Empty(t, capiset.Drift(newCache(), capiset.Desired(newCache(), set, "m", nil), set))
 }
 
 func TestRemark(t *testing.T) {
@@ -372,14 +377,15 @@ func TestRemark(t *testing.T) {
 	}
 }
 
-// Machines that are ready for less than minReadySeconds are not available, and the set looks again when they are.
+// A machine that has been ready for less than minReadySeconds is not available. The set reconciles again when the
+// machine becomes available.
 func TestAvailability(t *testing.T) {
 	set := capitest.Set(
 		"s",
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.Plan(capiset.Observed(facts(), set, capitest.Related(capitest.Machine("m", set)), capitest.Noon, 0))
+	plan := scale.Plan(capiset.Observed(newCache(), set, capitest.Related(capitest.Machine("m", set)), capitest.Noon, 0))
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

@@ -21,7 +21,7 @@ import (
 	"millwright/observe/capi"
 )
 
-// Observed returns the facts from which a set is planned. Seed is the source of new names.
+// Observed returns the facts from which a set is planned. The parameter seed is the random seed for new names.
 func Observed(
 	c *capi.Cache,
 	set *clusterv1.MachineSet,
@@ -40,29 +40,29 @@ func Observed(
 			Orphaning: observecache.IsOrphaning(set),
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		}, Settings: scale.Settings{
-			Order:       order(set),
+			Order:       deletionOrder(set),
 			MinReady:    time.Duration(capi.Value(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
-			Remediation: remediation(set, related.Deployment),
+			Remediation: remediationPolicy(set, related.Deployment),
 		},
 		Seed: seed,
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Pauses:     pauses(set, related.Cluster),
-		Stopped:    stopped(set, related),
-		ClusterAPI: transfer(set, related.Receiver),
+		Pauses:     pausedBy(set, related.Cluster),
+		Stopped:    creationStops(set, related),
+		ClusterAPI: transferOf(set, related.Receiver),
 		Missing:    capi.Missing(related.Templates),
 		Preflight:  preflightFacts(c, set, related),
 	}
 	var namingErr error
-	o.Naming, namingErr = naming(set)
+	o.Naming, namingErr = nameParts(set)
 	o.Replicas = int(capi.Value(set.Spec.Replicas))
 	switch {
 	case set.Spec.Replicas == nil:
 		o.Invalid = "Waiting for spec.replicas set"
-	case contested(set):
-		o.Invalid = isContested
+	case isContestedSet(set):
+		o.Invalid = contestedMessage
 	case err != nil:
 		o.Invalid = fmt.Sprintf("the selector cannot be read: %v", err)
 	case selector.Empty():
@@ -92,35 +92,36 @@ func Observed(
 			o.Released++
 		}
 	}
-	o.Reported = reported(set, o)
+	o.Reported = reportedStatus(set, o)
 	return o
 }
 
-// transfer returns to which set a set is to move its surplus, and why it cannot.
-func transfer(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
+// transferOf returns the set to which a set must move its surplus machines, and why it cannot move them.
+func transferOf(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
 	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
 		t.NoMove = NoMove(set, receiver)
 	}
 	return t
 }
 
-// contested reports whether another controller reconciles a set of Millwright.
-func contested(set *clusterv1.MachineSet) bool {
+// isContestedSet reports whether another controller also reconciles a set of Millwright.
+func isContestedSet(set *clusterv1.MachineSet) bool {
 	return capi.Contested(set, clusterv1.MachineSetFinalizer)
 }
 
-// isContested says why such a set is not touched. Source of the remedy: docs/clusterapi.md.
-const isContested = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
+// contestedMessage tells a user why Millwright does not touch a contested set. Source of the remedy:
+// docs/clusterapi.md.
+const contestedMessage = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
 
-// order returns which machines are deleted first if nothing else decides. Source of the default: the document of
-// Cluster API's MachineSet, "newer first"; Cluster API's code takes Random.
-func order(set *clusterv1.MachineSet) scale.Order {
+// deletionOrder returns which machines are deleted first if no other rule decides. Source of the default: the
+// documentation of Cluster API's MachineSet, "newer first"; Cluster API's code uses Random.
+func deletionOrder(set *clusterv1.MachineSet) scale.Order {
 	return scale.Order(set.Spec.Deletion.Order)
 }
 
-// pauses says who has paused a set, in the words of Cluster API.
-func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
+// pausedBy returns who has paused a set, in the wording of Cluster API.
+func pausedBy(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
 	if cluster != nil && capi.Value(cluster.Spec.Paused) {
 		who = append(who, capi.ClusterPaused)
 	}
@@ -130,8 +131,9 @@ func pauses(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string
 	return who
 }
 
-// stopped says why no machine is created whatever the templates and the control plane; none: nothing stops it.
-func stopped(set *clusterv1.MachineSet, related capi.Related) []string {
+// creationStops returns why a set creates no machine, apart from missing templates and preflight checks; nil if nothing
+// stops the creation.
+func creationStops(set *clusterv1.MachineSet, related capi.Related) []string {
 	name := set.Spec.ClusterName
 	switch {
 	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
@@ -147,24 +149,24 @@ func stopped(set *clusterv1.MachineSet, related capi.Related) []string {
 	}
 }
 
-// remediation returns the remediation policy of a set. Source of the limits: spec.remediation.maxInFlight of its
-// MachineDeployment, rounded up; without one there is no limit.
-func remediation(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.Remediation) {
+// remediationPolicy returns the remediation policy of a set. Source of the limit: spec.remediation.maxInFlight of the
+// set's MachineDeployment, rounded up. Without maxInFlight there is no limit.
+func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.Remediation) {
 	if d == nil {
 		return r
 	}
 	r.Outdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.Limited = true
-		// unreadable: none at a time
+		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.Value(d.Spec.Replicas)), true)
 	}
 	return r
 }
 
-// naming returns the parts of the name of a new machine. Source of the variables: Cluster API's documentation of
-// spec.machineNaming.template.
-func naming(set *clusterv1.MachineSet) ([]string, error) {
+// nameParts returns the parts of the name of a new machine, without the random part. Source of the variables: Cluster
+// API's documentation of spec.machineNaming.template.
+func nameParts(set *clusterv1.MachineSet) ([]string, error) {
 	const random = "\x00"
 	text := cmp.Or(set.Spec.MachineNaming.Template, "{{ .machineSet.name }}-{{ .random }}")
 	t, err := template.New("name").Option("missingkey=error").Parse(text)
@@ -189,8 +191,8 @@ func naming(set *clusterv1.MachineSet) ([]string, error) {
 	return parts, nil
 }
 
-// preflightFacts returns the facts for the checks of the control plane. Without a control plane, or with one that has no
-// version, nothing is checked.
+// preflightFacts returns the facts for the checks of the control plane. No check runs without a control plane, or for a
+// control plane without a version.
 func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Related) preflight.Observed {
 	cp := related.ControlPlane
 	if cp == nil {
@@ -205,13 +207,13 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 		Settings: preflight.Settings{
 			Checks: c.Cluster.Preflight.Checks,
 			Strict: c.Cluster.Preflight.Strict,
-			Skip:   skipped(set, related),
+			Skip:   skippedChecks(set, related),
 		},
 	}
 	name := set.Namespace + "/" + cp.Ref.Name
 	switch {
 	case cp.Object != nil:
-		o.ControlPlane = controlPlane(cp.Object, related.Cluster)
+		o.ControlPlane = controlPlaneFacts(cp.Object, related.Cluster)
 		if o.ControlPlane.Version == "" {
 			o.ControlPlane = nil
 		}
@@ -221,9 +223,9 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 	return o
 }
 
-// skipped returns the checks that a set skips. Source: Cluster API reads the annotation of the bootstrap template if
-// the set has none.
-func skipped(set *clusterv1.MachineSet, related capi.Related) string {
+// skippedChecks returns the checks that a set skips. Source: if the set lacks the annotation, Cluster API reads the
+// annotation of the bootstrap template.
+func skippedChecks(set *clusterv1.MachineSet, related capi.Related) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
 	for _, f := range related.Templates {

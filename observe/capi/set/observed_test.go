@@ -21,38 +21,38 @@ import (
 	"millwright/observe/observetest"
 )
 
-// onAround turns what is around a set into something else.
-type onAround = func(*capi.Related)
+// onRelated changes the objects related to a set.
+type onRelated = func(*capi.Related)
 
-func note(key, value string) capitest.OnSet {
+func noteSet(key, value string) capitest.OnSet {
 	return capitest.Annotated[*clusterv1.MachineSet](key, value)
 }
 
-func deployment(change ...capitest.OnDeployment) onAround {
+func withDeployment(change ...capitest.OnDeployment) onRelated {
 	return func(a *capi.Related) { a.Deployment = capitest.Deployment(change...) }
 }
 
-func atMost(n intstr.IntOrString) onAround {
-	return deployment(func(d *clusterv1.MachineDeployment) {
+func withMaxInFlight(n intstr.IntOrString) onRelated {
+	return withDeployment(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Replicas, d.Spec.Remediation.MaxInFlight = new(int32(5)), &n
 	})
 }
 
-func named(template string) capitest.OnSet {
+func withNaming(template string) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = template }
 }
 
-func ordered(order clusterv1.MachineSetDeletionOrder) capitest.OnSet {
+func withOrder(order clusterv1.MachineSetDeletionOrder) capitest.OnSet {
 	return func(s *clusterv1.MachineSet) { s.Spec.Deletion.Order = order }
 }
 
-func released(by string) capitest.OnMachine {
+func releasedBy(by string) capitest.OnMachine {
 	return capitest.Annotated[*clusterv1.Machine](v1alpha1.AnnotationReleasedBy, by)
 }
 
 func noReplicas(s *clusterv1.MachineSet) { s.Spec.Replicas = nil }
 
-// Each fact about a set, with a value that differs from that of an empty set.
+// Each row tests one fact about a set, with a value that differs from the fact's value for an empty set.
 func TestObserved(t *testing.T) {
 	const (
 		invalid = "the selector does not match the labels of the template"
@@ -60,13 +60,13 @@ func TestObserved(t *testing.T) {
 	)
 	outdated := func(s *clusterv1.MachineSet) {
 		capitest.OfDeployment(s)
-		note(clusterv1.RevisionAnnotation, "0")(s)
+		noteSet(clusterv1.RevisionAnnotation, "0")(s)
 	}
 	current := func(s *clusterv1.MachineSet) {
 		capitest.OfDeployment(s)
-		note(clusterv1.RevisionAnnotation, "1")(s)
+		noteSet(clusterv1.RevisionAnnotation, "1")(s)
 	}
-	orphan := func(labels map[string]string, change ...capitest.OnMachine) onAround {
+	orphan := func(labels map[string]string, change ...capitest.OnMachine) onRelated {
 		return func(a *capi.Related) {
 			m := capitest.Machine("o", capitest.Set("s", 1), append(change, capitest.Unowned[*clusterv1.Machine])...)
 			m.Labels = labels
@@ -78,7 +78,7 @@ func TestObserved(t *testing.T) {
 	rows := []struct {
 		name, fact string
 		set        capitest.OnSet
-		related    onAround
+		related    onRelated
 		want       any
 	}{
 		{fact: "Now", want: capitest.Noon},
@@ -86,9 +86,9 @@ func TestObserved(t *testing.T) {
 		{fact: "Replicas", want: 3},
 		{name: "not set", fact: "Replicas", set: noReplicas, want: 0},
 		{name: "the document's default", fact: "Order", want: scale.Order("")},
-		{fact: "Order", set: ordered(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
-		{fact: "Order", set: ordered(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
-		{fact: "Order", set: ordered(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
+		{fact: "Order", set: withOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
+		{fact: "Order", set: withOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
+		{fact: "Order", set: withOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
 		{
 			name: "in seconds",
 			fact: "MinReady",
@@ -147,13 +147,13 @@ func TestObserved(t *testing.T) {
 		{
 			name: "no random characters",
 			fact: "Invalid",
-			set:  named("{{ .machineSet.name }}"),
+			set:  withNaming("{{ .machineSet.name }}"),
 			want: "spec.machineNaming.template cannot be used: it has no {{ .random }}",
 		},
 		{
 			name: "it cannot be parsed",
 			fact: "Invalid",
-			set:  named("{{ .random"),
+			set:  withNaming("{{ .random"),
 			want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action",
 		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
@@ -172,12 +172,12 @@ func TestObserved(t *testing.T) {
 		{
 			name: "its variables",
 			fact: "Naming",
-			set:  named("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"),
+			set:  withNaming("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"),
 			want: []string{"c-s-", ""},
 		},
-		{name: "in the middle", fact: "Naming", set: named("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
-		{name: "twice", fact: "Naming", set: named("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
-		{name: "one that cannot be used", fact: "Naming", set: named("{{ .random"), want: []string(nil)},
+		{name: "in the middle", fact: "Naming", set: withNaming("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
+		{name: "twice", fact: "Naming", set: withNaming("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
+		{name: "one that cannot be used", fact: "Naming", set: withNaming("{{ .random"), want: []string(nil)},
 
 		{
 			name:    "of all whether they match",
@@ -194,11 +194,11 @@ func TestObserved(t *testing.T) {
 		{
 			name:    "not one that is being deleted, nor one of another set",
 			fact:    "Released",
-			related: orphan(wanted, released("uid-s"), capitest.Going),
+			related: orphan(wanted, releasedBy("uid-s"), capitest.Going),
 			want:    0,
 		},
-		{name: "of another set", fact: "Released", related: orphan(wanted, released("uid-x")), want: 0},
-		{fact: "Released", related: orphan(wanted, released("uid-s")), want: 1},
+		{name: "of another set", fact: "Released", related: orphan(wanted, releasedBy("uid-x")), want: 0},
+		{fact: "Released", related: orphan(wanted, releasedBy("uid-s")), want: 1},
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
@@ -210,7 +210,7 @@ func TestObserved(t *testing.T) {
 		{
 			name: "itself",
 			fact: "Pauses",
-			set:  note(clusterv1.PausedAnnotation, ""),
+			set:  noteSet(clusterv1.PausedAnnotation, ""),
 			want: []string{"MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
@@ -231,13 +231,13 @@ func TestObserved(t *testing.T) {
 		{
 			name: "by the rollout",
 			fact: "Stopped",
-			set:  note(clusterv1.DisableMachineCreateAnnotation, "true"),
+			set:  noteSet(clusterv1.DisableMachineCreateAnnotation, "true"),
 			want: []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
 		{
 			name: "another value",
 			fact: "Stopped",
-			set:  note(clusterv1.DisableMachineCreateAnnotation, "false"),
+			set:  noteSet(clusterv1.DisableMachineCreateAnnotation, "false"),
 			want: []string(nil),
 		},
 		{name: "no Cluster", fact: "Stopped", related: withoutCluster, want: []string{"Cluster c does not exist"}},
@@ -250,13 +250,13 @@ func TestObserved(t *testing.T) {
 		{
 			name:    "a template was not read",
 			fact:    "Stopped",
-			related: func(a *capi.Related) { a.Templates[1] = capi.Foreign{Ref: a.Templates[1].Ref} },
+			related: func(a *capi.Related) { a.Templates[1] = capi.ProviderObject{Ref: a.Templates[1].Ref} },
 			want:    []string{unread},
 		},
 		{
 			name:    "the control plane was not read",
 			fact:    "Stopped",
-			related: func(a *capi.Related) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} },
+			related: func(a *capi.Related) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} },
 			want:    []string{unread},
 		},
 
@@ -274,10 +274,14 @@ func TestObserved(t *testing.T) {
 			},
 			want: 1,
 		},
-		{fact: "ClusterAPI.MoveTo", set: note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
+		{
+			fact: "ClusterAPI.MoveTo",
+			set:  noteSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+			want: "next",
+		},
 		{
 			fact: "ClusterAPI.NoMove",
-			set:  note(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+			set:  noteSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "it does not exist",
 		},
 
@@ -289,7 +293,7 @@ func TestObserved(t *testing.T) {
 			want:    []string{"ExampleMachineTemplate"},
 		},
 		{name: "both", fact: "Missing", related: func(a *capi.Related) {
-			a.Templates = []capi.Foreign{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
+			a.Templates = []capi.ProviderObject{capitest.Gone(capitest.Bootstrap()), capitest.Gone(capitest.Infrastructure())}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
 			name:    "not before it was looked for",
@@ -299,22 +303,48 @@ func TestObserved(t *testing.T) {
 		},
 
 		{name: "no deployment", fact: "Remediation.Limited", want: false},
-		{name: "a deployment without a limit", fact: "Remediation.Limited", related: deployment(), want: false},
-		{name: "the limit of the deployment", fact: "Remediation.Limited", related: atMost(intstr.FromInt32(2)), want: true},
-		{name: "the limit of the deployment", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromInt32(2)), want: 2},
-		{name: "rounded up", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromString("21%")), want: 2},
-		{name: "without a rest", fact: "Remediation.MaxInFlight", related: atMost(intstr.FromString("40%")), want: 2},
+		{name: "a deployment without a limit", fact: "Remediation.Limited", related: withDeployment(), want: false},
+		{
+			name:    "the limit of the deployment",
+			fact:    "Remediation.Limited",
+			related: withMaxInFlight(intstr.FromInt32(2)),
+			want:    true,
+		},
+		{
+			name:    "the limit of the deployment",
+			fact:    "Remediation.MaxInFlight",
+			related: withMaxInFlight(intstr.FromInt32(2)),
+			want:    2,
+		},
+		{name: "rounded up", fact: "Remediation.MaxInFlight", related: withMaxInFlight(intstr.FromString("21%")), want: 2},
+		{
+			name:    "without a rest",
+			fact:    "Remediation.MaxInFlight",
+			related: withMaxInFlight(intstr.FromString("40%")),
+			want:    2,
+		},
 		{
 			name:    "neither number nor percentage",
 			fact:    "Remediation.MaxInFlight",
-			related: atMost(intstr.FromString("many")),
+			related: withMaxInFlight(intstr.FromString("many")),
 			want:    0,
 		},
-		{name: "which is a limit, too", fact: "Remediation.Limited", related: atMost(intstr.FromString("many")), want: true},
-		{name: "another revision", fact: "Remediation.Outdated", set: outdated, related: deployment(), want: true},
-		{name: "no revision", fact: "Remediation.Outdated", set: capitest.OfDeployment, related: deployment(), want: true},
-		{name: "the current one", fact: "Remediation.Outdated", set: current, related: deployment(), want: false},
-		{name: "alone", fact: "Remediation.Outdated", set: note(clusterv1.RevisionAnnotation, "0"), want: false},
+		{
+			name:    "which is a limit, too",
+			fact:    "Remediation.Limited",
+			related: withMaxInFlight(intstr.FromString("many")),
+			want:    true,
+		},
+		{name: "another revision", fact: "Remediation.Outdated", set: outdated, related: withDeployment(), want: true},
+		{
+			name:    "no revision",
+			fact:    "Remediation.Outdated",
+			set:     capitest.OfDeployment,
+			related: withDeployment(),
+			want:    true,
+		},
+		{name: "the current one", fact: "Remediation.Outdated", set: current, related: withDeployment(), want: false},
+		{name: "alone", fact: "Remediation.Outdated", set: noteSet(clusterv1.RevisionAnnotation, "0"), want: false},
 
 		{name: "not written yet", fact: "Reported.Counts", want: (*scale.Counts)(nil)},
 		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
@@ -372,7 +402,13 @@ func TestObserved(t *testing.T) {
 	for _, name := range observetest.FactsWithout("MCM", reflect.TypeFor[scale.Observed]()) {
 		missing[name] = never[name] == ""
 	}
-	plain := capiset.Observed(facts(), &clusterv1.MachineSet{}, capi.Related{Cluster: capitest.Cluster()}, time.Time{}, 0)
+	plain := capiset.Observed(
+		newCache(),
+		&clusterv1.MachineSet{},
+		capi.Related{Cluster: capitest.Cluster()},
+		time.Time{},
+		0,
+	)
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			s, related := capitest.Set("s", 3), capitest.Related()
@@ -382,7 +418,7 @@ func TestObserved(t *testing.T) {
 			if row.related != nil {
 				row.related(&related)
 			}
-			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(facts(), s, related, capitest.Noon, 7), row.fact))
+			assert.Equal(t, row.want, observetest.Fact(capiset.Observed(newCache(), s, related, capitest.Noon, 7), row.fact))
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.Fact(plain, row.fact)) {
 			delete(missing, row.fact)
@@ -395,27 +431,28 @@ func TestObserved(t *testing.T) {
 		if strings.HasPrefix(why, "Cluster API") {
 			assert.Zero(
 				t,
-				observetest.Fact(capiset.Observed(facts(), capitest.Set("s", 3), capitest.Related(), capitest.Noon, 7), name),
+				observetest.Fact(capiset.Observed(newCache(), capitest.Set("s", 3), capitest.Related(), capitest.Noon, 7), name),
 				name,
 			)
 		}
 	}
 }
 
-// A variable that Cluster API does not know is an error, and no empty part of the name.
+// A variable that Cluster API does not define is an error. An unknown variable does not become an empty part of the
+// name.
 func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
-		o := capiset.Observed(facts(), capitest.Set("s", 3, named(template)), capitest.Related(), capitest.Noon, 7)
+		o := capiset.Observed(newCache(), capitest.Set("s", 3, withNaming(template)), capitest.Related(), capitest.Noon, 7)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
 }
 
 func TestPreflight(t *testing.T) {
-	foreign := func(change ...capitest.OnForeign) onAround {
+	foreign := func(change ...capitest.OnForeign) onRelated {
 		return func(a *capi.Related) { a.ControlPlane = new(capitest.Found(capitest.ControlPlane(change...))) }
 	}
-	topology := func(version string, annotations map[string]string) onAround {
+	topology := func(version string, annotations map[string]string) onRelated {
 		return func(a *capi.Related) {
 			a.Cluster.Spec.Topology.Version, a.Cluster.Annotations = version, annotations
 		}
@@ -444,14 +481,14 @@ func TestPreflight(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name    string
-		related onAround
+		related onRelated
 		want    *preflight.ControlPlane
 	}{
 		{"in order", foreign(), &fine},
 		{"none", func(a *capi.Related) { a.ControlPlane = nil }, nil},
 		{"without a version", foreign(capitest.Field(nil, "spec", "version")), nil},
 		{"not there", func(a *capi.Related) { a.ControlPlane = new(capitest.Gone(capitest.ControlPlane())) }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Absent: true}},
-		{"not read yet", func(a *capi.Related) { a.ControlPlane = &capi.Foreign{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
+		{"not read yet", func(a *capi.Related) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} }, &preflight.ControlPlane{Kind: "KubeadmControlPlane", Name: "shop/cp", Unread: true}},
 
 		{"no version reported", foreign(capitest.Field(nil, "status")), but(func(c *preflight.ControlPlane) { c.Provisioning, c.Available = true, 0 })},
 		{"an empty list of versions", foreign(capitest.Field([]any{}, "status", "versions")), but(func(c *preflight.ControlPlane) { c.Provisioning = true })},
@@ -479,7 +516,7 @@ func TestPreflight(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				capiset.Observed(facts(), capitest.Set("s", 1), related, capitest.Noon, 0).Preflight.ControlPlane,
+				capiset.Observed(newCache(), capitest.Set("s", 1), related, capitest.Noon, 0).Preflight.ControlPlane,
 			)
 		})
 	}
@@ -500,13 +537,13 @@ func TestPreflight(t *testing.T) {
 func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
 	configured := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{"KubeadmVersionSkew"}, Strict: true})
-	onTemplate := func(index int, value string) onAround {
+	onTemplate := func(index int, value string) onRelated {
 		return func(a *capi.Related) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
 	}
 	for _, row := range []struct {
 		name    string
 		set     capitest.OnSet
-		related onAround
+		related onRelated
 		skip    string
 		version string
 		kubeadm bool
@@ -517,10 +554,10 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		}, version: "v1.31.2"},
 		{name: "another kind", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Bootstrap.ConfigRef.Kind = "OtherTemplate" }, version: "v1.31.2"},
 		{name: "no version", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "" }, kubeadm: true},
-		{name: "by the set", set: note(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
+		{name: "by the set", set: noteSet(skip, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
 		{name: "by the bootstrap template", related: onTemplate(0, "All"), skip: "All", version: "v1.31.2", kubeadm: true},
 		{name: "not by the infrastructure template", related: onTemplate(1, "All"), version: "v1.31.2", kubeadm: true},
-		{name: "the set goes before the template", set: note(skip, "KubeadmVersionSkew"), related: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
+		{name: "the set goes before the template", set: noteSet(skip, "KubeadmVersionSkew"), related: onTemplate(0, "All"), skip: "KubeadmVersionSkew", version: "v1.31.2", kubeadm: true},
 		{name: "a template that does not exist", related: func(a *capi.Related) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -538,7 +575,7 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	}
 }
 
-// The facts belong to caches.
+// Observed must not change its arguments, because they belong to caches.
 func TestObservedChangesNothing(t *testing.T) {
 	s := capitest.Set("s", 1)
 	related := capitest.Related(
@@ -546,7 +583,7 @@ func TestObservedChangesNothing(t *testing.T) {
 	)
 	related.Deployment = capitest.Deployment()
 	was, wasMember, wasTemplate := s.DeepCopy(), related.Members[0].DeepCopy(), related.Templates[0].Object.DeepCopy()
-	capiset.Observed(facts(), s, related, capitest.Noon, 0)
+	capiset.Observed(newCache(), s, related, capitest.Noon, 0)
 	assert.Equal(t, was, s)
 	assert.Equal(t, wasMember, related.Members[0])
 	assert.Equal(t, wasTemplate, related.Templates[0].Object)

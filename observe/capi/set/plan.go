@@ -8,8 +8,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// Explain adds to the plan that was made from the facts o what blocks a set, the writes that the set needs besides
-// those of the plan, and the time at which a machine counts as standing still.
+// Explain adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will count as
+// stalled. The plan was made from the facts o.
 func Explain(
 	s *clusterv1.MachineSet,
 	related capi.Related,
@@ -20,5 +20,5 @@ func Explain(
 	plan.Pending = Pending(s, related, o, plan, explained)
 	plan.Decision.Recheck = Recheck(plan, explained)
 	blocked := explained.Blocked(o.Now)
-	return observeset.Planned{Planned: plan, Observed: o, Blocked: blocked, Said: Said(s, related, blocked)}
+	return observeset.Planned{Planned: plan, Observed: o, Blocked: blocked, Said: IsExplained(s, related, blocked)}
 }

@@ -10,8 +10,9 @@ import (
 	"millwright/observe/capi"
 )
 
-// Unremarked returns the machines whose condition OwnerRemediated does not say why their set does not replace them yet.
-// The field Why of each target is the message that the condition should have, and reason is the reason.
+// Unremarked returns the machines whose condition OwnerRemediated does not explain yet why their set does not replace
+// them. The field Why of each target is the message that the condition should have; the result reason is the
+// condition's reason.
 func Unremarked(related capi.Related, plan scale.Planned) (machines []scale.Target, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
@@ -26,21 +27,21 @@ func Unremarked(related capi.Related, plan scale.Planned) (machines []scale.Targ
 	return machines, reason
 }
 
-// Prepared returns a set as it should be before its first machine: with Millwright's finalizer and the label of its
-// Cluster. A set without a MachineDeployment is also owned by the Cluster, so that the deletion of the Cluster deletes
-// it. Nil if it is so already.
+// Prepared returns a set in the state that it needs before its first machine: with Millwright's finalizer and the label
+// of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of the
+// Cluster deletes the set. Prepared returns nil if the set already has this state.
 func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
 	if !slices.Contains(
 		p.Finalizers,
 		capi.Finalizer,
-	) { // from now on, Cluster API's finalizer shows that another controller is at work
+	) { // a finalizer of Cluster API that appears later shows that another controller is active
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == clusterv1.MachineSetFinalizer })
 		p.Finalizers = append(p.Finalizers, capi.Finalizer)
 	}
 	for _, labels := range []*map[string]string{&p.Labels, &p.Spec.Selector.MatchLabels, &p.Spec.Template.Labels} {
 		if labels == &p.Spec.Selector.MatchLabels && len(*labels)+len(p.Spec.Selector.MatchExpressions) == 0 {
-			continue // an empty selector selects nothing, and must not begin to select all machines of the Cluster
+			continue // an empty selector selects nothing, and must not start to select all machines of the Cluster
 		}
 		if *labels == nil {
 			*labels = map[string]string{}
@@ -56,19 +57,19 @@ func Prepared(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.Ma
 	return p
 }
 
-// Unprepared reports whether a set has to be prepared now. A paused set is not written, nor one that is being deleted.
+// Unprepared reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not written.
 func Unprepared(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed) bool {
 	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && Prepared(s, related.Cluster) != nil
 }
 
-// MayWriteExtra reports whether the objects around a set may be written: not while it is paused, contested or otherwise
-// invalid, nor while the garbage collector takes its machines from it.
+// MayWriteExtra reports whether the objects related to a set may be written. The objects may not be written while the
+// set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
 func MayWriteExtra(s *clusterv1.MachineSet, observed scale.Observed) bool {
 	return len(observed.Pauses) == 0 && !observed.Orphaning &&
 		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 
-// Outstanding says which writes a set needs besides those of its plan; empty: none.
+// Outstanding returns which writes a set needs in addition to its plan; empty if there are none.
 func Outstanding(s *clusterv1.MachineSet, related capi.Related, observed scale.Observed, plan scale.Planned) string {
 	if Unprepared(s, related, observed) {
 		return "it is not prepared for its first machine"

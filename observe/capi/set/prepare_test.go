@@ -14,7 +14,7 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// The condition OwnerRemediated of a machine says once why its set does not replace it yet.
+// A machine's condition OwnerRemediated states once why the machine's set does not replace it yet.
 func TestUnremarked(t *testing.T) {
 	s := capitest.Set("s", 2)
 	saying := func(reason, message string) capitest.OnMachine {
@@ -30,7 +30,7 @@ func TestUnremarked(t *testing.T) {
 		name     string
 		revision string
 		machine  capitest.OnMachine
-		want     []string // reason, why
+		want     []string // wanted reason and message
 	}{
 		{"an old revision", "0", capitest.Unhealthy, []string{"CannotBeRemediated", pending}},
 		{"that it cannot be remediated is said already", "0", saying("CannotBeRemediated", pending), nil},
@@ -42,8 +42,8 @@ func TestUnremarked(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			a := capitest.Related(capitest.Machine("m", s, row.machine), capitest.Machine("fine", s))
 			a.Deployment = capitest.Deployment(none)
-			note(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capiset.Unremarked(a, scale.Plan(capiset.Observed(facts(), s, a, capitest.Noon, 0)))
+			noteSet(clusterv1.RevisionAnnotation, row.revision)(s)
+			machines, reason := capiset.Unremarked(a, scale.Plan(capiset.Observed(newCache(), s, a, capitest.Noon, 0)))
 			if row.want == nil {
 				assert.Empty(t, machines)
 				return

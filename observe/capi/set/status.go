@@ -16,9 +16,9 @@ import (
 	"millwright/observe/capi"
 )
 
-// written are the conditions that Millwright writes on a MachineSet, in the order of scale.Plan, and Blocked. Others
-// stay as they are.
-var written = []string{
+// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.Plan, and
+// Blocked. Millwright does not change other conditions.
+var ownConditions = []string{
 	vocabulary.ConditionMachinesCreated,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -31,10 +31,10 @@ var written = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reported returns the part of a set's status that scale.Plan decides. Cluster API's status has no room for the largest
-// number that was ever wanted and for the last number that was acted on, so both count as reported, and no overshoot is
-// reported.
-func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
+// reportedStatus returns the part of a set's status that scale.Plan computes. Cluster API's status has no fields for
+// the largest size that was ever wanted and for the last size on which the set acted. Both sizes therefore count as
+// reported, and no overshoot is reported.
+func reportedStatus(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	active := 0
 	for _, m := range o.Members {
 		if !m.Deleting && !m.Updated {
@@ -48,7 +48,7 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 			Available: int(capi.Value(set.Status.AvailableReplicas)), UpToDate: int(capi.Value(set.Status.UpToDateReplicas)),
 		}
 	}
-	for _, kind := range written {
+	for _, kind := range ownConditions {
 		c := capi.ConditionOf(set.Status.Conditions, kind)
 		if c.Type != "" && kind != vocabulary.ConditionBlocked {
 			s.Conditions = append(
@@ -60,8 +60,8 @@ func reported(set *clusterv1.MachineSet, o scale.Observed) scale.Status {
 	return s
 }
 
-// ApplyStatus writes the status that scale.Plan decided, and what blocks the set. The transition time of a condition
-// changes only with its status; that of Blocked says since when the oldest of its causes blocks.
+// ApplyStatus writes the status that scale.Plan computed, and the condition Blocked. The transition time of a condition
+// changes only with the condition's status. The transition time of Blocked is the start of the oldest blocking cause.
 func ApplyStatus(
 	set *clusterv1.MachineSet,
 	related capi.Related,
@@ -81,7 +81,7 @@ func ApplyStatus(
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		written,
+		ownConditions,
 		append(conditions, capi.SaysBlocked(blocked)...),
 		set.Generation,
 		now,
@@ -90,15 +90,15 @@ func ApplyStatus(
 	s.Selector = capi.SelectorText(&set.Spec.Selector)
 }
 
-// Said reports whether the status of a set shows what blocks it, and the versions of its machines.
-func Said(set *clusterv1.MachineSet, related capi.Related, blocked explain.Summary) bool {
+// IsExplained reports whether the status of a set shows the set's blockers, and the versions of its machines.
+func IsExplained(set *clusterv1.MachineSet, related capi.Related, blocked explain.Summary) bool {
 	c := capi.ConditionOf(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
 		equality.Semantic.DeepEqual(set.Status.Versions, Versions(related.Members))
 }
 
-// Versions counts the machines by their version: that of the kubelet, or before it has joined the wanted one. Machines
-// without a version are not counted.
+// Versions counts machines by version: the version of the kubelet, or the wanted version before the node has joined.
+// Machines without a version do not count.
 func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
@@ -117,8 +117,8 @@ func Versions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) 
 	return result
 }
 
-// Explained returns the facts from which it is explained what blocks a set. Conditions are those that its status should
-// have.
+// Explained returns the facts that explain what blocks a set. The parameter conditions holds the conditions that the
+// set's status should have.
 func Explained(
 	set *clusterv1.MachineSet,
 	related capi.Related,
@@ -131,7 +131,7 @@ func Explained(
 		Busy:     set.DeletionTimestamp != nil || len(related.Members) != int(capi.Value(set.Spec.Replicas)),
 		Of:       max(len(related.Members), int(capi.Value(set.Spec.Replicas))),
 	}
-	if contested(set) { // also while it has all its machines: the other controller changes them, too
+	if isContestedSet(set) { // even a complete set is blocked: the other controller changes its machines
 		since := now
 		if was := capi.ConditionOf(
 			set.Status.Conditions,
@@ -143,12 +143,12 @@ func Explained(
 			Type:    vocabulary.ConditionMachinesCreated,
 			Status:  vocabulary.StatusFalse,
 			Reason:  vocabulary.ReasonMachineSetInvalid,
-			Message: isContested,
+			Message: contestedMessage,
 			Since:   since,
 		})
 		return s
 	}
-	if related.Cluster == nil || !capi.Value(related.Cluster.Spec.Paused) { // else the set says why they stand still
+	if related.Cluster == nil || !capi.Value(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
 		for _, m := range related.Members {
 			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
 		}

@@ -26,8 +26,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// write writes the status of a set as the activity does, and returns the set as the API server stores it.
-func write(
+// writeStatus writes the status of a set like the activity, and returns the set in the form that the API server stores.
+func writeStatus(
 	t *testing.T,
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
@@ -36,7 +36,7 @@ func write(
 	failure scale.Failure,
 ) *clusterv1.MachineSet {
 	t.Helper()
-	plan, blocked := look(c, s, related, now, failure)
+	plan, blocked := planSet(c, s, related, now, failure)
 	after := s.DeepCopy()
 	capiset.ApplyStatus(after, related, plan.Status, blocked, metav1.NewTime(now).Rfc3339Copy())
 	data, err := json.Marshal(after)
@@ -46,7 +46,7 @@ func write(
 	return stored
 }
 
-func look(
+func planSet(
 	c *capi.Cache,
 	s *clusterv1.MachineSet,
 	related capi.Related,
@@ -64,9 +64,9 @@ type dice struct{ *rand.Rand }
 
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
-func pick[T any](d dice, items ...T) T { return items[d.IntN(len(items))] }
+func pickOne[T any](d dice, items ...T) T { return items[d.IntN(len(items))] }
 
-// set is one of any spec and any former status.
+// set returns a set with a random spec and a random former status.
 func (d dice) set() *clusterv1.MachineSet {
 	s := capitest.Set("s", int32(d.IntN(6)))
 	spec := &s.Spec
@@ -74,21 +74,21 @@ func (d dice) set() *clusterv1.MachineSet {
 		spec.Replicas = nil
 	}
 	if d.oneIn(10) {
-		spec.Selector = pick(d, metav1.LabelSelector{}, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+		spec.Selector = pickOne(d, metav1.LabelSelector{}, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
 			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}})
 	}
 	if d.oneIn(3) {
 		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
 	}
-	spec.MachineNaming.Template = pick(d, "", "", "", "{{ .random }}", "x", "{{")
-	spec.Deletion.Order = pick(d, "", clusterv1.OldestMachineSetDeletionOrder, clusterv1.RandomMachineSetDeletionOrder)
-	spec.Template.Spec.Version = pick(d, "v1.31.2", "v1.20.0", "", "latest")
+	spec.MachineNaming.Template = pickOne(d, "", "", "", "{{ .random }}", "x", "{{")
+	spec.Deletion.Order = pickOne(d, "", clusterv1.OldestMachineSetDeletionOrder, clusterv1.RandomMachineSetDeletionOrder)
+	spec.Template.Spec.Version = pickOne(d, "v1.31.2", "v1.20.0", "", "latest")
 	if d.oneIn(5) {
 		capitest.Going(s)
-		s.Finalizers = append(s.Finalizers, pick(d, "example.com/x", "orphan"))
+		s.Finalizers = append(s.Finalizers, pickOne(d, "example.com/x", "orphan"))
 	}
 	if d.oneIn(10) {
-		s.Finalizers = pick(
+		s.Finalizers = pickOne(
 			d,
 			nil,
 			[]string{clusterv1.MachineSetFinalizer},
@@ -96,7 +96,7 @@ func (d dice) set() *clusterv1.MachineSet {
 		)
 	}
 	if d.oneIn(8) {
-		note(pick(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
+		noteSet(pickOne(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
 	}
 	s.Generation = int64(1 + d.IntN(3))
 	if d.oneIn(2) {
@@ -109,9 +109,9 @@ func (d dice) set() *clusterv1.MachineSet {
 			if d.oneIn(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 					Type:               kind,
-					Status:             pick(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
-					Reason:             pick(d, "R", kind, "FailedCreate"),
-					Message:            pick(d, "", "once"),
+					Status:             pickOne(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
+					Reason:             pickOne(d, "R", kind, "FailedCreate"),
+					Message:            pickOne(d, "", "once"),
 					LastTransitionTime: capitest.Ago(d.IntN(300)),
 					ObservedGeneration: 1,
 				})
@@ -124,7 +124,7 @@ func (d dice) set() *clusterv1.MachineSet {
 
 func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	m := capitest.Machine(fmt.Sprintf("s-%d", i), s)
-	m.CreationTimestamp = pick(
+	m.CreationTimestamp = pickOne(
 		d,
 		capitest.Ago(d.IntN(3000)),
 		metav1.NewTime(capitest.Noon.Add(-time.Duration(d.IntN(20))*time.Second)),
@@ -141,9 +141,9 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 		case 1:
 			capitest.SaysWhy(
 				kind,
-				pick(d, metav1.ConditionFalse, metav1.ConditionUnknown),
+				pickOne(d, metav1.ConditionFalse, metav1.ConditionUnknown),
 				"R",
-				pick(d, "", "a reason", "* one\n* two", "an old kubelet "),
+				pickOne(d, "", "a reason", "* one\n* two", "an old kubelet "),
 			)(m)
 			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(d.IntN(100))
 		}
@@ -153,7 +153,7 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 	}
 	if d.oneIn(4) {
 		m.DeletionTimestamp = new(capitest.Ago(d.IntN(40)))
-		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pick(d, metav1.ConditionTrue, metav1.ConditionFalse), pick(
+		capitest.SaysWhy(clusterv1.MachineDeletingCondition, pickOne(d, metav1.ConditionTrue, metav1.ConditionFalse), pickOne(
 			d,
 			clusterv1.MachineDeletingDrainingNodeReason,
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
@@ -161,7 +161,7 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 			clusterv1.MachineDeletingInternalErrorReason,
 		), "why")(m)
 		if d.oneIn(2) {
-			annotated(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
+			withAnnotation(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(d.IntN(10))}
 		}
 	}
@@ -169,8 +169,8 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 		m.Labels["pool"] = "other"
 	}
 	if d.oneIn(5) {
-		annotated(
-			pick(
+		withAnnotation(
+			pickOne(
 				d,
 				clusterv1.DeleteMachineAnnotation,
 				clusterv1.UpdateInProgressAnnotation,
@@ -179,11 +179,11 @@ func (d dice) machine(i int, s *clusterv1.MachineSet) *clusterv1.Machine {
 			),
 		)(m)
 	}
-	m.Spec.Version = pick(d, "v1.31.2", "v1.30.0", "")
+	m.Spec.Version = pickOne(d, "v1.31.2", "v1.30.0", "")
 	return m
 }
 
-func (d dice) around(s *clusterv1.MachineSet) capi.Related {
+func (d dice) related(s *clusterv1.MachineSet) capi.Related {
 	a := capitest.Related()
 	for i := range d.IntN(8) {
 		a.Members = append(a.Members, d.machine(i, s))
@@ -191,12 +191,12 @@ func (d dice) around(s *clusterv1.MachineSet) capi.Related {
 	if d.oneIn(4) {
 		a.Orphans = []*clusterv1.Machine{capitest.Machine("o", s, capitest.Unowned[*clusterv1.Machine])}
 	}
-	a.ControlPlane = pick(
+	a.ControlPlane = pickOne(
 		d,
 		a.ControlPlane,
 		nil,
 		new(capitest.Gone(capitest.ControlPlane())),
-		&capi.Foreign{Ref: capitest.Reference(capitest.ControlPlane())},
+		&capi.ProviderObject{Ref: capitest.Reference(capitest.ControlPlane())},
 		new(capitest.Found(capitest.ControlPlane(capitest.Field(int64(1), "status", "availableReplicas")))),
 	)
 	switch d.IntN(8) {
@@ -211,34 +211,34 @@ func (d dice) around(s *clusterv1.MachineSet) capi.Related {
 	}
 	for i, template := range []*unstructured.Unstructured{capitest.Bootstrap(), capitest.Infrastructure()} {
 		if d.oneIn(6) {
-			a.Templates[i] = pick(d, capitest.Gone(template), capi.Foreign{Ref: capitest.Reference(template)})
+			a.Templates[i] = pickOne(d, capitest.Gone(template), capi.ProviderObject{Ref: capitest.Reference(template)})
 		}
 	}
 	if d.oneIn(2) {
 		a.Deployment = capitest.Deployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
-		a.Deployment.Spec.Remediation.MaxInFlight = pick(
+		a.Deployment.Spec.Remediation.MaxInFlight = pickOne(
 			d,
 			nil,
 			new(intstr.FromInt32(1)),
 			new(intstr.FromString("20%")),
 			new(intstr.FromString("x")),
 		)
-		note(clusterv1.RevisionAnnotation, pick(d, "0", "1"))(s)
+		noteSet(clusterv1.RevisionAnnotation, pickOne(d, "0", "1"))(s)
 	}
 	return a
 }
 
-// A status that was just written is not reported again: else a set would write its status for ever. It stays so while
-// nothing but the clock changes, until the time at which the set must be looked at again.
+// A status that was just written is not written again; otherwise a set would write its status forever. A written status
+// stays valid while only the clock changes, until the time of the next recheck.
 func TestAStatusIsWrittenOnce(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(decidetest.Seeds(1000)) {
 		d := dice{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.Facts(capitest.Settings, cache.Preflight{Checks: []string{preflight.All}, Strict: d.oneIn(2)})
 		s := d.set()
-		related := d.around(s)
+		related := d.related(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
-		failure := pick(
+		failure := pickOne(
 			d,
 			scale.Failure{},
 			scale.Failure{},
@@ -246,11 +246,16 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 			scale.Failure{Message: "quota exceeded"},
 			scale.Failure{Deleting: true, Message: "no"},
 		)
-		after := write(t, c, s, related, now, failure)
+		after := writeStatus(t, c, s, related, now, failure)
 
-		plan, blocked := look(c, after, related, now, failure)
+		plan, blocked := planSet(c, after, related, now, failure)
 		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
-			!assert.True(t, capiset.Said(after, related, blocked), "seed %d: what blocks it would be written again", seed) {
+			!assert.True(
+				t,
+				capiset.IsExplained(after, related, blocked),
+				"seed %d: what blocks it would be written again",
+				seed,
+			) {
 			want := plan.Status
 			t.Logf("stored: %+v", after.Status)
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
@@ -259,13 +264,13 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 		if next := capiset.Recheck(plan, capiset.Explained(after, related, plan.Status.Conditions, now)); !next.IsZero() {
 			later = next.Add(-time.Nanosecond)
 		}
-		plan, blocked = look(c, after, related, later, failure)
+		plan, blocked = planSet(c, after, related, later, failure)
 		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
-		require.True(t, capiset.Said(after, related, blocked), "seed %d: only the clock changed", seed)
+		require.True(t, capiset.IsExplained(after, related, blocked), "seed %d: only the clock changed", seed)
 		require.Equal(
 			t,
 			after,
-			write(t, c, after, related, later, failure),
+			writeStatus(t, c, after, related, later, failure),
 			"seed %d: a second write changes something",
 			seed,
 		)
@@ -300,7 +305,7 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 		{"ready for long enough", []capitest.OnMachine{no(upToDate)}, counts{1, 1, 1, 0}},
 		{"up to date alone", []capitest.OnMachine{no(ready)}, counts{1, 0, 0, 1}},
 		{"several", []capitest.OnMachine{no(ready), no(upToDate), func(*clusterv1.Machine) {}}, counts{3, 2, 2, 2}},
-		{"updated in place, it counts for the size alone", []capitest.OnMachine{annotated(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
+		{"updated in place, it counts for the size alone", []capitest.OnMachine{withAnnotation(clusterv1.UpdateInProgressAnnotation)}, counts{1, 0, 0, 0}},
 		{"being deleted, it counts as up to date, too, as Cluster API counts it", []capitest.OnMachine{capitest.Going[*clusterv1.Machine]}, counts{1, 0, 0, 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -309,7 +314,7 @@ func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
 			for i, change := range row.machines {
 				related.Members = append(related.Members, capitest.Machine(fmt.Sprint("m-", i), s, change))
 			}
-			got := write(t, facts(), s, related, capitest.Noon, scale.Failure{}).Status
+			got := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{}).Status
 			assert.Equal(t, row.want, counts{*got.Replicas, *got.ReadyReplicas, *got.AvailableReplicas, *got.UpToDateReplicas})
 		})
 	}
@@ -328,25 +333,25 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 		),
 		capitest.Machine("b", s, kubelet("v1.30.9")),
 		capitest.Machine("c", s, kubelet("v1.31.2")),
-		capitest.Machine("d", s, bare), // has not joined: the wanted version
+		capitest.Machine("d", s, withoutStatus), // the node has not joined: the wanted version counts
 		capitest.Machine("e", s, kubelet("")),
-		capitest.Machine("f", s, bare, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
+		capitest.Machine("f", s, withoutStatus, func(m *clusterv1.Machine) { m.Spec.Version = "" }),
 	)
-	after := write(t, facts(), s, related, capitest.Noon, scale.Failure{})
+	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
 	assert.Equal(
 		t,
 		[]clusterv1.StatusVersion{{Version: "v1.30.9", Replicas: 1}, {Version: "v1.31.2", Replicas: 4}},
 		after.Status.Versions,
 	)
-	_, blocked := look(facts(), after, related, capitest.Noon, scale.Failure{})
-	assert.True(t, capiset.Said(after, related, blocked))
+	_, blocked := planSet(newCache(), after, related, capitest.Noon, scale.Failure{})
+	assert.True(t, capiset.IsExplained(after, related, blocked))
 	related.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
-	assert.False(t, capiset.Said(after, related, blocked), "a kubelet was updated")
-	assert.Empty(t, write(t, facts(), after, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Versions)
+	assert.False(t, capiset.IsExplained(after, related, blocked), "a kubelet was updated")
+	assert.Empty(t, writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Versions)
 }
 
-// find returns a condition of a set, which has it once.
-func find(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
+// conditionOf returns a condition of a set, and asserts that the set has exactly one condition of this type.
+func conditionOf(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
 	t.Helper()
 	all := slices.DeleteFunc(slices.Clone(s.Status.Conditions), func(c metav1.Condition) bool { return c.Type != kind })
 	require.Len(t, all, 1, kind)
@@ -377,18 +382,18 @@ func TestConditionsOfASet(t *testing.T) {
 		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.Ago(50)},
 		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.Ago(50)},
 	}
-	after := write(t, facts(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	after := writeStatus(t, newCache(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
 
-	assert.Equal(t, foreign.Message, find(t, after, foreign.Type).Message)
-	assert.Equal(t, int64(1), find(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
-	up := find(t, after, "ScalingUp")
+	assert.Equal(t, foreign.Message, conditionOf(t, after, foreign.Type).Message)
+	assert.Equal(t, int64(1), conditionOf(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
+	up := conditionOf(t, after, "ScalingUp")
 	assert.Equal(
 		t,
 		[]any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)},
 		[]any{up.Status, up.Reason, up.Message, up.ObservedGeneration},
 	)
 	assert.True(t, up.LastTransitionTime.Equal(new(capitest.Ago(50))), "the status is as before, so its time stays")
-	ready := find(t, after, "MachinesReady")
+	ready := conditionOf(t, after, "MachinesReady")
 	assert.Equal(t, metav1.ConditionTrue, ready.Status)
 	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.Ago(0))), "the status changed now")
 	for _, kind := range []string{"ReplicaFailure", "Blocked"} {
@@ -400,33 +405,33 @@ func TestConditionsOfASet(t *testing.T) {
 		)
 	}
 	for _, kind := range []string{"MachinesCreated", "MachinesUpToDate", "ScalingDown", "Remediating", "Deleting", "Paused"} {
-		find(t, after, kind)
+		conditionOf(t, after, kind)
 	}
 	assert.Equal(t, int64(4), after.Status.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=s", after.Status.Selector)
 	s.Spec.Selector = metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}},
 	}
-	assert.Empty(t, write(t, facts(), s, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Selector)
+	assert.Empty(t, writeStatus(t, newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{}).Status.Selector)
 }
 
-func TestBlockedSays(t *testing.T) {
+func TestConditionBlocked(t *testing.T) {
 	s := capitest.Set("s", 2)
 	related := capitest.Related()
 	related.Templates[1] = capitest.Gone(capitest.Infrastructure())
-	_, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
-	assert.False(t, capiset.Said(s, related, blocked), "the status says nothing yet")
-	after := write(t, facts(), s, related, capitest.Noon, scale.Failure{})
-	c := find(t, after, "Blocked")
+	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
+	assert.False(t, capiset.IsExplained(s, related, blocked), "the status says nothing yet")
+	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
+	c := conditionOf(t, after, "Blocked")
 	assert.Equal(t, metav1.ConditionTrue, c.Status)
 	assert.Equal(t, "TemplateNotFound", c.Reason)
 	assert.Contains(t, c.Message, "set s creates no machine: ExampleMachineTemplate does not exist")
 	assert.Contains(t, c.Message, "kubectl get machinesets.cluster.x-k8s.io -n shop s -o yaml")
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.Ago(0))))
-	assert.True(t, capiset.Said(after, related, blocked))
+	assert.True(t, capiset.IsExplained(after, related, blocked))
 	other := blocked
 	other.Message += ", and more"
-	assert.False(t, capiset.Said(after, related, other), "another message")
+	assert.False(t, capiset.IsExplained(after, related, other), "another message")
 
 	s.Status.Conditions = []metav1.Condition{
 		{
@@ -436,31 +441,35 @@ func TestBlockedSays(t *testing.T) {
 			LastTransitionTime: capitest.Ago(50),
 		},
 	}
-	since := find(t, write(t, facts(), s, related, capitest.Noon, scale.Failure{}), "Blocked").LastTransitionTime
+	since := conditionOf(
+		t,
+		writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{}),
+		"Blocked",
+	).LastTransitionTime
 	assert.True(t, since.Equal(new(capitest.Ago(50))), "it is blocked since no machine could be created")
 
-	_, blocked = look(facts(), after, capitest.Related(), capitest.Noon, scale.Failure{})
+	_, blocked = planSet(newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.False(
 		t,
-		capiset.Said(after, capitest.Related(), blocked),
+		capiset.IsExplained(after, capitest.Related(), blocked),
 		"nothing blocks it any more, and its status says so still",
 	)
-	free := write(t, facts(), after, capitest.Related(), capitest.Noon, scale.Failure{})
+	free := writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.False(
 		t,
 		slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }),
 	)
 }
 
-// The set was blocked before, by something else.
-func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
+// Another cause blocked the set before.
+func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 	s := capitest.Set("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 	s.Status.Conditions = []metav1.Condition{
 		{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.Ago(50)},
 	}
-	after := write(t, facts(), s, capitest.Related(), capitest.Noon, scale.Failure{})
-	c := find(t, after, "Blocked")
+	after := writeStatus(t, newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{})
+	c := conditionOf(t, after, "Blocked")
 	assert.Equal(t, "MachineSetInvalid", c.Reason)
 	assert.True(
 		t,
@@ -468,20 +477,20 @@ func TestBlockedSaysSinceWhenItsCauseBlocks(t *testing.T) {
 		"another controller came now: %s",
 		c.LastTransitionTime,
 	)
-	later := find(
+	later := conditionOf(
 		t,
-		write(t, facts(), after, capitest.Related(), capitest.Noon.Add(time.Hour), scale.Failure{}),
+		writeStatus(t, newCache(), after, capitest.Related(), capitest.Noon.Add(time.Hour), scale.Failure{}),
 		"Blocked",
 	)
 	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
 }
 
-// A paused set is blocked only while machines are missing, too many, or being deleted.
+// A paused set is blocked only while it has too few or too many machines, or machines that are being deleted.
 func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
-	paused := note(clusterv1.PausedAnnotation, "")
+	paused := noteSet(clusterv1.PausedAnnotation, "")
 	s := capitest.Set("s", 1, paused)
-	_, blocked := look(facts(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
+	_, blocked := planSet(newCache(), s, capitest.Related(capitest.Machine("m", s)), capitest.Noon, scale.Failure{})
 	assert.False(t, blocked.Blocked())
-	_, blocked = look(facts(), s, capitest.Related(), capitest.Noon, scale.Failure{})
+	_, blocked = planSet(newCache(), s, capitest.Related(), capitest.Noon, scale.Failure{})
 	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")
 }

@@ -21,16 +21,16 @@ import (
 	"millwright/observe/machine"
 )
 
-// ExplainedMachine returns the facts from which it is explained what a machine waits for. Its conditions name the
-// stage; their messages are only shown.
+// ExplainedMachine returns the facts that explain why a machine waits. The machine's conditions determine the stage;
+// the messages of the conditions are only shown.
 func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachine {
 	f := explain.UpstreamMachine{Namespace: m.Namespace, Name: m.Name, Now: now}
 	_, paused := m.Annotations[clusterv1.PausedAnnotation]
 	switch {
 	case m.DeletionTimestamp != nil:
-		leaves(m, &f)
+		explainDeletion(m, &f)
 	default:
-		comes(m, &f)
+		explainLive(m, &f)
 	}
 	if paused && f.Stage != "" {
 		f.Stage, f.Unhandled, f.Lost = explain.StagePaused, false, false
@@ -38,8 +38,8 @@ func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachi
 	return f
 }
 
-// stages of a deletion, by the reason of the condition Deleting.
-var stages = map[string]explain.Stage{
+// deletionStages maps the reason of the condition Deleting to the stage of a deletion.
+var deletionStages = map[string]explain.Stage{
 	clusterv1.MachineDeletingWaitingForPreDrainHookReason:           explain.StageHooks,
 	clusterv1.MachineDeletingWaitingForPreTerminateHookReason:       explain.StageHooks,
 	clusterv1.MachineDeletingDrainingNodeReason:                     explain.StageDrain,
@@ -49,11 +49,11 @@ var stages = map[string]explain.Stage{
 	clusterv1.MachineDeletingDeletingNodeReason:                     explain.StageDeleteNode,
 }
 
-// leaves sets the facts about a machine that is being deleted.
-func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+// explainDeletion sets the facts about a machine that is being deleted.
+func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	c := capi.ConditionOf(m.Status.Conditions, clusterv1.MachineDeletingCondition)
 	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
-	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has done its part
+	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API's part is done
 		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
 		return
 	}
@@ -61,7 +61,7 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 		f.Unhandled = true
 		return
 	}
-	if of, known := stages[c.Reason]; known {
+	if of, known := deletionStages[c.Reason]; known {
 		f.Stage = of
 	}
 	started, deletion := m.Status.Deletion, m.Spec.Deletion
@@ -70,13 +70,13 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 	switch c.Reason {
 	case clusterv1.MachineDeletingWaitingForPreDrainHookReason:
-		hooked(m, f, clusterv1.PreDrainDeleteHookAnnotationPrefix)
+		explainHooks(m, f, clusterv1.PreDrainDeleteHookAnnotationPrefix)
 	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason:
-		hooked(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
+		explainHooks(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
 	case clusterv1.MachineDeletingDrainingNodeReason:
-		f.Since, f.Deadline = bounded(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
+		f.Since, f.Deadline = stageBounds(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
 	case clusterv1.MachineDeletingWaitingForVolumeDetachReason:
-		f.Since, f.Deadline = bounded(
+		f.Since, f.Deadline = stageBounds(
 			f.Since,
 			started.WaitForNodeVolumeDetachStartTime,
 			deletion.NodeVolumeDetachTimeoutSeconds,
@@ -88,9 +88,9 @@ func leaves(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 }
 
-// hooked sets the facts about a machine whose deletion waits for annotations with a prefix. If none is left, Cluster
-// API has not seen that yet.
-func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
+// explainHooks sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no such
+// annotation is left, Cluster API has not processed the removal yet.
+func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
 			f.Hooks = append(f.Hooks, key)
@@ -105,9 +105,10 @@ func hooked(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
 	}
 }
 
-// bounded returns when a stage began, or when the deletion began if that is not known, and when the stage ends; zero:
-// no end is known. Source: Cluster API waits forever if the number is absent or 0.
-func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
+// stageBounds returns the start and the deadline of a stage. If the start of the stage is unknown, it returns the start
+// of the deletion. A zero deadline means no known deadline. Source: Cluster API waits forever if the timeout is absent
+// or 0.
+func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
 	}
@@ -117,9 +118,9 @@ func bounded(deletion time.Time, began metav1.Time, seconds *int32) (since, end 
 	return began.Time, end
 }
 
-// comes sets the facts about a machine that is not being deleted: what it lacks until its node has joined, and what it
-// has lost since. A condition that is absent says nothing.
-func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+// explainLive sets the facts about a machine that is not being deleted: what is missing until the node joins, and what
+// the machine has lost later. A missing condition counts as no information.
+func explainLive(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
 		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.Later(c.LastTransitionTime.Time, from), object
@@ -139,9 +140,9 @@ func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	case lacks(infrastructure):
 		of(explain.StageInfrastructure, infrastructure, created, objectOf(m.Spec.InfrastructureRef))
 		f.Lost = infrastructure.Reason == clusterv1.MachineInfrastructureDeletedReason
-	case !joined && lacks(node): // its node cannot join before its instance is there
+	case !joined && lacks(node): // the node cannot join before its instance exists
 		of(explain.StageJoin, node, infrastructure.LastTransitionTime.Time, "")
-	case updating.Status == metav1.ConditionTrue: // first: the node may not be healthy meanwhile
+	case updating.Status == metav1.ConditionTrue: // an update may make the node unhealthy
 		of(explain.StageUpdate, updating, created, "")
 		f.Lost = updating.Reason == clusterv1.MachineInPlaceUpdateFailedReason
 	case node.Status == metav1.ConditionFalse:
@@ -149,7 +150,7 @@ func comes(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	}
 }
 
-// objectOf names an object for kubectl, as KIND NAME.
+// objectOf returns the name of an object for kubectl, as KIND NAME.
 func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
 	if !ref.IsDefined() {
 		return ""
@@ -157,8 +158,8 @@ func objectOf(ref clusterv1.ContractVersionedObjectReference) string {
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// Pending returns the pending work of a set: what its plan needs, then its other writes, then the wait for a machine
-// that stands still, or will count so when time passes.
+// Pending returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait for a
+// machine that is stalled or will count as stalled later.
 func Pending(
 	set *clusterv1.MachineSet,
 	related capi.Related,
@@ -172,16 +173,19 @@ func Pending(
 	if why := Outstanding(set, related, observed, plan); why != "" {
 		return attention.Decision{Need: attention.Scale, Why: why}
 	}
-	return cmp.Or(plan.Pending.Before(explained.Moves(), attention.Scale, "a machine waits for Cluster API"), plan.Pending)
+	return cmp.Or(
+		plan.Pending.PrecededBy(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
+		plan.Pending,
+	)
 }
 
-// Recheck returns when a set must be looked at again although nothing changes; zero: never.
+// Recheck returns when a set must be reconciled again even without a change; zero means never.
 func Recheck(plan scale.Planned, explained explain.Set) time.Time {
 	return explained.StandsStillAt(plan.Decision.Recheck)
 }
 
-// MachineOperation returns what a machine waits for in the form of a current operation, which its status has no field
-// for; nil: it is calm.
+// MachineOperation returns why a machine waits, in the form of a current operation; nil if the machine does not wait.
+// Cluster API's status has no field for a current operation.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	facts := ExplainedMachine(m, now)
 	w := facts.WaitsFor()
@@ -201,7 +205,7 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	return o
 }
 
-// setSteps are the steps of a set, by the condition that is True during the step, the most important first.
+// setSteps lists the steps of a set, the most important first. The condition of a step is True during the step.
 var setSteps = []struct{ condition, step string }{
 	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
 	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
@@ -209,8 +213,8 @@ var setSteps = []struct{ condition, step string }{
 	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
 }
 
-// Operation returns what the conditions of a set say about its work in the form of a current operation, which its
-// status has no field for; nil: it has none.
+// Operation returns the work of a set according to its conditions, in the form of a current operation; nil if the set
+// has no work. Cluster API's status has no field for a current operation.
 func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
 	for _, of := range setSteps {
@@ -231,7 +235,7 @@ func Operation(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	return o
 }
 
-// Reason returns what blocks an operation as one word; empty: nothing does.
+// Reason returns the blocker of an operation as one word; empty if nothing blocks the operation.
 func Reason(o *v1alpha1.Operation) string {
 	if o == nil {
 		return ""

@@ -18,16 +18,16 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// leaving makes a machine one that was deleted ten minutes before noon, and that Cluster API keeps for a reason.
-func leaving(reason, message string, change ...capitest.OnMachine) []capitest.OnMachine {
+// deletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has this reason.
+func deletedMachine(reason, message string, change ...capitest.OnMachine) []capitest.OnMachine {
 	return append([]capitest.OnMachine{
 		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(10)) },
 		capitest.SaysWhy(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
 	}, change...)
 }
 
-// coming makes a machine one that was made so many minutes before noon and has no node yet.
-func coming(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
+// newMachine makes a machine without a node that was created this many minutes before noon.
+func newMachine(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
 	return append([]capitest.OnMachine{func(m *clusterv1.Machine) {
 		m.CreationTimestamp = capitest.Ago(minutes)
 		m.Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -36,27 +36,27 @@ func coming(minutes int, change ...capitest.OnMachine) []capitest.OnMachine {
 	}}, change...)
 }
 
-// lacks is a condition of a machine that is not True since so many minutes before noon.
-func lacks(kind, reason, message string, minutes int) capitest.OnMachine {
+// falseCondition adds a condition that has been False since this many minutes before noon.
+func falseCondition(kind, reason, message string, minutes int) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
 		capitest.SaysWhy(kind, metav1.ConditionFalse, reason, message)(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.Ago(minutes)
 	}
 }
 
-func has(kind string) capitest.OnMachine {
+func trueCondition(kind string) capitest.OnMachine {
 	return func(m *clusterv1.Machine) {
 		capitest.Says(kind, metav1.ConditionTrue)(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = m.CreationTimestamp
 	}
 }
 
-// What a machine waits for comes from its conditions, their reasons and times.
+// The reason why a machine waits comes from the machine's conditions, their reasons and their times.
 func TestExplainedMachine(t *testing.T) {
 	const bootstrap, infrastructure, node = clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition
 	const preDrain, preTerminate = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"
 	const config, instance = "kubeadmconfig.bootstrap.cluster.x-k8s.io m", "examplemachine.infrastructure.cluster.x-k8s.io m"
-	both := []capitest.OnMachine{annotated(preDrain), annotated(preTerminate)}
+	both := []capitest.OnMachine{withAnnotation(preDrain), withAnnotation(preTerminate)}
 	ago := func(minutes int) time.Time { return capitest.Ago(minutes).Time }
 	started := func(d clusterv1.MachineDeletionStatus, drain, detach *int32) capitest.OnMachine {
 		return func(m *clusterv1.Machine) {
@@ -73,34 +73,34 @@ func TestExplainedMachine(t *testing.T) {
 	}{
 		"it runs": {nil, explain.UpstreamMachine{}},
 		"nobody has looked at a new one": {
-			coming(3), explain.UpstreamMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+			newMachine(3), explain.UpstreamMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
 		},
 		"its bootstrap data": {
-			coming(5, lacks(bootstrap, "NotReady", "no data", 4), lacks(infrastructure, "NotReady", "no data", 5)),
+			newMachine(5, falseCondition(bootstrap, "NotReady", "no data", 4), falseCondition(infrastructure, "NotReady", "no data", 5)),
 			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), Object: config},
 		},
 		"its bootstrap configuration was deleted": {
-			coming(5, lacks(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
+			newMachine(5, falseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
 			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), Object: config, Lost: true},
 		},
 		"its instance": {
-			coming(5, has(bootstrap), lacks(infrastructure, "QuotaExceeded", "no room", 5)),
+			newMachine(5, trueCondition(bootstrap), falseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
 			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
 		},
 		"its instance was deleted while it ran": {
-			[]capitest.OnMachine{lacks(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
+			[]capitest.OnMachine{falseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
 			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
 		},
 		"its node does not join; it could not before its instance was there": {
-			coming(9, has(bootstrap), has(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.Ago(6) }, lacks(node, "NodeDoesNotExist", "no node", 9)),
+			newMachine(9, trueCondition(bootstrap), trueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.Ago(6) }, falseCondition(node, "NodeDoesNotExist", "no node", 9)),
 			explain.UpstreamMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
 		},
 		"its node is not healthy": {
-			[]capitest.OnMachine{lacks(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
+			[]capitest.OnMachine{falseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
 			explain.UpstreamMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
 		},
 		"it is updated in place, and its node is not healthy": {
-			[]capitest.OnMachine{lacks(node, "NodeNotHealthy", "no", 7), capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
+			[]capitest.OnMachine{falseCondition(node, "NodeNotHealthy", "no", 7), capitest.SaysWhy(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
 			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
 		},
 		"its update in place has failed": {
@@ -111,68 +111,68 @@ func TestExplainedMachine(t *testing.T) {
 			[]capitest.OnMachine{capitest.Says(node, metav1.ConditionUnknown)}, explain.UpstreamMachine{},
 		},
 		"a new one is paused": {
-			coming(3, annotated(clusterv1.PausedAnnotation)), explain.UpstreamMachine{Stage: explain.StagePaused, Since: ago(3)},
+			newMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.UpstreamMachine{Stage: explain.StagePaused, Since: ago(3)},
 		},
-		"a running one is paused": {[]capitest.OnMachine{annotated(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
+		"a running one is paused": {[]capitest.OnMachine{withAnnotation(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
 
 		"nobody has looked at a deleted one": {
 			[]capitest.OnMachine{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.Ago(1)) }, capitest.Says(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
 			explain.UpstreamMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
 		},
 		"Cluster API has done its part": {
-			leaving(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
+			deletedMachine(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
 			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
 		},
 		"the deletion fails": {
-			leaving(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
+			deletedMachine(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
 			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
 		},
 		"a hook before the drain": {
-			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
+			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
 			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook after the drain": {
-			leaving(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
+			deletedMachine(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
 			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
 		},
 		"Millwright's own hook": {
-			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
+			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
 			explain.UpstreamMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
 		},
 		"a hook of others beside Millwright's": {
-			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, annotated("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
+			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
 			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook that is gone": {
-			leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
+			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
 			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
 		},
 		"a drain without end": {
-			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
+			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
 			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
 		},
 		"a drain with an end": {
-			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
+			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
 			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
 		},
 		"a drain whose begin is not known": {
-			leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
+			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
 			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
 		},
 		"volumes": {
-			leaving(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
+			deletedMachine(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
 			explain.UpstreamMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
 		},
 		"its instance is not deleted": {
-			leaving(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
+			deletedMachine(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
 			explain.UpstreamMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), Object: instance},
 		},
 		"its bootstrap configuration is not deleted": {
-			leaving(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
+			deletedMachine(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
 			explain.UpstreamMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), Object: config},
 		},
 		"its node is not deleted": {
-			leaving(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
+			deletedMachine(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
 			explain.UpstreamMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
 		},
 	} {
@@ -187,17 +187,18 @@ func TestExplainedMachine(t *testing.T) {
 	}
 }
 
-// A machine that stands still blocks its set, which stays at work until it does not, and looks again when it begins to.
-func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
+// A stalled machine blocks its set. The set has pending work until the machine is no longer stalled, and rechecks the
+// machine at the time when the machine becomes stalled.
+func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	s := capitest.Set("s", 2)
-	infrastructure := lacks(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
+	infrastructure := falseCondition(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
 	related := capitest.Related(capitest.Machine("m", s, infrastructure), capitest.Machine("n", s))
-	s = write(t, facts(), s, related, capitest.Noon, scale.Failure{})
-	plan, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
+	s = writeStatus(t, newCache(), s, related, capitest.Noon, scale.Failure{})
+	plan, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
 	require.True(t, plan.Pending.Calm(), "the plan has nothing to do: %s", plan.Pending.Why)
 	assert.False(t, blocked.Blocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
-		o := capiset.Observed(facts(), s, related, now, 0)
+		o := capiset.Observed(newCache(), s, related, now, 0)
 		return capiset.Pending(s, related, o, scale.Plan(o), capiset.Explained(s, related, plan.Status.Conditions, now))
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
@@ -205,8 +206,8 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	due := capiset.Recheck(plan, explained)
 	assert.Equal(t, capitest.Ago(-2).Time, due, "five minutes after it began")
 
-	s = write(t, facts(), s, related, due, scale.Failure{})
-	c := find(t, s, "Blocked")
+	s = writeStatus(t, newCache(), s, related, due, scale.Failure{})
+	c := conditionOf(t, s, "Blocked")
 	assert.Equal(t, "InfrastructureNotReady", c.Reason)
 	assert.Equal(
 		t,
@@ -226,24 +227,30 @@ func TestASetSaysWhichOfItsMachinesStandStill(t *testing.T) {
 	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
 }
 
-// In a paused Cluster nobody moves, and the set says so.
-func TestMachinesOfAPausedClusterDoNotStandStill(t *testing.T) {
+// In a paused Cluster no machine counts as stalled, and the set reports the pause.
+func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
 	s := capitest.Set("s", 1)
-	related := capitest.Related(capitest.Machine("m", s, leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods")...))
-	_, blocked := look(facts(), s, related, capitest.Noon, scale.Failure{})
+	related := capitest.Related(
+		capitest.Machine("m", s, deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
+	)
+	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
 	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
 	related.Cluster.Spec.Paused = new(true)
-	_, blocked = look(facts(), s, related, capitest.Noon, scale.Failure{})
+	_, blocked = planSet(newCache(), s, related, capitest.Noon, scale.Failure{})
 	assert.NotContains(t, blocked.Blockers, "NodeDrain")
 }
 
-// A machine whose node Millwright drains waits for what its drain waits for: the record of the drain is in an
-// annotation.
+// A machine that Millwright drains reports the blocker of its drain. The status of the drain is in an annotation of the
+// machine.
 func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	m := capitest.Machine(
 		"m",
 		capitest.Set("s", 1),
-		leaving(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", annotated(capidrain.AnnotationHook))...)
+		deletedMachine(
+			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+			"hooks",
+			withAnnotation(capidrain.AnnotationHook),
+		)...)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = `{"currentOperation":{"step":"evict-pods","cause":"PodDisruptionBudget shop/web allows none",` +
 
 		`"blockedBy":["PodDisruptionBudget shop/web"],"since":"2026-01-01T11:55:00Z"}}`
@@ -254,7 +261,7 @@ func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	assert.Contains(t, o.WaitsFor, "`kubectl edit pdb -n shop web`")
 }
 
-// A set of Cluster API has no current operation in its status: its conditions say what it does.
+// The status of a set of Cluster API has no current operation: the set's conditions describe its work.
 func TestOperationOfASet(t *testing.T) {
 	says := func(kind, status, reason, message string, minutes int) capitest.OnSet {
 		return func(s *clusterv1.MachineSet) {
@@ -285,7 +292,7 @@ func TestOperationOfASet(t *testing.T) {
 	m := capitest.Machine(
 		"m",
 		capitest.Set("s", 1),
-		leaving(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
+		deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.Ago(4)}
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(600))
 		})...)

@@ -17,7 +17,7 @@ import (
 	"millwright/provider/mcmdriver/internal/mcmtest"
 )
 
-func class(t *testing.T, spec api.AzureProviderSpec) provider.Class {
+func testClass(t *testing.T, spec api.AzureProviderSpec) provider.Class {
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	return provider.Class{Namespace: "shop", Name: "pool", Provider: "Azure", Spec: raw, Secret: provider.Secret{
@@ -27,8 +27,9 @@ func class(t *testing.T, spec api.AzureProviderSpec) provider.Class {
 	}}
 }
 
-// MCM's released driver obeys the contract. An ID of this driver names location and VM, not the resource group: the
-// other cluster of this test is in another location.
+// MCM's released driver for Azure obeys the contract of package provider. A provider ID of MCM's driver for Azure
+// contains the location and the VM, but not the resource group; therefore the other cluster of this test has another
+// location.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Cloud {
 		here, there := azure.Spec("shoot--here", testhelp.Location), azure.Spec("shoot--there", "elsewhere")
@@ -37,8 +38,8 @@ func TestConformance(t *testing.T) {
 		server := httptest.NewServer(region)
 		t.Cleanup(server.Close)
 		d := released.NewDefaultDriver(azure.Factory{Region: server.Listener.Addr().String()})
-		cloud := mcmtest.Cloud(t, mcmtest.New(d), class(t, here), utils.AzureCSIDriverName)
-		elsewhere := class(t, there)
+		cloud := mcmtest.Cloud(t, mcmtest.New(d), testClass(t, here), utils.AzureCSIDriverName)
+		elsewhere := testClass(t, there)
 		cloud.Elsewhere, cloud.NamesUnique = &elsewhere, true
 		cloud.CreateByHand = func(m provider.Machine) { region.CreateByHand(m.Name) }
 		return cloud

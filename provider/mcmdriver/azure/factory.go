@@ -16,7 +16,7 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/access"
 )
 
-// Factory makes clients for the driver that send their requests to a Region.
+// Factory creates the Azure clients of the driver. The clients send their requests to a Region.
 type Factory struct {
 	// Region is the address of the Region's HTTP server, such as 127.0.0.1:8080.
 	Region string
@@ -41,9 +41,9 @@ func (f Factory) Do(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-type constructor[C any] func(string, azcore.TokenCredential, *arm.ClientOptions) (*C, error)
+type clientConstructor[C any] func(string, azcore.TokenCredential, *arm.ClientOptions) (*C, error)
 
-func client[C any](f Factory, c access.ConnectConfig, construct constructor[C]) (*C, error) {
+func newClient[C any](f Factory, c access.ConnectConfig, construct clientConstructor[C]) (*C, error) {
 	options := &arm.ClientOptions{ClientOptions: c.ClientOptions}
 	options.Transport = f
 	return construct(c.SubscriptionID, &azfake.TokenCredential{}, options)
@@ -51,32 +51,32 @@ func client[C any](f Factory, c access.ConnectConfig, construct constructor[C]) 
 
 // GetResourceGroupsAccess implements access.Factory.
 func (f Factory) GetResourceGroupsAccess(c access.ConnectConfig) (*armresources.ResourceGroupsClient, error) {
-	return client(f, c, armresources.NewResourceGroupsClient)
+	return newClient(f, c, armresources.NewResourceGroupsClient)
 }
 
 // GetVirtualMachinesAccess implements access.Factory.
 func (f Factory) GetVirtualMachinesAccess(c access.ConnectConfig) (*armcompute.VirtualMachinesClient, error) {
-	return client(f, c, armcompute.NewVirtualMachinesClient)
+	return newClient(f, c, armcompute.NewVirtualMachinesClient)
 }
 
 // GetNetworkInterfacesAccess implements access.Factory.
 func (f Factory) GetNetworkInterfacesAccess(c access.ConnectConfig) (*armnetwork.InterfacesClient, error) {
-	return client(f, c, armnetwork.NewInterfacesClient)
+	return newClient(f, c, armnetwork.NewInterfacesClient)
 }
 
 // GetSubnetAccess implements access.Factory.
 func (f Factory) GetSubnetAccess(c access.ConnectConfig) (*armnetwork.SubnetsClient, error) {
-	return client(f, c, armnetwork.NewSubnetsClient)
+	return newClient(f, c, armnetwork.NewSubnetsClient)
 }
 
 // GetDisksAccess implements access.Factory.
 func (f Factory) GetDisksAccess(c access.ConnectConfig) (*armcompute.DisksClient, error) {
-	return client(f, c, armcompute.NewDisksClient)
+	return newClient(f, c, armcompute.NewDisksClient)
 }
 
 // GetResourceGraphAccess implements access.Factory.
 func (f Factory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegraph.Client, error) {
-	return client(
+	return newClient(
 		f,
 		c,
 		func(_ string, token azcore.TokenCredential, options *arm.ClientOptions) (*armresourcegraph.Client, error) {
@@ -87,12 +87,12 @@ func (f Factory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegra
 
 // GetVirtualMachineImagesAccess implements access.Factory.
 func (f Factory) GetVirtualMachineImagesAccess(c access.ConnectConfig) (*armcompute.VirtualMachineImagesClient, error) {
-	return client(f, c, armcompute.NewVirtualMachineImagesClient)
+	return newClient(f, c, armcompute.NewVirtualMachineImagesClient)
 }
 
 // GetMarketPlaceAgreementsAccess implements access.Factory.
 func (f Factory) GetMarketPlaceAgreementsAccess(
 	c access.ConnectConfig,
 ) (*armmarketplaceordering.MarketplaceAgreementsClient, error) {
-	return client(f, c, armmarketplaceordering.NewMarketplaceAgreementsClient)
+	return newClient(f, c, armmarketplaceordering.NewMarketplaceAgreementsClient)
 }

@@ -1,6 +1,6 @@
-// Package azure serves a fake of Azure over HTTP, so that MCM's released driver for Azure can run in another process
-// than the cloud. The fake is part of the driver's release. It has the virtual machines (VM), network interfaces and
-// disks of one resource group, which is one cluster; a Region has several resource groups.
+// Package azure serves a fake of Azure over HTTP, so that the cloud and MCM's released driver for Azure can run in
+// different processes. The fake is part of the driver's release. A fake contains the virtual machines (VMs), network
+// interfaces and disks of one resource group, which is one cluster; a Region contains several resource groups.
 package azure
 
 import (
@@ -25,43 +25,44 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp/fakes"
 )
 
-// apiHeader carries the name of the method of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK puts this name
-// into the context of a request, where the SDK's fake servers read it.
+// apiHeader is the HTTP header with the method name of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK stores
+// the method name in the context of a request, and the SDK's fake servers read the method name from the context.
 const apiHeader = "X-Api-Name"
 
-// MakeVM and MakeNIC are the names of the create requests.
+// MakeVM and MakeNIC are the SDK's method names of the create requests for a VM and a network interface.
 const (
 	MakeVM  = "VirtualMachinesClient.BeginCreateOrUpdate"
 	MakeNIC = "InterfacesClient.BeginCreateOrUpdate"
 )
 
-// Region is Azure at an HTTP address. It serves one request at a time, because MCM's fake does not lock all of its
-// maps.
+// Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
+// does not lock all of its maps.
 type Region struct {
-	// Answer, if set, is called for each request in place of serve, which carries the request out and answers it.
+	// Answer, if set, is called for each request in place of serve. Answer may call serve, which executes the request
+	// and writes the answer.
 	Answer func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
-	// Changed, if set, is called with the lock held when a VM has been created or deleted.
+	// Changed, if set, is called with the lock held after the creation or deletion of a VM.
 	Changed func(name string, exists bool)
 
 	mu     sync.Mutex
-	groups []*group
+	groups []*resourceGroup
 }
 
 // Request is a request of the SDK.
 type Request struct {
 	Method   string // method of the SDK, such as MakeVM
-	Resource string // name of the resource: the last part of the path
+	Resource string // name of the resource: the last segment of the path
 }
 
-// group is a resource group.
-type group struct {
+// resourceGroup is a resource group.
+type resourceGroup struct {
 	name    string
 	state   *fakes.ClusterState
-	clients map[string]runtime.Pipeline // pipelines to the fake, by the name of the SDK's client
+	clients map[string]runtime.Pipeline // pipelines to the fake, by type name of the SDK's client
 }
 
-// Spec returns the providerSpec of a class whose cluster is a resource group.
+// Spec returns the providerSpec of a class for the cluster of a resource group.
 func Spec(group, location string) api.AzureProviderSpec {
 	spec := testhelp.NewProviderSpecBuilder(group, group, "pool").WithDefaultValues().Build()
 	spec.Location = location
@@ -76,24 +77,24 @@ func NewRegion(specs ...api.AzureProviderSpec) (*Region, error) {
 			WithDefaultVMImageSpec().
 			WithAgreementTerms(true).
 			WithSubnet(spec.ResourceGroup, spec.SubnetInfo.SubnetName, spec.SubnetInfo.VnetName)
-		clients, err := clientsOf(spec.ResourceGroup, state)
+		clients, err := newFakeClients(spec.ResourceGroup, state)
 		if err != nil {
 			return nil, err
 		}
-		r.groups = append(r.groups, &group{name: spec.ResourceGroup, state: state, clients: clients})
+		r.groups = append(r.groups, &resourceGroup{name: spec.ResourceGroup, state: state, clients: clients})
 	}
 	return r, nil
 }
 
-// clientsOf builds the fake's clients of one resource group.
-func clientsOf(name string, state *fakes.ClusterState) (map[string]runtime.Pipeline, error) {
+// newFakeClients builds the fake's clients of one resource group.
+func newFakeClients(name string, state *fakes.ClusterState) (map[string]runtime.Pipeline, error) {
 	f := fakes.NewFactory(name)
 	clients, failed := map[string]runtime.Pipeline{}, []error{}
 	add := func(client any, err error) {
 		if failed = append(failed, err); err != nil {
 			return
 		}
-		// the fake's server is not exported: only the pipeline of its client reaches it
+		// The fake's server is not exported: only the pipeline of the fake's client reaches the server.
 		v := reflect.ValueOf(client).Elem()
 		clients[v.Type().Name()] = (*arm.Client)(v.FieldByName("internal").UnsafePointer()).Pipeline()
 	}
@@ -118,13 +119,13 @@ func clientsOf(name string, state *fakes.ClusterState) (map[string]runtime.Pipel
 
 // ServeHTTP answers a request of the SDK.
 func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	body, err := io.ReadAll(request.Body) // now, because the sender may be dead when serve needs it
+	body, err := io.ReadAll(request.Body) // read before serve: the sender may be dead later
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	method := request.Header.Get(apiHeader)
-	serve := func(w http.ResponseWriter) { r.serve(w, request, method, body) }
+	serve := func(w http.ResponseWriter) { r.forwardRequest(w, request, method, body) }
 	if r.Answer == nil {
 		serve(w)
 		return
@@ -132,17 +133,17 @@ func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.Answer(w, Request{Method: method, Resource: path.Base(request.URL.Path)}, serve)
 }
 
-func (r *Region) serve(w http.ResponseWriter, request *http.Request, method string, body []byte) {
+func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, method string, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.of(request.URL.Path, body)
+	g := r.groupOfRequest(request.URL.Path, body)
 	client, _, _ := strings.Cut(method, ".")
 	pipeline, has := g.clients[client]
 	if !has {
 		http.Error(w, "no fake for "+method, http.StatusNotImplemented)
 		return
 	}
-	before := g.vms()
+	before := g.vmNames()
 	ctx := context.WithValue(context.WithoutCancel(request.Context()), runtime.CtxAPINameKey{}, method)
 	sent, err := runtime.NewRequest(ctx, request.Method, "https://management.azure.com"+request.URL.RequestURI())
 	if err == nil && len(body) > 0 {
@@ -160,19 +161,19 @@ func (r *Region) serve(w http.ResponseWriter, request *http.Request, method stri
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	g.tidy()
-	r.tell(before, g.vms())
+	g.correctRecords()
+	r.notifyChanges(before, g.vmNames())
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
 	if response.Body != nil {
-		_, _ = io.Copy(w, response.Body) // to a client that may be gone
+		_, _ = io.Copy(w, response.Body) // an error means that the client is gone
 		_ = response.Body.Close()
 	}
 }
 
-// of returns the resource group that a request names. It returns the first group for a request that names none, such as
-// one for an image.
-func (r *Region) of(path string, body []byte) *group {
+// groupOfRequest returns the resource group in the path or the body of a request. For a request without a resource
+// group, such as a request for an image, groupOfRequest returns the first group.
+func (r *Region) groupOfRequest(path string, body []byte) *resourceGroup {
 	for _, g := range r.groups {
 		if strings.Contains(path+"/", "/"+g.name+"/") || bytes.Contains(body, []byte("'"+g.name+"'")) {
 			return g
@@ -181,7 +182,7 @@ func (r *Region) of(path string, body []byte) *group {
 	return r.groups[0]
 }
 
-func (r *Region) tell(before, after []string) {
+func (r *Region) notifyChanges(before, after []string) {
 	if r.Changed == nil {
 		return
 	}
@@ -197,9 +198,9 @@ func (r *Region) tell(before, after []string) {
 	}
 }
 
-// tidy corrects the records of the fake. The fake gives no name to the record of a network interface that is made
-// before its VM, and so cannot delete it later. It also keeps records that have no resources any more.
-func (g *group) tidy() {
+// correctRecords corrects two defects in the records of the fake. The record of a network interface that was created
+// before its VM has no name, so the fake cannot delete the record. The fake also keeps records without resources.
+func (g *resourceGroup) correctRecords() {
 	all := g.state.MachineResourcesMap
 	delete(all, "")
 	for name, resources := range all {
@@ -211,7 +212,7 @@ func (g *group) tidy() {
 	}
 }
 
-func (g *group) vms() []string {
+func (g *resourceGroup) vmNames() []string {
 	var names []string
 	for name, resources := range g.state.MachineResourcesMap {
 		if resources.VM != nil {
@@ -222,18 +223,18 @@ func (g *group) vms() []string {
 	return names
 }
 
-// VMs returns the names of all VMs, in order.
+// VMs returns the names of the VMs of all resource groups.
 func (r *Region) VMs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
 	for _, g := range r.groups {
-		names = append(names, g.vms()...)
+		names = append(names, g.vmNames()...)
 	}
 	return names
 }
 
-// Resources returns the names of the machines that have a VM, a network interface or a disk.
+// Resources returns the sorted names of the machines that have a VM, a network interface or a disk.
 func (r *Region) Resources() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +248,7 @@ func (r *Region) Resources() []string {
 	return names
 }
 
-// CreateByHand makes a VM, with its network interface and disks, in the first resource group.
+// CreateByHand creates a VM with network interface and disks in the first resource group.
 func (r *Region) CreateByHand(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

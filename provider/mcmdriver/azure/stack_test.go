@@ -38,33 +38,35 @@ import (
 )
 
 const (
-	// addressVariable tells a process of this binary to be the provider's worker, and where Azure is.
-	addressVariable = "TEST_AZURE"
-	shoot           = "shoot--dev"
+	// azureAddressVariable is the environment variable with the address of Azure. If azureAddressVariable is set, a
+	// process of the test binary runs as the provider's worker.
+	azureAddressVariable = "TEST_AZURE"
+	resourceGroupName    = "shoot--dev"
 
-	// A read of the fake is never stale.
-	window = time.Second
-	life   = 3 * time.Second
+	// Reads of the fake are never stale, so consistencyWindow and requestLife of the worker are short.
+	consistencyWindow = time.Second
+	requestLife       = 3 * time.Second
 )
 
 var (
-	r      *rig.Rig
-	region *azure.Region
+	testRig *rig.Rig
+	region  *azure.Region
 )
 
-// TestMain starts a stack whose provider's worker is this binary, in a process of its own, with MCM's released driver.
+// TestMain starts a local stack. The provider's worker in the local stack is another process of the test binary, with
+// MCM's released driver for Azure.
 func TestMain(m *testing.M) {
-	if address := os.Getenv(addressVariable); address != "" {
+	if address := os.Getenv(azureAddressVariable); address != "" {
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(released.NewDefaultDriver(azure.Factory{Region: address}), "Azure",
-			mcmdriver.WithWindow(window), mcmdriver.WithAdapter(driver.WithRequestLife(life)))
+			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithAdapter(driver.WithRequestLife(requestLife)))
 		return
 	}
 	var err error
-	if region, err = azure.NewRegion(azure.Spec(shoot, testhelp.Location)); err != nil {
+	if region, err = azure.NewRegion(azure.Spec(resourceGroupName, testhelp.Location)); err != nil {
 		panic(err)
 	}
-	region.Answer, region.Changed = faults.answer, join
+	region.Answer, region.Changed = injector.handleRequest, updateNode
 	server := httptest.NewServer(region)
 	worker, err := os.Executable()
 	if err != nil {
@@ -74,22 +76,22 @@ func TestMain(m *testing.M) {
 		Components: append(component.Names(), component.ProviderWorker),
 		Binaries:   map[string]string{component.ProviderWorker: worker},
 		Env: map[string][]string{
-			component.ProviderWorker: {addressVariable + "=" + server.Listener.Addr().String()},
+			component.ProviderWorker: {azureAddressVariable + "=" + server.Listener.Addr().String()},
 		},
-	}, func(up *rig.Rig) { r = up })
+	}, func(up *rig.Rig) { testRig = up })
 	server.Close()
 	os.Exit(code)
 }
 
-// join makes each VM join the cluster, and takes the Node of one that is gone away, as a cloud controller manager does.
-// The Node's provider ID has the form of Azure's cloud controller manager, which is not the driver's.
-func join(name string, exists bool) {
-	kubelets, err := cloud.NewKubeNodes(r.Stack.Kubeconfig(component.Test))
+// updateNode creates the Node of each new VM and deletes the Node of each deleted VM, like a cloud controller manager.
+// The Node's provider ID has the form of Azure's cloud controller manager, which differs from the form of the driver.
+func updateNode(name string, exists bool) {
+	kubelets, err := cloud.NewKubeNodes(testRig.Stack.Kubeconfig(component.Test))
 	if err != nil {
 		panic(err)
 	}
 	instance := virtual.Instance{
-		ProviderID: "azure:///subscriptions/" + testhelp.SubscriptionID + "/resourceGroups/" + shoot +
+		ProviderID: "azure:///subscriptions/" + testhelp.SubscriptionID + "/resourceGroups/" + resourceGroupName +
 			"/providers/Microsoft.Compute/virtualMachines/" + name,
 		NodeName: name,
 		Address:  "10.250.0.1",
@@ -105,39 +107,39 @@ func join(name string, exists bool) {
 	}
 }
 
-// way is what becomes of a create request.
-type way func(w http.ResponseWriter, serve func(http.ResponseWriter))
+// faultHandler is a function that handles a create request with a fault.
+type faultHandler func(w http.ResponseWriter, serve func(http.ResponseWriter))
 
-// disturbance changes what becomes of the next create request of a method.
-type disturbance struct {
-	mu     sync.Mutex
-	method string
-	way    way           // nil: the request was met
-	killed chan struct{} // closed when the worker is dead
+// faultInjector handles the next create request of a method with a fault.
+type faultInjector struct {
+	mu           sync.Mutex
+	method       string
+	pendingFault faultHandler  // fault of the next request; nil: no fault is pending
+	workerKilled chan struct{} // closed after the kill of the worker
 }
 
-var faults = &disturbance{}
+var injector = &faultInjector{}
 
-// ways are those in which a request ends whose sender is killed while it waits for the answer.
-var ways = map[string]way{
+// faultHandlers are the possible outcomes of a create request whose sender is killed before the answer.
+var faultHandlers = map[string]faultHandler{
 	"the request takes effect, and the answer is lost": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
 		serve(httptest.NewRecorder())
-		<-faults.killed
+		<-injector.workerKilled
 	},
 	"the request takes effect when the worker is dead": func(_ http.ResponseWriter, serve func(http.ResponseWriter)) {
-		<-faults.killed
+		<-injector.workerKilled
 		serve(httptest.NewRecorder())
 	},
-	"the request is lost": lost,
+	"the request is lost": dropRequest,
 }
 
-func lost(http.ResponseWriter, func(http.ResponseWriter)) { <-faults.killed }
+func dropRequest(http.ResponseWriter, func(http.ResponseWriter)) { <-injector.workerKilled }
 
-func (d *disturbance) answer(w http.ResponseWriter, request azure.Request, serve func(http.ResponseWriter)) {
+func (d *faultInjector) handleRequest(w http.ResponseWriter, request azure.Request, serve func(http.ResponseWriter)) {
 	d.mu.Lock()
-	next := d.way
+	next := d.pendingFault
 	if next != nil && request.Method == d.method {
-		d.way = nil
+		d.pendingFault = nil
 	} else {
 		next = func(w http.ResponseWriter, serve func(http.ResponseWriter)) { serve(w) }
 	}
@@ -145,37 +147,37 @@ func (d *disturbance) answer(w http.ResponseWriter, request azure.Request, serve
 	next(w, serve)
 }
 
-func (d *disturbance) breakNext(method string, next way) {
+func (d *faultInjector) injectFault(method string, next faultHandler) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.method, d.way, d.killed = method, next, make(chan struct{})
+	d.method, d.pendingFault, d.workerKilled = method, next, make(chan struct{})
 }
 
-// awaitMet waits until the request was met.
-func (d *disturbance) awaitMet(t *testing.T) {
+// awaitFault waits until the fault has hit a create request.
+func (d *faultInjector) awaitFault(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "a create request was disturbed", func() (bool, any) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.way == nil, d.method
+		return d.pendingFault == nil, d.method
 	})
 }
 
-// installed makes a namespace with a class of Azure, as users of MCM have it.
-func installed(t *testing.T, namespace string) {
+// createClassAndSecret creates a namespace with a MachineClass for Azure and its Secret, as in installations of MCM.
+func createClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
-	r.ReadSecrets(t, component.ProviderIdentity)
-	class := class(t, azure.Spec(shoot, testhelp.Location))
+	testRig.ReadSecrets(t, component.ProviderIdentity)
+	class := testClass(t, azure.Spec(resourceGroupName, testhelp.Location))
 	class.Secret[api.ClientSecret] = []byte(rig.Canary)
 	class.Secret[api.UserData] = []byte("#cloud-config " + rig.Canary)
 	ctx := t.Context()
-	_, err := r.Kube.CoreV1().Namespaces().Create(ctx,
+	_, err := testRig.Kube.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx,
+	_, err = testRig.Kube.CoreV1().Secrets(namespace).Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Data: class.Secret}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, &v1alpha1.MachineClass{
+	_, err = testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small"}, Provider: "Azure",
 		ProviderSpec: runtime.RawExtension{Raw: class.Spec},
 		SecretRef:    &corev1.SecretReference{Namespace: namespace, Name: "small"},
@@ -183,8 +185,9 @@ func installed(t *testing.T, namespace string) {
 	require.NoError(t, err)
 }
 
-// eachHasOne requires that each machine has one VM, which has its name, and that nothing else is left in the cloud.
-func eachHasOne(t *testing.T, p *rig.Pool) {
+// requireOneVMPerMachine requires that each machine has exactly one VM with the machine's name, and that the cloud
+// contains no other resources.
+func requireOneVMPerMachine(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	names := []string{}
 	for _, m := range p.Machines(t) {
@@ -196,19 +199,20 @@ func eachHasOne(t *testing.T, p *rig.Pool) {
 	require.Equal(t, names, region.Resources())
 }
 
-// A pool is made, rolled, scaled down and deleted. Nothing of it is left, neither VMs nor network interfaces nor disks.
-func TestAPoolOfMCMsDriverForAzure(t *testing.T) {
+// The test creates a pool, rolls out a change, scales the pool down and deletes the pool. No VM, network interface or
+// disk remains.
+func TestPoolOfMCMsDriverForAzure(t *testing.T) {
 	const namespace, size = "chain", 4
-	installed(t, namespace)
+	createClassAndSecret(t, namespace)
 	all := intstr.FromString("100%")
-	p := r.Pool(t, namespace, "pool", size, func(d *v1alpha1.MachineDeployment) {
+	p := testRig.Pool(t, namespace, "pool", size, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all},
 		}
 	})
 	p.AwaitRunning(t, size)
 	p.AwaitSynced(t)
-	eachHasOne(t, p)
+	requireOneVMPerMachine(t, p)
 	before := region.VMs()
 
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
@@ -217,34 +221,34 @@ func TestAPoolOfMCMsDriverForAzure(t *testing.T) {
 		return len(left) == 0, left
 	})
 	p.AwaitRunning(t, size)
-	eachHasOne(t, p)
+	requireOneVMPerMachine(t, p)
 	p.Scale(t, 1)
 	p.AwaitRunning(t, 1)
-	eachHasOne(t, p)
+	requireOneVMPerMachine(t, p)
 	p.Delete(t)
 	p.AwaitGone(t)
 	assert.Empty(t, region.Resources())
 }
 
-// The worker is killed while it waits for the answer to a create request, of the network interface or of the VM. The
-// machine gets its one VM.
-func TestAWorkerThatIsKilledInMidCreation(t *testing.T) {
+// The worker is killed while it waits for the answer to a create request for a network interface or a VM. The machine
+// still gets exactly one VM.
+func TestKilledWorkerDuringACreation(t *testing.T) {
 	const namespace = "killed"
-	installed(t, namespace)
+	createClassAndSecret(t, namespace)
 	n := 0
 	for _, method := range []string{azure.MakeNIC, azure.MakeVM} {
-		for name, way := range ways {
+		for name, way := range faultHandlers {
 			n++
 			pool := fmt.Sprintf("pool-%d", n)
 			t.Run(method+": "+name, func(t *testing.T) {
-				faults.breakNext(method, way)
-				p := r.Pool(t, namespace, pool, 1)
-				faults.awaitMet(t)
-				require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
-				close(faults.killed)
-				require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
+				injector.injectFault(method, way)
+				p := testRig.Pool(t, namespace, pool, 1)
+				injector.awaitFault(t)
+				require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+				close(injector.workerKilled)
+				require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
 				p.AwaitRunning(t, 1)
-				eachHasOne(t, p)
+				requireOneVMPerMachine(t, p)
 				p.Delete(t)
 				p.AwaitGone(t)
 				assert.Empty(t, region.Resources())
@@ -253,24 +257,25 @@ func TestAWorkerThatIsKilledInMidCreation(t *testing.T) {
 	}
 }
 
-// A machine is deleted when the worker has been killed in mid-creation: there is a network interface and no VM. The name
-// of a machine is no title to delete it at once; a sweep does.
-func TestWhatIsLeftOfAMachineThatWasNeverMade(t *testing.T) {
+// A machine is deleted after the kill of the worker during the creation: a network interface exists, but no VM. The
+// deletion does not delete the network interface, because only its name matches; a sweep of orphans deletes the network
+// interface.
+func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	const namespace = "half"
-	installed(t, namespace)
-	kept := r.Pool(t, namespace, "kept", 1)
+	createClassAndSecret(t, namespace)
+	kept := testRig.Pool(t, namespace, "kept", 1)
 	kept.AwaitRunning(t, 1)
-	faults.breakNext(azure.MakeVM, lost)
-	p := r.Pool(t, namespace, "half", 1)
-	faults.awaitMet(t)
+	injector.injectFault(azure.MakeVM, dropRequest)
+	p := testRig.Pool(t, namespace, "half", 1)
+	injector.awaitFault(t)
 	require.Len(t, region.Resources(), 2)
-	require.NoError(t, r.Stack.Kill(t.Context(), component.ProviderWorker))
-	close(faults.killed)
+	require.NoError(t, testRig.Stack.Kill(t.Context(), component.ProviderWorker))
+	close(injector.workerKilled)
 	p.Delete(t)
-	require.NoError(t, r.Stack.Start(t.Context(), component.ProviderWorker))
+	require.NoError(t, testRig.Stack.Start(t.Context(), component.ProviderWorker))
 	rig.Eventually(t, "no machine", func() (bool, any) { return len(p.Machines(t)) == 0, nil })
 
-	sweeps := r.Sweeps(t, namespace, time.Second)
+	sweeps := testRig.Sweeps(t, namespace, time.Second)
 	rig.Eventually(t, "nothing is left", func() (bool, any) {
 		if len(region.Resources()) == 1 {
 			return true, nil
@@ -278,20 +283,21 @@ func TestWhatIsLeftOfAMachineThatWasNeverMade(t *testing.T) {
 		time.Sleep(time.Second)
 		return false, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{})
 	})
-	eachHasOne(t, kept)
+	requireOneVMPerMachine(t, kept)
 	kept.Delete(t)
 	kept.AwaitGone(t)
 }
 
-// Azure has no capacity for the size of the VM. The driver says ResourceExhausted and takes away what it has made.
-func TestNoCapacity(t *testing.T) {
+// Azure has no capacity for the size of the VM. The driver returns ResourceExhausted and deletes the resources that it
+// has created.
+func TestCreationWithoutCapacity(t *testing.T) {
 	const namespace = "capacity"
-	installed(t, namespace)
-	faults.breakNext(azure.MakeVM, func(w http.ResponseWriter, _ func(http.ResponseWriter)) {
+	createClassAndSecret(t, namespace)
+	injector.injectFault(azure.MakeVM, func(w http.ResponseWriter, _ func(http.ResponseWriter)) {
 		w.Header().Set("X-Ms-Error-Code", "SkuNotAvailable")
 		w.WriteHeader(http.StatusConflict)
 	})
-	p := r.Pool(t, namespace, "pool", 1)
+	p := testRig.Pool(t, namespace, "pool", 1)
 	rig.Eventually(t, "the machine says why", func() (bool, any) {
 		for _, m := range p.Machines(t) {
 			if m.Status.LastOperation.ErrorCode == "ResourceExhausted" {
@@ -301,7 +307,7 @@ func TestNoCapacity(t *testing.T) {
 		return false, p.Machines(t)
 	})
 	p.AwaitRunning(t, 1)
-	eachHasOne(t, p)
+	requireOneVMPerMachine(t, p)
 	p.Delete(t)
 	p.AwaitGone(t)
 	assert.Empty(t, region.Resources())

@@ -1,5 +1,5 @@
-// Package main is an example of a worker that serves a driver of MCM. A real worker imports the driver's module and
-// passes that driver, for AWS for example aws.NewAWSDriver(&spi.PluginSPIImpl{}).
+// Package main is an example of a worker for a driver of machine-controller-manager. A real worker imports the driver's
+// module and passes the driver to Run, for example aws.NewAWSDriver(&spi.PluginSPIImpl{}) for AWS.
 package main
 
 import (

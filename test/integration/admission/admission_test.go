@@ -1,10 +1,10 @@
-// Tier: test. What the API server answers is the first thing that users meet.
+// Tier: test. The API server's answers are the first errors that users see.
 
 //go:build integration
 
-// Package admission asks a real API server one question: which objects of machine.sapcloud.io does it take, and what
-// does it answer to the others? It installs deploy/crds and needs neither bridge nor worker. What controllers do with
-// an object that was taken is not its concern.
+// Package admission tests which objects of machine.sapcloud.io a real API server accepts, and with which errors the API
+// server refuses other objects. The package installs deploy/crds and needs neither bridge nor worker. The package does
+// not test the effect of accepted objects on controllers.
 package admission
 
 import (
@@ -27,35 +27,35 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write testdata/bad.golden instead of comparing with it")
+var updateGolden = flag.Bool("update", false, "write testdata/bad.golden instead of comparing with it")
 
 func TestAdmission(t *testing.T) {
 	api := startAPI(t)
-	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testBad(t, api) })
+	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testRefusedObjects(t, api) })
 	t.Run("bad node templates are refused", func(t *testing.T) { testNodeTemplates(t, api) })
-	t.Run("good objects are taken as they are", func(t *testing.T) { testGood(t, api) })
+	t.Run("good objects are taken as they are", func(t *testing.T) { testAcceptedObjects(t, api) })
 	t.Run("replicas are scaled through the scale subresource", func(t *testing.T) { testScale(t, api) })
 	t.Run("status is written through its subresource only", func(t *testing.T) { testStatus(t, api) })
 	t.Run("kubectl shows short names and columns", func(t *testing.T) { testTables(t, api) })
 }
 
-// separator stands between the answers in the golden file; an answer itself has no empty line.
-const separator = "\n\n"
+// answerSeparator separates the answers in the golden file. An answer has no empty line.
+const answerSeparator = "\n\n"
 
-func testBad(t *testing.T, api *api) {
+func testRefusedObjects(t *testing.T, api *api) {
 	const golden = "testdata/bad.golden"
 	var answers []string
-	files := filesIn(t, "testdata/bad")
+	files := yamlFiles(t, "testdata/bad")
 	require.GreaterOrEqual(t, len(files), 30)
 	for _, file := range files {
-		_, err := api.create(t.Context(), read(t, file))
+		_, err := api.create(t.Context(), readFile(t, file))
 		require.Error(t, err, "%s was taken", file)
-		answers = append(answers, filepath.Base(file)+"\n"+answer(err))
+		answers = append(answers, filepath.Base(file)+"\n"+errorLines(err))
 	}
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(strings.Join(answers, separator)+"\n"), 0o644))
+	if *updateGolden {
+		require.NoError(t, os.WriteFile(golden, []byte(strings.Join(answers, answerSeparator)+"\n"), 0o644))
 	}
-	want := strings.Split(strings.TrimSuffix(string(read(t, golden)), "\n"), separator)
+	want := strings.Split(strings.TrimSuffix(string(readFile(t, golden)), "\n"), answerSeparator)
 	assert.Len(t, want, len(answers), "run with -update, and read what changed")
 	for _, got := range answers {
 		if !slices.Contains(want, got) {
@@ -64,23 +64,23 @@ func testBad(t *testing.T, api *api) {
 	}
 }
 
-// Each field of a node template that is wrong is named, whatever the golden file says.
+// The error names each invalid field of a node template, independent of the golden file.
 func testNodeTemplates(t *testing.T, api *api) {
 	for name, row := range map[string]struct{ file, field string }{
 		"node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
 		"node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := api.create(t.Context(), read(t, filepath.Join("testdata/bad", row.file)))
+			_, err := api.create(t.Context(), readFile(t, filepath.Join("testdata/bad", row.file)))
 			require.True(t, apierrors.IsInvalid(err), "%v", err)
-			require.Contains(t, answer(err), "  "+row.field+": ")
+			require.Contains(t, errorLines(err), "  "+row.field+": ")
 		})
 	}
 }
 
-// answer returns what kubectl prints: the causes, one a line, or the message where there are none. Sorted, because the
-// API server walks maps and gives causes in no order.
-func answer(err error) string {
+// errorLines returns the error that kubectl prints: one line per cause, or the message if there are no causes. The
+// lines are sorted, because the API server returns the causes in random order.
+func errorLines(err error) string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
 		return "  no answer of an API server: " + err.Error()
@@ -98,73 +98,73 @@ func answer(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// What the API server writes into a strategy, as compare shows it.
+// Defaults that the API server writes into a strategy, in the format of diffObjects.
 const (
-	wholeStrategy = `spec.strategy={"rollingUpdate":{"maxSurge":1,"maxUnavailable":0},"type":"RollingUpdate"}`
-	strategyType  = `spec.strategy.type="RollingUpdate"`
+	defaultStrategy     = `spec.strategy={"rollingUpdate":{"maxSurge":1,"maxUnavailable":0},"type":"RollingUpdate"}`
+	defaultStrategyType = `spec.strategy.type="RollingUpdate"`
 )
 
-// addedByDefaults tells, per file, what the API server writes where its user left something out. Files that are not
-// here are stored as they were sent.
-var addedByDefaults = map[string][]string{
+// defaultsByFile lists the defaults that the API server writes into omitted fields, by file. Objects of other files are
+// stored unchanged.
+var defaultsByFile = map[string][]string{
 	"machineset-minimal.yaml":                    {"spec.replicas=0"},
-	"machinedeployment-all-optional-absent.yaml": {"spec.replicas=0", wholeStrategy},
-	"machinedeployment-nullable-fields.yaml":     {wholeStrategy},
-	"machinedeployment-strategy-null.yaml":       {wholeStrategy},
-	"machinedeployment-strategy-empty.yaml":      {strategyType},
+	"machinedeployment-all-optional-absent.yaml": {"spec.replicas=0", defaultStrategy},
+	"machinedeployment-nullable-fields.yaml":     {defaultStrategy},
+	"machinedeployment-strategy-null.yaml":       {defaultStrategy},
+	"machinedeployment-strategy-empty.yaml":      {defaultStrategyType},
 	"machinedeployment-strategy-rolling-empty-block.yaml": {
-		"spec.strategy.rollingUpdate.maxSurge=1", "spec.strategy.rollingUpdate.maxUnavailable=0", strategyType,
+		"spec.strategy.rollingUpdate.maxSurge=1", "spec.strategy.rollingUpdate.maxUnavailable=0", defaultStrategyType,
 	},
 	"machinedeployment-strategy-recreate-with-other-blocks.yaml": {
 		"spec.strategy.inPlaceUpdate.maxSurge=1", "spec.strategy.inPlaceUpdate.maxUnavailable=0",
 	},
-	"machinedeployment-surge-above-hundred-percent.yaml": {strategyType},
+	"machinedeployment-surge-above-hundred-percent.yaml": {defaultStrategyType},
 	"machinedeployment-in-place-manual.yaml": {
 		"spec.strategy.inPlaceUpdate.maxSurge=1", "spec.strategy.inPlaceUpdate.maxUnavailable=0",
 	},
 }
 
-func testGood(t *testing.T, api *api) {
-	files := filesIn(t, "testdata/good")
+func testAcceptedObjects(t *testing.T, api *api) {
+	files := yamlFiles(t, "testdata/good")
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			sent := read(t, file)
+			sent := readFile(t, file)
 			stored, err := api.create(t.Context(), sent)
 			require.NoError(t, err)
 
-			added, lost := compare("", parse(t, sent), parse(t, stored))
+			added, lost := diffObjects("", parseYAML(t, sent), parseYAML(t, stored))
 			assert.Empty(t, lost, "the API server dropped or changed what was sent")
-			assert.Equal(t, addedByDefaults[filepath.Base(file)], added)
+			assert.Equal(t, defaultsByFile[filepath.Base(file)], added)
 
-			// The same object once more, as kubectl apply does: what was taken must be taken again.
+			// The stored object is sent again, as kubectl apply does. The API server must accept its own stored objects.
 			require.NoError(t, api.update(t.Context(), stored))
 		})
 	}
-	for file := range addedByDefaults {
+	for file := range defaultsByFile {
 		assert.FileExists(t, filepath.Join("testdata/good", file))
 	}
 	t.Run("an object at all bounds is within the cost of the rules", func(t *testing.T) {
-		text, err := json.Marshal(largest())
+		text, err := json.Marshal(largestDeployment())
 		require.NoError(t, err)
 		_, err = api.create(t.Context(), text)
 		require.NoError(t, err)
 	})
 	t.Run("typed clients can read them all", func(t *testing.T) {
 		client := api.typed.MachineV1alpha1()
-		_, err := client.Machines(namespace).List(t.Context(), metav1.ListOptions{})
+		_, err := client.Machines(testNamespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		_, err = client.MachineSets(namespace).List(t.Context(), metav1.ListOptions{})
+		_, err = client.MachineSets(testNamespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		_, err = client.MachineDeployments(namespace).List(t.Context(), metav1.ListOptions{})
+		_, err = client.MachineDeployments(testNamespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
-		_, err = client.MachineClasses(namespace).List(t.Context(), metav1.ListOptions{})
+		_, err = client.MachineClasses(testNamespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 	})
 }
 
-// largest returns a deployment whose maps and lists are as long as its CRD allows.
-func largest() *v1alpha1.MachineDeployment {
+// largestDeployment returns a deployment whose maps and lists have the maximum length that the CRD allows.
+func largestDeployment() *v1alpha1.MachineDeployment {
 	pad := func(i int) string { return fmt.Sprintf("a%062d", i) }
 	labels := map[string]string{}
 	for i := range 256 {
@@ -182,7 +182,7 @@ func largest() *v1alpha1.MachineDeployment {
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineDeployment"},
 		Spec: v1alpha1.MachineDeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels, MatchExpressions: expressions},
-			Template: template,
+			Template: machineTemplate,
 		},
 	}
 	big.Name = "largest"
@@ -190,16 +190,17 @@ func largest() *v1alpha1.MachineDeployment {
 	return big
 }
 
-// compare returns the paths that only stored has, with their values, and those at which stored lacks or changed what
-// was sent. What the API server adds to the metadata of every object is left out, and null equals absent.
-func compare(path string, sent, stored any) (added, lost []string) {
+// diffObjects returns the paths and values that only the stored object has, and the paths at which the stored object
+// lacks or changes a sent value. diffObjects ignores the metadata that the API server adds to every object. A null
+// value equals an absent value.
+func diffObjects(path string, sent, stored any) (added, lost []string) {
 	if list, isList := sent.([]any); isList {
 		have, _ := stored.([]any)
 		if len(list) != len(have) {
 			return nil, []string{fmt.Sprintf("%s: sent %d items, stored %d", path, len(list), len(have))}
 		}
 		for i := range list {
-			a, l := compare(fmt.Sprintf("%s[%d]", path, i), list[i], have[i])
+			a, l := diffObjects(fmt.Sprintf("%s[%d]", path, i), list[i], have[i])
 			added, lost = append(added, a...), append(lost, l...)
 		}
 		return added, lost
@@ -221,7 +222,7 @@ func compare(path string, sent, stored any) (added, lost []string) {
 			text, _ := json.Marshal(value)
 			added = append(added, at+"="+string(text))
 		case before != nil:
-			a, l := compare(at, before, value)
+			a, l := diffObjects(at, before, value)
 			added, lost = append(added, a...), append(lost, l...)
 		}
 	}
@@ -234,26 +235,26 @@ func compare(path string, sent, stored any) (added, lost []string) {
 	return added, lost
 }
 
-func filesIn(t *testing.T, dir string) []string {
+func yamlFiles(t *testing.T, dir string) []string {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	require.NoError(t, err)
 	return files
 }
 
-func read(t *testing.T, file string) []byte {
+func readFile(t *testing.T, file string) []byte {
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return content
 }
 
-func parse(t *testing.T, text []byte) map[string]any {
+func parseYAML(t *testing.T, text []byte) map[string]any {
 	var object map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &object))
 	return object
 }
 
-// kinds holds the kind of each plural name.
-var kinds = map[string]string{
+// kindsByPlural maps each plural resource name to its kind.
+var kindsByPlural = map[string]string{
 	"machines":           "Machine",
 	"machinesets":        "MachineSet",
 	"machinedeployments": "MachineDeployment",
@@ -261,13 +262,13 @@ var kinds = map[string]string{
 	"rolloutpolicies":    "RolloutPolicy",
 }
 
-// identify returns the plural name of an object's kind, and its name.
-func identify(text []byte) (plural, name string, err error) {
+// readKindAndName returns the plural name of an object's kind, and the object's name.
+func readKindAndName(text []byte) (plural, name string, err error) {
 	var object metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal(text, &object); err != nil {
 		return "", "", fmt.Errorf("read kind: %w", err)
 	}
-	for plural, kind := range kinds {
+	for plural, kind := range kindsByPlural {
 		if kind == object.Kind {
 			return plural, object.Name, nil
 		}

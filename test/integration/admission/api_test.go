@@ -29,14 +29,14 @@ import (
 )
 
 const (
-	// namespace holds every object of the test; without a controller manager nobody promises that default exists.
-	namespace = "admission"
-	// serveTimeout is how long a test waits until an API server that is ready serves our kinds. It only ends a test that
-	// would wait for ever.
+	// testNamespace contains every object of the test. Without a controller manager, the namespace default may not exist.
+	testNamespace = "admission"
+	// serveTimeout is the maximum wait until a ready API server serves Millwright's kinds. serveTimeout only ends a test
+	// that would otherwise wait for ever.
 	serveTimeout = 10 * time.Minute
 )
 
-// api is an API server with our CRDs.
+// api is an API server with Millwright's CRDs.
 type api struct {
 	rest      rest.Interface
 	dynamic   dynamic.Interface
@@ -44,7 +44,7 @@ type api struct {
 	discovery discovery.DiscoveryInterface
 }
 
-// startAPI starts an etcd and an API server that end with the test, and installs the CRDs.
+// startAPI starts etcd and an API server, which end with the test, and installs the CRDs.
 func startAPI(t *testing.T) *api {
 	s, err := stack.Up(t.Context(), stack.Options{
 		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{"etcd", "kube-apiserver"},
@@ -54,7 +54,7 @@ func startAPI(t *testing.T) *api {
 
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("admin"))
 	require.NoError(t, err)
-	config.QPS = -1 // the throttle is for servers that others need too
+	config.QPS = -1 // no client-side rate limit: no other client needs this API server
 	core, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	typed, err := versioned.NewForConfig(config)
@@ -64,15 +64,14 @@ func startAPI(t *testing.T) *api {
 	a := &api{rest: typed.MachineV1alpha1().RESTClient(), dynamic: dyn, typed: typed, discovery: core.Discovery()}
 
 	_, err = core.CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testNamespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	a.installCRDs(t)
 	return a
 }
 
-// installCRDs returns when each kind is served, which is a moment after its CRD was taken. It applies the CRDs, because
-// the stack may have done so before, and strictly: a keyword that the API server does not know must not be lost in
-// silence.
+// installCRDs installs the CRDs, and returns when the API server serves each kind. installCRDs uses server-side apply,
+// because the stack may have installed the CRDs before. Strict field validation makes unknown keywords an error.
 func (a *api) installCRDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
 	defer cancel()
@@ -80,15 +79,15 @@ func (a *api) installCRDs(t *testing.T) {
 	crds := a.dynamic.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
-	for plural := range kinds {
+	for plural := range kindsByPlural {
 		name := plural + "." + v1alpha1.GroupName
-		text := read(t, filepath.Join("../../../deploy/crds", v1alpha1.GroupName+"_"+plural+".yaml"))
+		text := readFile(t, filepath.Join("../../../deploy/crds", v1alpha1.GroupName+"_"+plural+".yaml"))
 		_, err := crds.Patch(ctx, name, types.ApplyYAMLPatchType, text, metav1.PatchOptions{
 			FieldManager: "admission-test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
 		})
 		require.NoError(t, err, name)
 	}
-	for plural := range kinds {
+	for plural := range kindsByPlural {
 		var last error
 		err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			_, last = a.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).List(ctx, metav1.ListOptions{})
@@ -98,40 +97,41 @@ func (a *api) installCRDs(t *testing.T) {
 	}
 }
 
-// create sends a YAML file as its user wrote it, under the strict validation of kubectl, and returns what was stored.
+// create sends a YAML file unchanged, with kubectl's strict validation, and returns the stored object.
 func (a *api) create(ctx context.Context, text []byte) ([]byte, error) {
-	plural, _, err := identify(text)
+	plural, _, err := readKindAndName(text)
 	if err != nil {
 		return nil, err
 	}
-	return a.send(ctx, http.MethodPost, path(plural), text)
+	return a.sendRequest(ctx, http.MethodPost, resourcePath(plural), text)
 }
 
-// update replaces an object by what is sent.
+// update replaces an object by the sent object.
 func (a *api) update(ctx context.Context, text []byte) error {
-	plural, name, err := identify(text)
+	plural, name, err := readKindAndName(text)
 	if err != nil {
 		return err
 	}
-	_, err = a.send(ctx, http.MethodPut, path(plural)+"/"+name, text)
+	_, err = a.sendRequest(ctx, http.MethodPut, resourcePath(plural)+"/"+name, text)
 	return err
 }
 
-func (a *api) send(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
-	return body(a.rest.Verb(verb).AbsPath(path).
+func (a *api) sendRequest(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
+	return resultBody(a.rest.Verb(verb).AbsPath(path).
 		Param("fieldValidation", metav1.FieldValidationStrict).
 		SetHeader("Content-Type", "application/yaml").
 		Body(text).Do(ctx))
 }
 
-// body returns what the API server sent. Result.Raw would keep its reasons to itself: only Result.Error reads them.
-func body(result rest.Result) ([]byte, error) {
+// resultBody returns the body of an answer, or the API server's error. resultBody calls Result.Error first, because
+// Result.Raw does not decode the API server's error message.
+func resultBody(result rest.Result) ([]byte, error) {
 	if err := result.Error(); err != nil {
 		return nil, err
 	}
 	return result.Raw()
 }
 
-func path(plural string) string {
-	return fmt.Sprintf("/apis/%s/namespaces/%s/%s", v1alpha1.SchemeGroupVersion, namespace, plural)
+func resourcePath(plural string) string {
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%s", v1alpha1.SchemeGroupVersion, testNamespace, plural)
 }

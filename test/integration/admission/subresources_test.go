@@ -20,36 +20,36 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-var template = v1alpha1.MachineTemplateSpec{
+var machineTemplate = v1alpha1.MachineTemplateSpec{
 	ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"name": "shop"}},
 	Spec:       v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "aws"}},
 }
 
-var selector = metav1.LabelSelector{MatchLabels: map[string]string{"name": "shop"}}
+var templateSelector = metav1.LabelSelector{MatchLabels: map[string]string{"name": "shop"}}
 
 func testScale(t *testing.T, api *api) {
 	meta := metav1.ObjectMeta{Name: "scaled"}
 	client := api.typed.MachineV1alpha1()
-	set, err := client.MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
-		ObjectMeta: meta, Spec: v1alpha1.MachineSetSpec{Selector: &selector, Template: template},
+	set, err := client.MachineSets(testNamespace).Create(t.Context(), &v1alpha1.MachineSet{
+		ObjectMeta: meta, Spec: v1alpha1.MachineSetSpec{Selector: &templateSelector, Template: machineTemplate},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	set.Status = v1alpha1.MachineSetStatus{Replicas: 2, Selector: "name=shop"}
-	_, err = client.MachineSets(namespace).UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+	_, err = client.MachineSets(testNamespace).UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	deployment, err := client.MachineDeployments(namespace).Create(t.Context(), &v1alpha1.MachineDeployment{
-		ObjectMeta: meta, Spec: v1alpha1.MachineDeploymentSpec{Selector: &selector, Template: template},
+	deployment, err := client.MachineDeployments(testNamespace).Create(t.Context(), &v1alpha1.MachineDeployment{
+		ObjectMeta: meta, Spec: v1alpha1.MachineDeploymentSpec{Selector: &templateSelector, Template: machineTemplate},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	deployment.Status = v1alpha1.MachineDeploymentStatus{Replicas: 2, Selector: "name=shop"}
-	_, err = client.MachineDeployments(namespace).UpdateStatus(t.Context(), deployment, metav1.UpdateOptions{})
+	_, err = client.MachineDeployments(testNamespace).UpdateStatus(t.Context(), deployment, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
 	for _, plural := range []string{"machinesets", "machinedeployments"} {
 		t.Run(plural, func(t *testing.T) {
-			at := path(plural) + "/scaled/scale"
-			raw, err := body(api.rest.Get().AbsPath(at).Do(t.Context()))
+			at := resourcePath(plural) + "/scaled/scale"
+			raw, err := resultBody(api.rest.Get().AbsPath(at).Do(t.Context()))
 			require.NoError(t, err)
 			var scale autoscalingv1.Scale
 			require.NoError(t, json.Unmarshal(raw, &scale))
@@ -58,7 +58,7 @@ func testScale(t *testing.T, api *api) {
 
 			scaleTo := func(replicas int) ([]byte, error) {
 				patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-				return body(api.rest.Patch(types.MergePatchType).AbsPath(at).Body([]byte(patch)).Do(t.Context()))
+				return resultBody(api.rest.Patch(types.MergePatchType).AbsPath(at).Body([]byte(patch)).Do(t.Context()))
 			}
 			raw, err = scaleTo(5)
 			require.NoError(t, err)
@@ -68,22 +68,22 @@ func testScale(t *testing.T, api *api) {
 			assert.ErrorContains(t, err, "spec.replicas in body should be greater than or equal to 0")
 		})
 	}
-	set, err = client.MachineSets(namespace).Get(t.Context(), "scaled", metav1.GetOptions{})
+	set, err = client.MachineSets(testNamespace).Get(t.Context(), "scaled", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, set.Spec.Replicas)
-	deployment, err = client.MachineDeployments(namespace).Get(t.Context(), "scaled", metav1.GetOptions{})
+	deployment, err = client.MachineDeployments(testNamespace).Get(t.Context(), "scaled", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, deployment.Spec.Replicas)
 }
 
-// object is what the four kinds have in common.
-type object interface {
+// apiObject has the methods that the four kinds share.
+type apiObject interface {
 	metav1.Object
 	runtime.Object
 }
 
-// testStatus asks of each kind the same: a status sent to the object is dropped, one sent to the subresource is kept,
-// the spec sent along with it is not, and the generation counts changes of the spec alone.
+// testStatus tests the status subresource of each kind. A request to the object does not change the status. A request
+// to the subresource changes the status and does not change the spec. The generation counts only changes of the spec.
 func testStatus(t *testing.T, api *api) {
 	since := metav1.Unix(1700000000, 0)
 	motion := &v1alpha1.Operation{
@@ -96,11 +96,11 @@ func testStatus(t *testing.T, api *api) {
 	meta := metav1.ObjectMeta{Name: "status"}
 	for _, tc := range []struct {
 		plural     string
-		object     object
+		object     apiObject
 		changeSpec map[string]any
 	}{
 		{"machines", &v1alpha1.Machine{
-			ObjectMeta: meta, Spec: template.Spec,
+			ObjectMeta: meta, Spec: machineTemplate.Spec,
 			Status: v1alpha1.MachineStatus{
 				CurrentOperation: motion,
 				LastOperation:    v1alpha1.LastOperation{State: v1alpha1.MachineStateProcessing, Type: v1alpha1.MachineOperationCreate},
@@ -112,7 +112,7 @@ func testStatus(t *testing.T, api *api) {
 			},
 		}, map[string]any{"providerID": "changed"}},
 		{"machinesets", &v1alpha1.MachineSet{
-			ObjectMeta: meta, Spec: v1alpha1.MachineSetSpec{Selector: &selector, Template: template},
+			ObjectMeta: meta, Spec: v1alpha1.MachineSetSpec{Selector: &templateSelector, Template: machineTemplate},
 			Status: v1alpha1.MachineSetStatus{
 				Replicas: 1, CurrentOperation: motion,
 				Conditions:     []v1alpha1.MachineSetCondition{{Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue}},
@@ -120,7 +120,7 @@ func testStatus(t *testing.T, api *api) {
 			},
 		}, map[string]any{"replicas": 7}},
 		{"machinedeployments", &v1alpha1.MachineDeployment{
-			ObjectMeta: meta, Spec: v1alpha1.MachineDeploymentSpec{Selector: &selector, Template: template},
+			ObjectMeta: meta, Spec: v1alpha1.MachineDeploymentSpec{Selector: &templateSelector, Template: machineTemplate},
 			Status: v1alpha1.MachineDeploymentStatus{
 				Replicas: 1, CurrentOperation: motion, CollisionCount: new(int32),
 				Conditions: []v1alpha1.MachineDeploymentCondition{{
@@ -139,14 +139,14 @@ func testStatus(t *testing.T, api *api) {
 		}, nil},
 	} {
 		t.Run(tc.plural, func(t *testing.T) {
-			tc.object.GetObjectKind().SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kinds[tc.plural]))
+			tc.object.GetObjectKind().SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kindsByPlural[tc.plural]))
 			text, err := json.Marshal(tc.object)
 			require.NoError(t, err)
-			sent := parse(t, text)
+			sent := parseYAML(t, text)
 
 			raw, err := api.create(t.Context(), text)
 			require.NoError(t, err)
-			stored := parse(t, raw)
+			stored := parseYAML(t, raw)
 			assert.NotContains(t, stored, "status", "a status was taken with the object")
 
 			stored["status"] = sent["status"]
@@ -157,10 +157,10 @@ func testStatus(t *testing.T, api *api) {
 			}
 			text, err = json.Marshal(stored)
 			require.NoError(t, err)
-			raw, err = api.send(t.Context(), http.MethodPut, path(tc.plural)+"/status/status", text)
+			raw, err = api.sendRequest(t.Context(), http.MethodPut, resourcePath(tc.plural)+"/status/status", text)
 			require.NoError(t, err)
-			stored = parse(t, raw)
-			_, lost := compare("", sent, stored)
+			stored = parseYAML(t, raw)
+			_, lost := diffObjects("", sent, stored)
 			assert.Empty(t, lost, "the status is not what was sent, or the spec changed with it")
 			assert.EqualValues(t, 1, stored["metadata"].(map[string]any)["generation"])
 		})
@@ -208,7 +208,7 @@ func testTables(t *testing.T, api *api) {
 		"machineclasses":     {"Name", "Age"},
 		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Age"},
 	} {
-		raw, err := body(api.rest.Get().AbsPath(path(plural)).
+		raw, err := resultBody(api.rest.Get().AbsPath(resourcePath(plural)).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()))
 		require.NoError(t, err)
 		var table metav1.Table

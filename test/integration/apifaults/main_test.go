@@ -1,9 +1,10 @@
-// Tier: test-all. These faults lie between our processes and the API server; the kills of first rank are in the package
-// kills.
+// Tier: test-all. These faults are between Millwright's processes and the API server; the package kills tests the most
+// important kills.
 
 //go:build integration
 
-// Package apifaults shows that an API server that refuses, forgets to answer or tells late costs time and nothing else.
+// Package apifaults shows that an API server that refuses requests, does not answer, or sends watch events late delays
+// Millwright and causes no other harm.
 package apifaults
 
 import (
@@ -29,9 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
 }
 
-// watched starts a checker for a namespace. The returned function fails the test if anything was violated until then,
-// or a run ended badly.
-func watched(t *testing.T, namespace string) (verify func()) {
+// watchNamespace starts a checker for a namespace. The returned function fails the test if there was a violation, or if
+// a run ended badly.
+func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
 	watcher := checker.Watch(sources, namespace, checker.Bounds{})
@@ -40,7 +41,7 @@ func watched(t *testing.T, namespace string) (verify func()) {
 	go watcher.Run(ctx)
 	return func() {
 		t.Helper()
-		durable, err := watcher.Durable(ctx)
+		durable, err := watcher.WorkflowState(ctx)
 		require.NoError(t, err)
 		watcher.AddRuns(durable)
 		violations, snapshots := watcher.Violations()
@@ -49,23 +50,24 @@ func watched(t *testing.T, namespace string) (verify func()) {
 	}
 }
 
-func stats(t *testing.T) admin.Stats {
+func cloudStats(t *testing.T) admin.Stats {
 	t.Helper()
 	s, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	return s
 }
 
-// made checks that the cloud has made n instances since the statistics before, and none of them twice.
-func made(t *testing.T, before admin.Stats, n int) {
+// requireCreates checks that the cloud has made n instances since the statistics before, and that no instance was made
+// twice.
+func requireCreates(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
-	after := stats(t)
+	after := cloudStats(t)
 	require.Equal(t, n, after.Creates-before.Creates, "instances made")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 }
 
-// phases returns the phase of each machine of a pool.
-func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
+// phasesOf returns the phase of each machine of a pool.
+func phasesOf(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 	t.Helper()
 	all := map[types.UID]v1alpha1.MachinePhase{}
 	for _, m := range p.Machines(t) {
@@ -74,15 +76,16 @@ func phases(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.MachinePhase {
 	return all
 }
 
-// told logs which faults worker and bridge met, and fails the test if they did not meet each fault in names.
-func told(t *testing.T, names ...string) {
+// requireFaults logs which faults worker and bridge met, and fails the test if worker or bridge did not meet each fault
+// in names.
+func requireFaults(t *testing.T, names ...string) {
 	t.Helper()
-	met(t, "worker", r.Proxies.Worker.Counts(), names)
-	met(t, "bridge", r.Proxies.Bridge.Counts(), names)
+	requireFaultsOf(t, "worker", r.Proxies.Worker.Counts(), names)
+	requireFaultsOf(t, "bridge", r.Proxies.Bridge.Counts(), names)
 }
 
-// met logs which faults a process met, and fails the test if it did not meet each fault in names.
-func met(t *testing.T, who string, counts map[string]int, names []string) {
+// requireFaultsOf logs which faults a process met, and fails the test if the process did not meet each fault in names.
+func requireFaultsOf(t *testing.T, who string, counts map[string]int, names []string) {
 	t.Helper()
 	t.Logf("faults of the %s so far: %v", who, counts)
 	for _, name := range names {

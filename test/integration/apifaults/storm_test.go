@@ -11,16 +11,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// While a pool is made and rolled, many requests get 429, many writes get 409, and some have their effect without an
-// answer. Each machine is made once, and replaced once.
+// While a pool is created and rolled out, many requests get 429, many writes get 409, and some writes take effect
+// although their answer is lost. Each machine is created once, and replaced once.
 func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	const size = 6
 	r.Namespace(t, "storm", "")
-	verify, before := watched(t, "storm"), stats(t)
+	verify, before := watchNamespace(t, "storm"), cloudStats(t)
 	r.Proxies.SetFor(t, rig.APIFaults{Busy: 0.1, Conflict: 0.25, Lost: 0.08})
 	pool := r.Pool(t, "storm", "storm", size)
 	pool.AwaitRunning(t, size)
-	made(t, before, size)
+	requireCreates(t, before, size)
 
 	pool.Patch(
 		t,
@@ -37,10 +37,10 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 		return fresh == size && len(machines) == size, fresh
 	})
 	pool.AwaitRunning(t, size)
-	made(t, before, 2*size)
+	requireCreates(t, before, 2*size)
 	require.Len(t, pool.Instances(t), size)
-	// the bridge makes a request in 15 s: see ADR 0088
-	met(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"})
+	// the bridge makes only one request in 15 s: see ADR 0088
+	requireFaultsOf(t, "worker", r.Proxies.Worker.Counts(), []string{"busy", "conflict", "lost"})
 	r.Proxies.Set(rig.APIFaults{})
 
 	pool.Delete(t)

@@ -18,14 +18,14 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node joins and gets pods while neither worker nor bridge hears of nodes. Then its machine is deleted: the worker
-// asks the API server before it believes that there is no node to drain.
-func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
+// A node joins and gets pods while neither worker nor bridge receives watch events of nodes. Then the machine of the
+// node is deleted. The worker reads nodes from the API server before it decides that there is no node to drain.
+func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
 	r.Namespace(t, name, "")
-	verify := watched(t, name)
+	verify := watchNamespace(t, name)
 	r.Proxies.Set(rig.APIFaults{WatchDelay: time.Hour, DelayOnly: "nodes"})
-	t.Cleanup(func() { // what is late by now never comes, and new watches tell it
+	t.Cleanup(func() { // delayed events never arrive; new watches list the objects
 		r.Proxies.Set(rig.APIFaults{})
 		r.Proxies.CutWatches(0)
 	})
@@ -64,7 +64,7 @@ func TestANodeThatNoCacheHasIsDrained(t *testing.T) {
 	}
 	rig.Eventually(t, "the audit log has an eviction of each pod, and nothing else", func() (bool, any) {
 		saw, other := map[string]int{}, 0
-		for _, line := range r.Audit(t, func(line rig.Audited) bool {
+		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "pods" && o.Namespace == name && line.User.Username == component.WorkerIdentity && slices.Contains([]string{"create", "delete"}, line.Verb)
 		}) {

@@ -16,18 +16,18 @@ import (
 	"millwright/test/integration/rig"
 )
 
-const deadWebhook = "dead.example.com"
+const webhookName = "dead.example.com"
 
-// breaks makes the API server call a webhook that is down for requests with a verb and a resource. The webhook concerns
-// objects whose namespace begins with prefix; an object without a namespace needs a name that begins with it. The
-// returned function removes the webhook.
-func breaks(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
+// failRequests makes requests with a verb and a resource fail: the API server calls a webhook that is down. The webhook
+// is called for objects whose namespace begins with prefix. For an object without a namespace, the name must begin with
+// prefix. The returned function removes the webhook.
+func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
 	t.Helper()
 	webhooks := r.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := webhooks.Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: prefix},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name:                    deadWebhook,
+			Name:                    webhookName,
 			AdmissionReviewVersions: []string{"v1"},
 			SideEffects:             new(admissionv1.SideEffectClassNone),
 			FailurePolicy:           new(admissionv1.Fail),
@@ -48,13 +48,13 @@ func breaks(t *testing.T, prefix, group, resource string, verb admissionv1.Opera
 	}
 }
 
-// An admission webhook that is down stops a write of Millwright. Whoever waits says in the webhook's words why, blames
-// nobody else, and goes on once the webhook is gone.
-func TestAWebhookThatIsDownIsNamed(t *testing.T) {
+// An admission webhook that is down refuses a write of Millwright. The status of the waiting object has the webhook's
+// message as the reason, names no other reason, and the object is reconciled after the webhook is removed.
+func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 	const name = "webhook"
 	r.Namespace(t, name, "")
-	verify := watched(t, name)
-	before := stats(t)
+	verify := watchNamespace(t, name)
+	before := cloudStats(t)
 	p := r.Pool(t, name, name, 2)
 	p.AwaitRunning(t, 2)
 
@@ -66,7 +66,7 @@ func TestAWebhookThatIsDownIsNamed(t *testing.T) {
 	}
 	ofMachine := func(t *testing.T) string {
 		for _, m := range p.Machines(t) {
-			if o := m.Status.CurrentOperation; o != nil && strings.Contains(o.WaitsFor, deadWebhook) {
+			if o := m.Status.CurrentOperation; o != nil && strings.Contains(o.WaitsFor, webhookName) {
 				return o.WaitsFor
 			}
 		}
@@ -77,7 +77,7 @@ func TestAWebhookThatIsDownIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		for _, e := range list.Items {
 			if e.InvolvedObject.Kind == "Machine" && e.Type == corev1.EventTypeWarning &&
-				strings.Contains(e.Message, deadWebhook) {
+				strings.Contains(e.Message, webhookName) {
 				return e.Message
 			}
 		}
@@ -100,7 +100,7 @@ func TestAWebhookThatIsDownIsNamed(t *testing.T) {
 		{v1alpha1.GroupName, "machines/status", admissionv1.Update, func(t *testing.T) { p.Scale(t, 3) }, ofEvents, 3},
 	} {
 		t.Run(string(row.verb)+" "+row.resource, func(t *testing.T) {
-			mend := breaks(t, name, row.group, row.resource, row.verb)
+			mend := failRequests(t, name, row.group, row.resource, row.verb)
 			defer func() {
 				if t.Failed() {
 					mend()
@@ -110,7 +110,7 @@ func TestAWebhookThatIsDownIsNamed(t *testing.T) {
 			var said string
 			rig.Eventually(t, "somebody names the webhook", func() (bool, any) {
 				said = row.says(t)
-				return strings.Contains(said, deadWebhook), said
+				return strings.Contains(said, webhookName), said
 			})
 			t.Log(said)
 			require.NotContains(t, said, "does not answer")
@@ -118,13 +118,13 @@ func TestAWebhookThatIsDownIsNamed(t *testing.T) {
 			p.AwaitRunning(t, row.machines)
 		})
 	}
-	made(t, before, 2+1+1+2+1)
+	requireCreates(t, before, 2+1+1+2+1)
 	verify()
 }
 
-// What the API server does not accept on a node is named where people look. The node is as the template wants it once
-// the template is corrected.
-func TestATemplateThatNoNodeAcceptsIsNamed(t *testing.T) {
+// If the API server refuses a label of the node template, the status of the machine names the label. After the template
+// is corrected, the node has the labels of the template.
+func TestStatusNamesAnInvalidNodeLabel(t *testing.T) {
 	const name = "unfit"
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, 1)

@@ -1,9 +1,9 @@
-// Tier: test-all. It is a variant of flags.
+// Tier: test-all. The package tests other flags.
 
 //go:build integration
 
-// Package asmcm shows what the flag --as-mcm changes, row by row of docs/migration.md, and that a namespace can be left
-// to machine-controller-manager: worker and bridge of its stack have these flags.
+// Package asmcm shows the effects of the flag --as-mcm, row by row of docs/migration.md, and that a namespace can be
+// left to machine-controller-manager. Worker and bridge of its stack have these flags.
 package asmcm
 
 import (
@@ -27,13 +27,13 @@ import (
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
-	flags := []string{"--as-mcm", "--except-namespaces=" + foreign, "--namespace-selector=!" + noLonger}
+	flags := []string{"--as-mcm", "--except-namespaces=" + foreignNamespace, "--namespace-selector=!" + leaveAloneLabel}
 	options := stack.Options{Args: map[string][]string{component.Worker: flags, component.Bridge: flags}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// A machine is available when it runs, whatever minReadySeconds says. Of machines that differ in nothing else, a
-// smaller deployment keeps the newest.
+// A machine is available as soon as it runs, whatever minReadySeconds says. When a deployment is scaled down, it keeps
+// the newest of machines that differ only in their age.
 func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	t.Parallel()
 	const name, size = "ages", 3
@@ -47,9 +47,9 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 				newest = m.CreationTimestamp.Time
 			}
 		}
-		time.Sleep(time.Until(newest.Add(1100 * time.Millisecond))) // ages have whole seconds
+		time.Sleep(time.Until(newest.Add(1100 * time.Millisecond))) // creation timestamps have whole seconds
 		p.Scale(t, n)
-		p.AwaitRunning(t, n) // all of them available
+		p.AwaitRunning(t, n) // all machines are available
 	}
 	require.EqualValues(t, 500, p.Sets(t)[0].Spec.MinReadySeconds, "the set has it all the same")
 	byAge := p.Machines(t)
@@ -61,23 +61,23 @@ func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 		p.Scale(t, n)
 		p.AwaitRunning(t, n)
 		byAge = byAge[1:]
-		require.ElementsMatch(t, uids(byAge), uids(p.Machines(t)), "the oldest is gone")
+		require.ElementsMatch(t, uidsOf(byAge), uidsOf(p.Machines(t)), "the oldest is gone")
 	}
 	p.Delete(t)
 	p.AwaitGone(t)
 }
 
-// uids returns the UIDs of machines.
-func uids(machines []v1alpha1.Machine) (all []types.UID) {
+// uidsOf returns the UIDs of machines.
+func uidsOf(machines []v1alpha1.Machine) (all []types.UID) {
 	for _, m := range machines {
 		all = append(all, m.UID)
 	}
 	return all
 }
 
-// A person deletes all Nodes of a deployment, and of a set without one. Their machines are replaced at once, each of
-// them: no breaker holds those of the set, and no budget makes one of the deployment wait until the substitute of
-// another has joined.
+// A person deletes all Nodes of a deployment, and all Nodes of a set without a deployment. All machines of these Nodes
+// are replaced at once. No circuit breaker stops the set, and no budget makes a machine of the deployment wait until
+// the replacement of another machine has joined.
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
@@ -106,23 +106,24 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		}
 		return len(nodes) == len(before), nodes
 	})
-	// From now on no substitute joins.
+	// From now on no replacement joins.
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses(name).
-		Update(t.Context(), neverBoots(t, name), metav1.UpdateOptions{})
+		Update(t.Context(), classThatNeverBoots(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	// Nobody looks until all are being deleted: without the flag, the breaker would be open then.
+	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would then
+	// be open.
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
-	for _, m := range before { // none waits for the substitute of another
+	for _, m := range before { // no machine waits for the replacement of another machine
 		p.AwaitDeleted(t, m)
 	}
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {
 		now := slices.Concat(p.Machines(t), alone())
 		return len(now) == 2*size &&
-				!slices.ContainsFunc(uids(now), func(uid types.UID) bool { return slices.Contains(uids(before), uid) }), len(
+				!slices.ContainsFunc(uidsOf(now), func(uid types.UID) bool { return slices.Contains(uidsOf(before), uid) }), len(
 				now,
 			)
 	})
@@ -130,8 +131,8 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// neverBoots returns the class of a namespace, changed so that its machines never join.
-func neverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
+// classThatNeverBoots returns the class of a namespace, changed so that its machines never join.
+func classThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -139,7 +140,7 @@ func neverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	return class
 }
 
-// newSet makes a MachineSet without a deployment, and returns a function that reads its machines.
+// newSet makes a MachineSet without a deployment, and returns a function that reads the machines of the set.
 func newSet(t *testing.T, namespace, name string, replicas int32) (machines func() []v1alpha1.Machine) {
 	t.Helper()
 	labels := map[string]string{"pool": name}
@@ -160,8 +161,8 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 	}
 }
 
-// MCM froze a deployment and its set, and stopped. The set has no more machines than it should have: set and deployment
-// thaw, and new machines are made.
+// MCM froze a deployment and its set, and was stopped. The set has no more machines than wanted. Millwright unfreezes
+// set and deployment, and creates new machines.
 func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	t.Parallel()
 	const name = "frozen"

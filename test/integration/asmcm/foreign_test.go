@@ -22,11 +22,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// noLonger is a label of namespaces that worker and bridge leave alone.
-const noLonger = "no-longer-millwrights"
+// leaveAloneLabel is a label of namespaces that worker and bridge leave alone.
+const leaveAloneLabel = "no-longer-millwrights"
 
-// renewed makes a Lease and renews it until the returned function is called.
-func renewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
+// keepRenewed creates a Lease and renews the Lease until the returned function is called.
+func keepRenewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
 	t.Helper()
 	leases := r.Kube.CoordinationV1().Leases(namespace)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
@@ -58,8 +58,8 @@ func renewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop 
 	}
 }
 
-// told waits for the event AnotherController, which says who is at work in a namespace.
-func told(t *testing.T, namespace string) {
+// awaitAnotherController waits for the event AnotherController, which names the controller that works in a namespace.
+func awaitAnotherController(t *testing.T, namespace string) {
 	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
@@ -69,30 +69,30 @@ func told(t *testing.T, namespace string) {
 	})
 }
 
-// Something makes a namespace another's: machine-controller-manager begins to work there, an older installation of
-// Millwright does, or the namespace gets another label. Millwright stops there, says so on the object, and goes on when
-// that has ended.
-func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
+// Another controller gets a namespace: machine-controller-manager begins to work there, an older installation of
+// Millwright begins to work there, or the namespace gets another label. Millwright stops work in the namespace, reports
+// the reason on the object, and continues when the other controller has stopped.
+func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 	for name, begins := range map[string]func(t *testing.T, namespace string) (end func()){
 		"mcm-at-work": func(t *testing.T, namespace string) func() {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeases()[0]}}
-			defer told(t, namespace)
-			return renewed(t, namespace, lease)
+			defer awaitAnotherController(t, namespace)
+			return keepRenewed(t, namespace, lease)
 		},
 		"of-an-older-installation": func(t *testing.T, namespace string) func() {
 			r.Namespace(t, "installation", "")
-			stop := renewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			stop := keepRenewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: v1alpha1.LeaseWorkers,
 				Annotations: map[string]string{
 					v1alpha1.AnnotationInstallation: "older", v1alpha1.AnnotationScope: fmt.Sprintf(`{"namespaces":[%q]}`, namespace),
 				},
 			}})
-			defer told(t, namespace)
-			time.Sleep(1100 * time.Millisecond) // ages have whole seconds
-			// our workers make it again, and then it is the younger one
+			defer awaitAnotherController(t, namespace)
+			time.Sleep(1100 * time.Millisecond) // creation timestamps have whole seconds
+			// the workers of this stack create the Lease again: then their Lease is younger than the older installation's Lease
 			require.NoError(t, r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
 				Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
-			return func() { // an installation that is down keeps its namespaces
+			return func() { // an installation that is down keeps its namespaces until its Lease is deleted
 				stop()
 				require.NoError(t, r.Kube.CoordinationV1().Leases("installation").
 					Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
@@ -101,7 +101,7 @@ func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
 		"labelled": func(t *testing.T, namespace string) func() {
 			label := func(value string) {
 				_, err := r.Kube.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
-					fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, noLonger, value), metav1.PatchOptions{})
+					fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, leaveAloneLabel, value), metav1.PatchOptions{})
 				require.NoError(t, err)
 			}
 			label(`"true"`)
@@ -137,7 +137,7 @@ func TestANamespaceThatIsAnothersIsLeftAlone(t *testing.T) {
 				return true, nil
 			})
 			assert.Len(t, p.Machines(t), 2)
-			assert.Empty(t, r.Audit(t, func(a rig.Audited) bool {
+			assert.Empty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
 				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" &&
 					a.RequestReceivedTimestamp.After(since) &&
 					a.User.Username == component.WorkerIdentity &&

@@ -14,18 +14,18 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// foreign is the namespace that worker and bridge leave to another controller.
-const foreign = "foreign"
+// foreignNamespace is the namespace that worker and bridge leave to another controller.
+const foreignNamespace = "foreign"
 
-// While one namespace is taken over, the objects of another one stay as they are: no run, no finalizer, no status, no
-// event.
+// While Millwright works in one namespace, the objects of another namespace stay unchanged: they get no run, no
+// finalizer, no status and no event.
 func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, foreign, "")
-	theirs := r.Pool(t, foreign, foreign, 3)
+	r.Namespace(t, foreignNamespace, "")
+	theirs := r.Pool(t, foreignNamespace, foreignNamespace, 3)
 	lone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "foreign-lone"}}
 	lone.Spec.Class.Kind, lone.Spec.Class.Name = "MachineClass", "small"
-	_, err := r.Machines.MachineV1alpha1().Machines(foreign).Create(t.Context(), lone, metav1.CreateOptions{})
+	_, err := r.Machines.MachineV1alpha1().Machines(foreignNamespace).Create(t.Context(), lone, metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	r.Namespace(t, "ours", "")
@@ -34,18 +34,18 @@ func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	p.Delete(t)
 	p.AwaitGone(t)
 
-	require.Empty(t, r.OpenWorkflows(t, foreign))
+	require.Empty(t, r.OpenWorkflows(t, foreignNamespace))
 	require.Empty(t, theirs.Machines(t))
-	now, err := r.Machines.MachineV1alpha1().Machines(foreign).Get(t.Context(), lone.Name, metav1.GetOptions{})
+	now, err := r.Machines.MachineV1alpha1().Machines(foreignNamespace).Get(t.Context(), lone.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, now.Finalizers)
 	require.Empty(t, now.Status)
 	require.Empty(t, theirs.Instances(t))
 	require.Empty(t, theirs.Deployment(t).Status)
 	require.Empty(t, theirs.Deployment(t).Finalizers)
-	written := r.Audit(t, func(a rig.Audited) bool {
+	written := r.Audit(t, func(a rig.AuditedRequest) bool {
 		ours := slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username)
-		return ours && a.ObjectRef.Namespace == foreign && !slices.Contains([]string{"get", "list", "watch"}, a.Verb)
+		return ours && a.ObjectRef.Namespace == foreignNamespace && !slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	})
 	require.Empty(t, written)
 }

@@ -1,11 +1,11 @@
-// Tier: none. It measures, and compares with nothing: make bench, make fleet.
+// Tier: none. The package measures and has no limits: make bench, make fleet.
 
 //go:build integration && (bench || endurance)
 
-// Package bench measures loads on the real stack: how long each takes, what it asks of the API server, how much
-// processor time each process needs, and what it leaves in Temporal. It asserts counts, never times. `make bench` runs
-// it, on an otherwise quiet machine. At its end it prints a table, writes it to the file BENCH_OUT as JSON, and
-// compares it with the file BENCH_BASE.
+// Package bench measures loads on the real stack: the duration of each load, its requests to the API server, the
+// processor time of each process, and the events in Temporal. The tests of the package assert counts, never times. Run
+// `make bench` on an otherwise idle computer. After the tests, the package prints a table, writes the table as JSON to
+// the file that BENCH_OUT names, and compares the table with the file that BENCH_BASE names.
 package bench
 
 import (
@@ -26,15 +26,15 @@ import (
 )
 
 var (
-	r       *rig.Rig
-	options = stack.Options{Quiet: true}
-	report  = bench.New(os.Getenv("BENCH_COMMIT"))
+	r            *rig.Rig
+	stackOptions = stack.Options{Quiet: true}
+	report       = bench.New(os.Getenv("BENCH_COMMIT"))
 )
 
 func TestMain(m *testing.M) {
-	code := rig.Main(m, options, func(up *rig.Rig) { r = up })
+	code := rig.Main(m, stackOptions, func(up *rig.Rig) { r = up })
 	if len(report.Loads) > 0 {
-		if err := show(); err != nil {
+		if err := writeReport(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// show prints the report, writes it and compares it with an earlier one.
-func show() error {
+// writeReport prints the report, writes it to BENCH_OUT, and compares it with the earlier report in BENCH_BASE.
+func writeReport() error {
 	fmt.Printf("\n%s\n", report.Table())
 	if base := os.Getenv("BENCH_BASE"); base != "" {
 		before, err := bench.Read(base)
@@ -58,23 +58,23 @@ func show() error {
 	return nil
 }
 
-// measure does a load and adds it to the report with its time, its requests and its processor time. The returned load
-// may be completed by the caller.
-func measure(t *testing.T, load bench.Load, do func()) *bench.Load {
+// measureLoad runs do and adds the load to the report, with its duration, requests and processor time. The caller may
+// add values to the returned load.
+func measureLoad(t *testing.T, load bench.Load, do func()) *bench.Load {
 	t.Helper()
-	offset, before, used := auditSize(t), processors(t), share(t)
+	offset, before, used := auditSize(t), processorSeconds(t), priorityLevelMetrics(t)
 	start := time.Now()
 	do()
 	load.Seconds = time.Since(start).Seconds()
-	logShare(t, used, load.Seconds)
-	load.CPU = processors(t)
+	logPriorityLevel(t, used, load.Seconds)
+	load.CPU = processorSeconds(t)
 	for name, used := range load.CPU {
-		if used >= before[name] { // less: the process has started again
+		if used >= before[name] { // a smaller value means that the process has restarted
 			load.CPU[name] -= before[name]
 		}
 	}
-	load.Memory = memory(t)
-	load.Requests = requests(t, offset)
+	load.Memory = residentMemory(t)
+	load.Requests = countRequests(t, offset)
 	report.Loads = append(report.Loads, load)
 	l := &report.Loads[len(report.Loads)-1]
 	t.Logf(
@@ -88,8 +88,8 @@ func measure(t *testing.T, load bench.Load, do func()) *bench.Load {
 	return l
 }
 
-// processors returns the seconds of processor time of each process of the stack since its start.
-func processors(t *testing.T) map[string]float64 {
+// processorSeconds returns the processor time of each process of the stack since its start, in seconds.
+func processorSeconds(t *testing.T) map[string]float64 {
 	t.Helper()
 	list, err := r.Stack.Status(t.Context())
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func processors(t *testing.T) map[string]float64 {
 	return used
 }
 
-// memory returns the resident memory of each process of the stack, in MiB.
-func memory(t *testing.T) map[string]float64 {
+// residentMemory returns the resident memory of each process of the stack, in MiB.
+func residentMemory(t *testing.T) map[string]float64 {
 	t.Helper()
 	list, err := r.Stack.Status(t.Context())
 	require.NoError(t, err)
@@ -114,8 +114,9 @@ func memory(t *testing.T) map[string]float64 {
 	return used
 }
 
-// events returns how many events the workflows of a namespace have in their histories, a machine.
-func events(t *testing.T, namespace string, machines int) float64 {
+// eventsPerMachine returns the number of history events of all workflows of a namespace, divided by the number of
+// machines.
+func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	t.Helper()
 	n := 0
 	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
@@ -124,7 +125,7 @@ func events(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalm waits until no machine has work left. The next measurement then does not contain work of the load before.
+// awaitCalm waits until no machine has an open run. The next measurement then contains no work of the load before.
 func awaitCalm(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
@@ -141,10 +142,10 @@ func auditSize(t *testing.T) int64 {
 	return info.Size()
 }
 
-// requests counts the requests of worker and bridge to the API server, from an offset in the audit log on.
-func requests(t *testing.T, from int64) map[string]int {
+// countRequests counts the requests of worker and bridge to the API server in the audit log, beginning at an offset.
+func countRequests(t *testing.T, from int64) map[string]int {
 	t.Helper()
-	time.Sleep(2 * time.Second) // the log is written in batches
+	time.Sleep(2 * time.Second) // the API server writes the log in batches
 	file, err := os.Open(r.Stack.AuditLog())
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
@@ -158,7 +159,7 @@ func requests(t *testing.T, from int64) map[string]int {
 			ObjectRef   struct{ Resource, Subresource string }
 		}
 		if decoder.Decode(&event) != nil {
-			break // its last line is being written
+			break // the last line of the log may be incomplete
 		}
 		if user, ours := strings.CutPrefix(event.User.Username, "millwright-"); ours && event.Stage == "ResponseComplete" {
 			counts[fmt.Sprintf("%s %s %s", user, event.Verb, strings.TrimSuffix(event.ObjectRef.Resource+"/"+event.ObjectRef.Subresource, "/"))]++
@@ -167,8 +168,8 @@ func requests(t *testing.T, from int64) map[string]int {
 	return counts
 }
 
-// bounded returns a context that ends before the test's own.
-func bounded(t *testing.T, most time.Duration) context.Context {
+// contextWithLimit returns a context that ends after a time, or before when the test ends.
+func contextWithLimit(t *testing.T, most time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)

@@ -23,15 +23,15 @@ func TestDrain50(t *testing.T) {
 	pool.Deploy(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "1s"
 	})
-	load := measure(
+	load := measureLoad(
 		t,
 		bench.Load{
 			Name:     "50 nodes with 10 pods each, drained at once",
 			Machines: nodes,
-			Bars:     []bench.Bar{{Of: bench.Seconds, Aim: 8}},
+			Bars:     []bench.Target{{Of: bench.Seconds, Aim: 8}},
 		},
 		func() {
-			grow(t, pool, 0)
+			resizeAndAwait(t, pool, 0)
 		},
 	)
 	evictions := 0
@@ -40,15 +40,15 @@ func TestDrain50(t *testing.T) {
 			evictions += n
 		}
 	}
-	// A request has 20 s, its wait for the client's own rate limiter included, and is sent again after them.
-	// docs/benchmarks.md has 1.00.
+	// An eviction has a timeout of 20 s, which includes the wait for the client's rate limiter. After the timeout the
+	// eviction is sent again. docs/benchmarks.md has 1.00 evictions per pod.
 	require.LessOrEqual(
 		t,
 		float64(evictions),
 		1.5*pods,
 		"nothing blocks: an eviction is sent again only where its time was over",
 	)
-	// else the scheduler looks at 500 pending pods again for each node of the later loads
+	// the deletion keeps the scheduler from checking 500 pending pods for each node of the later loads
 	background := metav1.DeletePropagationBackground
 	require.NoError(
 		t,

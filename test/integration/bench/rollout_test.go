@@ -28,55 +28,56 @@ import (
 	"millwright/workflows/run"
 )
 
-// A fleet is a pool that is rolled.
+// fleet is a pool whose rollout is measured.
 type fleet struct {
-	namespace    string
-	size, surge  int
-	spec         string        // of the class; empty: instances without latencies
-	create, gone time.Duration // mean latencies of the spec
-	spread       time.Duration // by how much a creation takes more or less, evenly
+	namespace                    string
+	size, surge                  int
+	providerSpec                 string        // provider spec of the class; empty: instances without latencies
+	createLatency, deleteLatency time.Duration // mean latencies in the provider spec
+	// maximum deviation of a creation from its mean latency; uniformly distributed
+	createSpread time.Duration
 }
 
 func TestRolloutOf100(t *testing.T) {
-	roll(
+	measureRollout(
 		t,
 		fleet{namespace: "rolled", size: 100, surge: 10},
-		bench.Bar{Of: bench.Seconds, Aim: 14},
-		bench.Bar{Of: bench.Requests, Aim: 20},
+		bench.Target{Of: bench.Seconds, Aim: 14},
+		bench.Target{Of: bench.Requests, Aim: 20},
 	)
 }
 
 func TestRolloutOf500(t *testing.T) {
-	roll(
+	measureRollout(
 		t,
 		fleet{namespace: "rolled-500", size: 500, surge: 50},
-		bench.Bar{Of: bench.Seconds, Aim: 60},
-		bench.Bar{Of: bench.Requests, Aim: 20},
+		bench.Target{Of: bench.Seconds, Aim: 60},
+		bench.Target{Of: bench.Requests, Aim: 20},
 	)
 }
 
 func TestRolloutWithShortLatencies(t *testing.T) {
-	roll(t, fleet{
-		namespace: "brief", size: 100, surge: 10, create: 2 * time.Second, gone: time.Second,
-		spec: `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`,
+	measureRollout(t, fleet{
+		namespace: "brief", size: 100, surge: 10, createLatency: 2 * time.Second, deleteLatency: time.Second,
+		providerSpec: `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`,
 	})
 }
 
 func TestRolloutWithLatenciesOfACloud(t *testing.T) {
-	roll(t, fleet{
-		namespace: "cloudy",
-		size:      100,
-		surge:     10,
-		create:    20 * time.Second,
-		spread:    5 * time.Second,
-		gone:      10 * time.Second,
-		spec:      `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
-	}, bench.Bar{Of: bench.Ratio, Aim: 1.08})
+	measureRollout(t, fleet{
+		namespace:     "cloudy",
+		size:          100,
+		surge:         10,
+		createLatency: 20 * time.Second,
+		createSpread:  5 * time.Second,
+		deleteLatency: 10 * time.Second,
+		providerSpec:  `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
+	}, bench.Target{Of: bench.Ratio, Aim: 1.08})
 }
 
-// roll measures a rollout of a fleet whose machines are calm before.
-func roll(t *testing.T, f fleet, bars ...bench.Bar) {
-	r.Namespace(t, f.namespace, f.spec)
+// measureRollout measures a rollout of a fleet. No machine has an open run when the rollout begins.
+func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
+	r.Namespace(t, f.namespace, f.providerSpec)
 	pool := r.Pool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -86,13 +87,13 @@ func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 	})
 	pool.AwaitRunning(t, f.size)
 	awaitCalm(t, pool)
-	hops := record(t, f.namespace)
+	hops := recordHops(t, f.namespace)
 	load := bench.Load{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
-	if f.create > 0 {
-		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.create, f.gone)
-		load.Ideal = f.ideal(t).Seconds()
+	if f.createLatency > 0 {
+		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.createLatency, f.deleteLatency)
+		load.Ideal = f.idealDuration(t).Seconds()
 	}
-	l := measure(t, load, func() {
+	l := measureLoad(t, load, func() {
 		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 		f.awaitRolled(t, pool)
 	})
@@ -107,13 +108,13 @@ func roll(t *testing.T, f fleet, bars ...bench.Bar) {
 		"the rollout has ended",
 		func() (bool, any) { open := r.OpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open },
 	)
-	l.Hops = hops.report(f.create, f.gone)
-	f.reportRollout(t)
+	l.Hops = hops.report(f.createLatency, f.deleteLatency)
+	f.logRolloutResult(t)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }
 
-// awaitRolled waits until the status says that all machines are of the new template.
+// awaitRolled waits until the deployment's status counts all machines as updated.
 func (f fleet) awaitRolled(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	awaitCounts(t, pool, int32(f.size), func(d *v1alpha1.MachineDeployment) bool {
@@ -121,8 +122,8 @@ func (f fleet) awaitRolled(t *testing.T, pool *rig.Pool) {
 	})
 }
 
-// awaitCounts waits until the status of a deployment counts n machines, all available, and as says so. It watches: to
-// ask again and again would be a load of its own.
+// awaitCounts waits until the status of a deployment counts n machines, all of them available, and the function as
+// returns true. awaitCounts uses a watch, because polling would add requests to the measurement.
 func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
 	t.Helper()
 	d := pool.Deployment(t)
@@ -130,7 +131,7 @@ func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.Machin
 	deployments := must(
 		r.Machines.MachineV1alpha1().
 			MachineDeployments(d.Namespace).
-			Watch(bounded(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
+			Watch(contextWithLimit(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
 	)
 	defer deployments.Stop()
 	for !reached() {
@@ -142,8 +143,8 @@ func awaitCounts(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.Machin
 	}
 }
 
-// grow gives a deployment another size, and waits until that many machines run.
-func grow(t *testing.T, pool *rig.Pool, n int) {
+// resizeAndAwait sets the replicas of a deployment, and waits until this number of machines runs.
+func resizeAndAwait(t *testing.T, pool *rig.Pool, n int) {
 	t.Helper()
 	pool.Scale(t, n)
 	awaitCounts(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
@@ -152,21 +153,21 @@ func grow(t *testing.T, pool *rig.Pool, n int) {
 	pool.AwaitRunning(t, n)
 }
 
-// ideal returns how long the rollout would take if decisions cost no time. Latencies with a spread are drawn at random,
-// and the median of 101 draws counts: machines that wait for a slow one make a rollout longer than the mean latency
-// says.
-func (f fleet) ideal(t *testing.T) time.Duration {
+// idealDuration returns the duration of the rollout if decisions took no time. If the latencies have a spread,
+// idealDuration returns the median of 101 simulations with random latencies: a rollout waits for slow machines, so it
+// takes longer than with mean latencies.
+func (f fleet) idealDuration(t *testing.T) time.Duration {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(1, 2))
 	draws := 1
-	if f.spread > 0 {
+	if f.createSpread > 0 {
 		draws = 101
 	}
 	var all []time.Duration
 	for range draws {
-		took, complete := simulate.IdealOf(f.before(), func() time.Duration {
-			return f.create + time.Duration((dice.Float64()*2-1)*float64(f.spread))
-		}, f.gone)
+		took, complete := simulate.IdealOf(f.observedAtStart(), func() time.Duration {
+			return f.createLatency + time.Duration((dice.Float64()*2-1)*float64(f.createSpread))
+		}, f.deleteLatency)
 		require.True(t, complete)
 		all = append(all, took)
 	}
@@ -174,8 +175,8 @@ func (f fleet) ideal(t *testing.T) time.Duration {
 	return all[draws/2]
 }
 
-// before returns the facts of the fleet at the moment at which its template changes.
-func (f fleet) before() rollout.Observed {
+// observedAtStart returns the facts about the fleet at the moment at which its template changes.
+func (f fleet) observedAtStart() rollout.Observed {
 	o := rollout.Observed{
 		Settings: rollout.Settings{
 			Replicas: f.size,
@@ -205,8 +206,8 @@ func (f fleet) before() rollout.Observed {
 	return o
 }
 
-// reportRollout tells how the rollout ended.
-func (f fleet) reportRollout(t *testing.T) {
+// logRolloutResult requires that the rollout has completed, and logs its result.
+func (f fleet) logRolloutResult(t *testing.T) {
 	t.Helper()
 	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace))
 	require.Len(t, runs, 1)
@@ -224,30 +225,30 @@ func (f fleet) reportRollout(t *testing.T) {
 	)
 }
 
-// hops are the times between one thing and the next in a rollout, as a watcher of the API server sees them.
+// hops are the durations between the steps of a rollout, as a watch of the API server sees the steps.
 type hops struct {
-	mu       sync.Mutex
-	created  map[types.UID]time.Time
-	ran      map[types.UID]time.Time
-	doomed   map[types.UID]time.Time
-	sizes    map[string]int32
-	last     map[string]time.Time // by what happened: when it did last
-	measured map[string][]time.Duration
+	mu         sync.Mutex
+	createdAt  map[types.UID]time.Time
+	runningAt  map[types.UID]time.Time
+	deletingAt map[types.UID]time.Time
+	setSizes   map[string]int32
+	lastEvents map[string]time.Time // time of the last event, by the name of the step
+	durations  map[string][]time.Duration
 }
 
-// record watches machines and sets of a namespace until the test ends.
-func record(t *testing.T, namespace string) *hops {
+// recordHops records the hops of the machines and sets of a namespace until the test ends.
+func recordHops(t *testing.T, namespace string) *hops {
 	t.Helper()
 	h := &hops{
-		created: map[types.UID]time.Time{}, ran: map[types.UID]time.Time{}, doomed: map[types.UID]time.Time{},
-		sizes: map[string]int32{}, last: map[string]time.Time{}, measured: map[string][]time.Duration{},
+		createdAt: map[types.UID]time.Time{}, runningAt: map[types.UID]time.Time{}, deletingAt: map[types.UID]time.Time{},
+		setSizes: map[string]int32{}, lastEvents: map[string]time.Time{}, durations: map[string][]time.Duration{},
 	}
 	api := r.Machines.MachineV1alpha1()
 	for _, m := range must(api.Machines(namespace).List(t.Context(), metav1.ListOptions{})).Items {
-		h.created[m.UID], h.ran[m.UID] = time.Time{}, time.Time{}
+		h.createdAt[m.UID], h.runningAt[m.UID] = time.Time{}, time.Time{}
 	}
 	for _, s := range must(api.MachineSets(namespace).List(t.Context(), metav1.ListOptions{})).Items {
-		h.sizes[s.Name] = s.Spec.Replicas
+		h.setSizes[s.Name] = s.Spec.Replicas
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
@@ -256,7 +257,7 @@ func record(t *testing.T, namespace string) *hops {
 	} {
 		go func() {
 			for e := range w.ResultChan() {
-				h.take(e)
+				h.handleEvent(e)
 			}
 		}()
 	}
@@ -270,65 +271,67 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func (h *hops) take(e watch.Event) {
+func (h *hops) handleEvent(e watch.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch o := e.Object.(type) {
 	case *v1alpha1.Machine:
-		h.machine(now, e.Type, o)
+		h.handleMachine(now, e.Type, o)
 	case *v1alpha1.MachineSet:
-		was, known := h.sizes[o.Name]
-		h.sizes[o.Name] = o.Spec.Replicas
+		was, known := h.setSizes[o.Name]
+		h.setSizes[o.Name] = o.Spec.Replicas
 		switch {
 		case !known || o.Spec.Replicas > was:
-			h.since("5 gone -> new set larger", "gone", now)
-			h.last["larger"] = now
+			h.addSince("5 gone -> new set larger", "gone", now)
+			h.lastEvents["larger"] = now
 		case o.Spec.Replicas < was:
-			h.since("3 Running -> old set smaller", "ran", now)
-			h.last["smaller"] = now
+			h.addSince("3 Running -> old set smaller", "ran", now)
+			h.lastEvents["smaller"] = now
 		}
 	}
 }
 
-func (h *hops) machine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
-	_, known := h.created[m.UID]
-	_, ran := h.ran[m.UID]
-	_, doomed := h.doomed[m.UID]
+func (h *hops) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
+	_, known := h.createdAt[m.UID]
+	_, ran := h.runningAt[m.UID]
+	_, doomed := h.deletingAt[m.UID]
 	switch {
 	case kind == watch.Deleted:
-		h.add("4b deleted -> gone", now.Sub(h.doomed[m.UID]))
-		h.last["gone"] = now
+		h.addDuration("4b deleted -> gone", now.Sub(h.deletingAt[m.UID]))
+		h.lastEvents["gone"] = now
 		return
 	case !known:
-		h.created[m.UID] = now
-		h.since("1 new set larger -> machine made", "larger", now)
+		h.createdAt[m.UID] = now
+		h.addSince("1 new set larger -> machine made", "larger", now)
 	}
 	if !ran && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
-		h.ran[m.UID] = now
-		h.add("2 made -> Running", now.Sub(h.created[m.UID]))
-		h.last["ran"] = now
+		h.runningAt[m.UID] = now
+		h.addDuration("2 made -> Running", now.Sub(h.createdAt[m.UID]))
+		h.lastEvents["ran"] = now
 	}
 	if !doomed && m.DeletionTimestamp != nil {
-		h.doomed[m.UID] = now
-		h.since("4a old set smaller -> machine deleted", "smaller", now)
+		h.deletingAt[m.UID] = now
+		h.addSince("4a old set smaller -> machine deleted", "smaller", now)
 	}
 }
 
-// since adds the time that has passed since an earlier event happened last to the durations of a hop.
-func (h *hops) since(hop, what string, now time.Time) {
-	if at, happened := h.last[what]; happened {
-		h.add(hop, now.Sub(at))
+// addSince adds a duration to a hop: the time since the last event of an earlier step.
+func (h *hops) addSince(hop, what string, now time.Time) {
+	if at, happened := h.lastEvents[what]; happened {
+		h.addDuration(hop, now.Sub(at))
 	}
 }
 
-func (h *hops) add(hop string, took time.Duration) { h.measured[hop] = append(h.measured[hop], took) }
+func (h *hops) addDuration(hop string, took time.Duration) {
+	h.durations[hop] = append(h.durations[hop], took)
+}
 
-// report returns the median and the ninth decile of each hop, without what the cloud took.
-func (h *hops) report(create, remove time.Duration) (list []bench.Hop) {
+// report returns the median and the ninth decile of each hop, without the latencies of the cloud.
+func (h *hops) report(create, remove time.Duration) (list []bench.Interval) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(h.measured)) {
+	for _, name := range slices.Sorted(maps.Keys(h.durations)) {
 		less := time.Duration(0)
 		switch {
 		case strings.HasPrefix(name, "2"):
@@ -336,7 +339,7 @@ func (h *hops) report(create, remove time.Duration) (list []bench.Hop) {
 		case strings.HasPrefix(name, "4b"):
 			less = remove
 		}
-		list = append(list, bench.HopOf(name, h.measured[name], less))
+		list = append(list, bench.HopOf(name, h.durations[name], less))
 	}
 	return list
 }

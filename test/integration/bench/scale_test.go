@@ -15,13 +15,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestScaleHundred(t *testing.T)     { scale(t, 100, 5, 5) }
-func TestScaleFiveHundred(t *testing.T) { scale(t, 500, 22, 16) }
-func TestScaleThousand(t *testing.T)    { scale(t, 1000, 44, 0) }
+func TestScaleHundred(t *testing.T)     { measureScaling(t, 100, 5, 5) }
+func TestScaleFiveHundred(t *testing.T) { measureScaling(t, 500, 22, 16) }
+func TestScaleThousand(t *testing.T)    { measureScaling(t, 1000, 44, 0) }
 
-// scale measures how a pool of empty nodes grows from none to a size, and back; up and down are aims in seconds, zero
-// for none.
-func scale(t *testing.T, size int, up, down float64) {
+// measureScaling measures how a pool of empty nodes is scaled from 0 to size machines, and back to 0. Up and down are
+// the target times in seconds; 0 means no target.
+func measureScaling(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
 	r.Namespace(t, namespace, "")
 	pool := r.Pool(t, namespace, "pool", 0)
@@ -31,41 +31,41 @@ func scale(t *testing.T, size int, up, down float64) {
 	load := bench.Load{
 		Name:     fmt.Sprintf("0 -> %d", size),
 		Machines: size,
-		Bars:     []bench.Bar{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}},
+		Bars:     []bench.Target{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}},
 	}
 	var start time.Time
-	grown := measure(t, load, func() {
+	grown := measureLoad(t, load, func() {
 		start = time.Now()
-		grow(t, pool, size)
+		resizeAndAwait(t, pool, size)
 	})
-	grown.Hops = append(grown.Hops, created(t, pool, start))
+	grown.Hops = append(grown.Hops, creationDelays(t, pool, start))
 	stats, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, size, stats.Creates-before.Creates)
 	require.Equal(t, before.DuplicateCreates, stats.DuplicateCreates)
 	awaitCalm(t, pool)
 	histories := r.Histories(t, namespace)
-	grown.Events = events(t, namespace, size)
-	grown.Hops = append(grown.Hops, waits(histories)...)
-	grown.Kept = kept(histories)
+	grown.Events = eventsPerMachine(t, namespace, size)
+	grown.Hops = append(grown.Hops, taskWaits(histories)...)
+	grown.Kept = countHistoryEvents(histories)
 	load = bench.Load{Name: fmt.Sprintf("%d -> 0, empty nodes", size), Machines: size}
 	if down != 0 {
-		load.Bars = []bench.Bar{{Of: bench.Seconds, Aim: down}}
+		load.Bars = []bench.Target{{Of: bench.Seconds, Aim: down}}
 	}
-	shrunk := measure(t, load, func() {
-		grow(t, pool, 0)
+	shrunk := measureLoad(t, load, func() {
+		resizeAndAwait(t, pool, 0)
 	})
 	awaitCalm(t, pool)
 	later := r.Histories(t, namespace)
 	maps.DeleteFunc(later, func(run string, _ *historypb.History) bool { return histories[run] != nil })
-	shrunk.Hops, shrunk.Kept = waits(later), kept(later)
+	shrunk.Hops, shrunk.Kept = taskWaits(later), countHistoryEvents(later)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }
 
-// created returns after how many seconds the Machine objects of a pool were created. The API server writes whole
-// seconds.
-func created(t *testing.T, pool *rig.Pool, start time.Time) bench.Hop {
+// creationDelays returns the times from start to the creation of each Machine object of a pool. The API server stores
+// creation times in whole seconds.
+func creationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.Interval {
 	t.Helper()
 	var after []time.Duration
 	for _, m := range pool.Machines(t) {
@@ -74,18 +74,18 @@ func created(t *testing.T, pool *rig.Pool, start time.Time) bench.Hop {
 	return bench.HopOf("from the new size to a Machine object", after, 0)
 }
 
-// TestIdle500 measures what machines that run cost while nothing changes. The leases of worker and bridge are counted,
-// too.
+// TestIdle500 measures the requests and the processor time for 500 idle machines. The Leases of worker and bridge
+// count, too.
 func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
 	r.Namespace(t, "idle", "")
 	pool := r.Pool(t, "idle", "pool", size)
 	pool.AwaitRunning(t, size)
 	awaitCalm(t, pool)
-	time.Sleep(30 * time.Second) // statuses that are written late, and runs that end
-	measure(
+	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
+	measureLoad(
 		t,
-		bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Bar{{Of: bench.Minute, Aim: 10}}},
+		bench.Load{Name: "500 at rest", Machines: size, Bars: []bench.Target{{Of: bench.Minute, Aim: 10}}},
 		func() { time.Sleep(took) },
 	)
 	pool.Delete(t)

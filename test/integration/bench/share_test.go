@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// share is what the API server has counted for requests with Millwright's priority, since its start, by the name of the
-// metric. Times are in seconds.
-func share(t *testing.T) map[string]float64 {
+// priorityLevelMetrics returns the flow-control metrics of the API server for Millwright's priority level since the API
+// server's start, by the name of the metric. Times are in seconds.
+func priorityLevelMetrics(t *testing.T) map[string]float64 {
 	t.Helper()
 	text, err := r.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	require.NoError(t, err)
@@ -31,10 +31,11 @@ func share(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// logShare logs how many seats of the share were used since the figures before. A request has a seat while it runs.
-func logShare(t *testing.T, before map[string]float64, seconds float64) {
+// logPriorityLevel logs how many seats of the priority level were used since the metrics in before. A request has a
+// seat while it runs.
+func logPriorityLevel(t *testing.T, before map[string]float64, seconds float64) {
 	t.Helper()
-	now := share(t)
+	now := priorityLevelMetrics(t)
 	since := func(name string) float64 { return now[name] - before[name] }
 	executed := since("request_execution_seconds_sum")
 	requests := max(since("request_execution_seconds_count"), 1)

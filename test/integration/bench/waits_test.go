@@ -16,8 +16,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// kept returns what the histories of machines have of each kind of event.
-func kept(histories map[string]*historypb.History) map[string]int {
+// countHistoryEvents counts the events in the histories of machines, by kind.
+func countHistoryEvents(histories map[string]*historypb.History) map[string]int {
 	names := map[enumspb.EventType]string{
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:               "runs",
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:              "signals",
@@ -43,10 +43,10 @@ func kept(histories map[string]*historypb.History) map[string]int {
 	return counts
 }
 
-// waits returns how long the tasks of machines waited for a worker, by their histories: each kind of call of the cloud,
-// other activities, and tasks of workflows. An activity that was tried again is left out: its history has the time of
-// the first attempt and the start of the last one.
-func waits(histories map[string]*historypb.History) (list []bench.Hop) {
+// taskWaits returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for all
+// other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
+// schedule and the start of their last attempt.
+func taskWaits(histories map[string]*historypb.History) (list []bench.Interval) {
 	measured := map[string][]time.Duration{}
 	add := func(what string, from, to time.Time) {
 		what += ": scheduled -> started"

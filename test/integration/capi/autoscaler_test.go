@@ -19,23 +19,24 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The annotations of a node group of the cluster autoscaler, and the one with which it marks a machine for deletion.
+// The annotations of a node group of the cluster autoscaler, and the annotation with which the autoscaler marks a
+// machine for deletion.
 const (
-	minSize       = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
-	maxSize       = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
-	deleteMachine = "cluster.x-k8s.io/delete-machine"
+	minSizeAnnotation = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
+	maxSizeAnnotation = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+	deleteAnnotation  = "cluster.x-k8s.io/delete-machine"
 )
 
-// nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in its order. The program itself cannot
-// be built here: its module is not published where Go finds modules.
+// nodeGroup makes the requests of the cluster autoscaler's provider clusterapi, in the order of that provider. The
+// cluster autoscaler itself cannot be built here: its Go module is not published.
 type nodeGroup struct {
 	space
-	kind     schema.GroupVersionResource
-	name     string
-	min, max int
+	kind             schema.GroupVersionResource
+	name             string
+	minSize, maxSize int
 }
 
-// newNodeGroup gives a set or a deployment the annotations of a group.
+// newNodeGroup gives a set or a deployment the annotations of a node group.
 func (s space) newNodeGroup(
 	t *testing.T,
 	kind schema.GroupVersionResource,
@@ -43,19 +44,19 @@ func (s space) newNodeGroup(
 	minimum, maximum int,
 ) nodeGroup {
 	t.Helper()
-	s.merge(
+	s.mergePatch(
 		t,
 		kind,
 		name,
-		fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d",%q:"%d"}}}`, minSize, minimum, maxSize, maximum),
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d",%q:"%d"}}}`, minSizeAnnotation, minimum, maxSizeAnnotation, maximum),
 	)
 	return nodeGroup{s, kind, name, minimum, maximum}
 }
 
-// size reads the subresource scale.
-func (g nodeGroup) size(t *testing.T) int {
+// readSize reads the subresource scale.
+func (g nodeGroup) readSize(t *testing.T) int {
 	t.Helper()
-	scale, err := g.of(g.kind).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
+	scale, err := g.clientOf(g.kind).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
 	require.NoError(t, err)
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	require.NoError(t, err)
@@ -65,9 +66,9 @@ func (g nodeGroup) size(t *testing.T) int {
 // setSize writes an absolute size to the subresource scale.
 func (g nodeGroup) setSize(t *testing.T, n int) {
 	t.Helper()
-	require.LessOrEqual(t, n, g.max)
-	require.GreaterOrEqual(t, n, g.min)
-	_, err := g.of(g.kind).
+	require.LessOrEqual(t, n, g.maxSize)
+	require.GreaterOrEqual(t, n, g.minSize)
+	_, err := g.clientOf(g.kind).
 		Patch(t.Context(), g.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 }
@@ -75,45 +76,51 @@ func (g nodeGroup) setSize(t *testing.T, n int) {
 // machines returns the machines that spec.selector of the group matches, whichever set owns them.
 func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	selector, _, err := unstructured.NestedStringMap(g.get(t, g.kind, g.name).Object, "spec", "selector", "matchLabels")
+	selector, _, err := unstructured.NestedStringMap(
+		g.getObject(t, g.kind, g.name).Object,
+		"spec",
+		"selector",
+		"matchLabels",
+	)
 	require.NoError(t, err)
-	list, err := g.of(machines).
+	list, err := g.clientOf(machines).
 		List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// group returns the name of the group of a machine: the owner of its set, or the set if it has none.
-func (g nodeGroup) group(t *testing.T, m unstructured.Unstructured) string {
+// groupOf returns the name of a machine's group: the owner of the machine's set, or the set if the set has no owner.
+func (g nodeGroup) groupOf(t *testing.T, m unstructured.Unstructured) string {
 	t.Helper()
 	owner := metav1.GetControllerOf(&m)
 	require.NotNil(t, owner)
-	set := g.get(t, machineSets, owner.Name)
+	set := g.getObject(t, machineSets, owner.Name)
 	if above := metav1.GetControllerOf(set); above != nil && above.Kind == "MachineDeployment" {
 		return above.Name
 	}
 	return set.GetName()
 }
 
-// deleteNodes marks each machine, and makes the group smaller by one after each mark.
+// deleteNodes marks machines for deletion, and reduces the size of the group by one after each mark.
 func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured) {
 	t.Helper()
-	size := g.size(t)
+	size := g.readSize(t)
 	for _, m := range doomed {
-		require.Equal(t, g.name, g.group(t, m))
-		g.merge(
+		require.Equal(t, g.name, g.groupOf(t, m))
+		g.mergePatch(
 			t,
 			machines,
 			m.GetName(),
-			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteMachine, time.Now().String()),
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteAnnotation, time.Now().String()),
 		)
 		size--
 		g.setSize(t, size)
 	}
 }
 
-// await waits until the machines of the group are exactly these, all with a node and an instance.
-func (g nodeGroup) await(t *testing.T, n int, without ...unstructured.Unstructured) {
+// awaitNodes waits until the group has exactly n machines, all with a node and an instance, and none of the machines in
+// without.
+func (g nodeGroup) awaitNodes(t *testing.T, n int, without ...unstructured.Unstructured) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines with a node", n), func() (bool, any) {
 		var names []string
@@ -132,8 +139,8 @@ func (g nodeGroup) await(t *testing.T, n int, without ...unstructured.Unstructur
 	})
 }
 
-// oldest returns the machines of the group, the oldest first.
-func (g nodeGroup) oldest(t *testing.T) []unstructured.Unstructured {
+// machinesByAge returns the machines of the group, the oldest machine first.
+func (g nodeGroup) machinesByAge(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	list := g.machines(t)
 	slices.SortFunc(list, func(a, b unstructured.Unstructured) int {
@@ -149,13 +156,13 @@ func TestTheAutoscalerScalesASet(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "scaled", 1)
 	g := p.newNodeGroup(t, machineSets, p.set, 1, 6)
-	g.await(t, 1)
-	g.setSize(t, g.size(t)+3)
-	g.await(t, 4)
-	doomed := g.oldest(t)[:2] // by itself the set deletes the newest first
+	g.awaitNodes(t, 1)
+	g.setSize(t, g.readSize(t)+3)
+	g.awaitNodes(t, 4)
+	doomed := g.machinesByAge(t)[:2] // without marks, the set deletes the newest machines first
 	g.deleteNodes(t, doomed...)
-	g.await(t, 2, doomed...)
-	assert.Equal(t, 2, g.size(t))
+	g.awaitNodes(t, 2, doomed...)
+	assert.Equal(t, 2, g.readSize(t))
 	p.awaitCounts(t, 2)
 }
 
@@ -163,25 +170,25 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "group", 0)
 	g := f.newNodeGroup(t, machineDeployments, f.set, 0, 6)
-	assert.Zero(t, g.size(t))
-	g.setSize(t, 3) // from zero, for pods that wait
-	g.await(t, 3)
-	g.setSize(t, g.size(t)+1)
-	g.await(t, 4)
-	doomed := g.oldest(t)[:1]
+	assert.Zero(t, g.readSize(t))
+	g.setSize(t, 3) // from zero replicas, for pending pods
+	g.awaitNodes(t, 3)
+	g.setSize(t, g.readSize(t)+1)
+	g.awaitNodes(t, 4)
+	doomed := g.machinesByAge(t)[:1]
 	g.deleteNodes(t, doomed...)
-	g.await(t, 3, doomed...)
+	g.awaitNodes(t, 3, doomed...)
 
-	f.template(t, "group-2")
-	f.change(t, "group-2")
+	f.newInfraTemplate(t, "group-2")
+	f.setInfraTemplate(t, "group-2")
 	rig.Eventually(
 		t,
 		"the rollout is in its middle: both templates have machines",
-		func() (bool, any) { made := f.made(t); return len(made) == 2, made },
+		func() (bool, any) { made := f.machinesByTemplate(t); return len(made) == 2, made },
 	)
-	doomed = g.oldest(t)[:1]
+	doomed = g.machinesByAge(t)[:1]
 	g.deleteNodes(t, doomed...)
 	f.awaitMade(t, "group-2", 2)
-	g.await(t, 2, doomed...)
-	assert.Equal(t, 2, g.size(t))
+	g.awaitNodes(t, 2, doomed...)
+	assert.Equal(t, 2, g.readSize(t))
 }

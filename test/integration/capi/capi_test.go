@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package capi shows Millwright beside the released Cluster API: its core, its kubeadm providers, and its development
-// provider, whose workload clusters are in its memory.
+// Package capi shows Millwright beside the released Cluster API: core, the kubeadm providers, and the development
+// provider. The workload clusters of the development provider are in the provider's memory.
 package capi
 
 import (
@@ -32,41 +32,41 @@ import (
 
 var r *rig.Rig
 
-// strict makes worker and bridge check what today's Cluster API checks.
-var strict = map[string][]string{
+// strictFlags make worker and bridge run all preflight checks of the current Cluster API.
+var strictFlags = map[string][]string{
 	component.Worker: {"--strict-preflight-checks"},
 	component.Bridge: {"--strict-preflight-checks"},
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strict}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictFlags}, func(up *rig.Rig) { r = up }))
 }
 
-// Kinds of Cluster API.
+// Resources of Cluster API.
 var (
-	clusters           = kind("", "clusters")
-	machineDeployments = kind("", "machinedeployments")
-	machineSets        = kind("", "machinesets")
-	machines           = kind("", "machines")
-	kubeadmConfigs     = kind("bootstrap.", "kubeadmconfigs")
-	bootstrapTemplates = kind("bootstrap.", "kubeadmconfigtemplates")
-	controlPlanes      = kind("controlplane.", "kubeadmcontrolplanes")
-	devClusters        = kind("infrastructure.", "devclusters")
-	devMachines        = kind("infrastructure.", "devmachines")
-	devTemplates       = kind("infrastructure.", "devmachinetemplates")
+	clusters           = resourceOf("", "clusters")
+	machineDeployments = resourceOf("", "machinedeployments")
+	machineSets        = resourceOf("", "machinesets")
+	machines           = resourceOf("", "machines")
+	kubeadmConfigs     = resourceOf("bootstrap.", "kubeadmconfigs")
+	bootstrapTemplates = resourceOf("bootstrap.", "kubeadmconfigtemplates")
+	controlPlanes      = resourceOf("controlplane.", "kubeadmcontrolplanes")
+	devClusters        = resourceOf("infrastructure.", "devclusters")
+	devMachines        = resourceOf("infrastructure.", "devmachines")
+	devTemplates       = resourceOf("infrastructure.", "devmachinetemplates")
 )
 
 // Labels of Cluster API.
 const (
 	clusterLabel      = "cluster.x-k8s.io/cluster-name"
-	controlPlaneLabel = "cluster.x-k8s.io/control-plane" // whatever its value
+	controlPlaneLabel = "cluster.x-k8s.io/control-plane" // with any value
 )
 
-func kind(group, resource string) schema.GroupVersionResource {
+func resourceOf(group, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group + "cluster.x-k8s.io", Version: "v1beta2", Resource: resource}
 }
 
-// space is a namespace of one test, with a client of all kinds.
+// space is a namespace of one test, with a client for all kinds.
 type space struct {
 	client dynamic.Interface
 	name   string
@@ -75,7 +75,8 @@ type space struct {
 //go:embed testdata/*.yaml
 var manifests embed.FS
 
-// newSpace makes a namespace and applies a manifest in it, in which NAME is the name of the namespace.
+// newSpace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of the
+// namespace.
 func newSpace(t *testing.T, name, manifest string) space {
 	t.Helper()
 	s, err := makeSpace(t.Context(), name, manifest)
@@ -88,13 +89,13 @@ func makeSpace(ctx context.Context, name, manifest string) (space, error) {
 	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return space{}, err
 	}
-	if err := apply(ctx, name, manifest, "NAME", name); err != nil {
+	if err := applyManifest(ctx, name, manifest, "NAME", name); err != nil {
 		return space{}, err
 	}
 	return spaceOf(name)
 }
 
-// spaceOf returns the namespace of a test that exists.
+// spaceOf returns the space of a namespace that exists.
 func spaceOf(name string) (space, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(component.Test))
 	if err != nil {
@@ -105,8 +106,8 @@ func spaceOf(name string) (space, error) {
 	return space{client, name}, err
 }
 
-// apply applies a manifest in a namespace, with replacements of its text: pairs of what is there and what shall be.
-func apply(ctx context.Context, namespace, manifest string, replacements ...string) error {
+// applyManifest applies a manifest in a namespace, after replacing text: pairs of old text and new text.
+func applyManifest(ctx context.Context, namespace, manifest string, replacements ...string) error {
 	text, err := manifests.ReadFile("testdata/" + manifest)
 	if err != nil {
 		return err
@@ -124,20 +125,21 @@ func apply(ctx context.Context, namespace, manifest string, replacements ...stri
 	return err
 }
 
-func (s space) of(kind schema.GroupVersionResource) dynamic.ResourceInterface {
+func (s space) clientOf(kind schema.GroupVersionResource) dynamic.ResourceInterface {
 	return s.client.Resource(kind).Namespace(s.name)
 }
 
-func (s space) get(t *testing.T, kind schema.GroupVersionResource, name string) *unstructured.Unstructured {
+func (s space) getObject(t *testing.T, kind schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	t.Helper()
-	object, err := s.of(kind).Get(t.Context(), name, metav1.GetOptions{})
+	object, err := s.clientOf(kind).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return object
 }
 
-// running returns how many Machines run, of the control plane and of workers, and what was seen of all.
-func (s space) running(ctx context.Context) (planes, workers int, seen []string) {
-	list, err := s.of(machines).List(ctx, metav1.ListOptions{})
+// countRunning returns the numbers of running Machines of the control plane and of workers, and a description of all
+// Machines.
+func (s space) countRunning(ctx context.Context) (planes, workers int, seen []string) {
+	list, err := s.clientOf(machines).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, 0, []string{err.Error()}
 	}
@@ -157,12 +159,12 @@ func (s space) running(ctx context.Context) (planes, workers int, seen []string)
 	return planes, workers, seen
 }
 
-// awaitMachines waits until there are one Machine of the control plane and this many of workers, and no others, and all
-// run.
+// awaitMachines waits until exactly one Machine of the control plane and this many Machines of workers exist, and all
+// of them run.
 func (s space) awaitMachines(t *testing.T, workers int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("1 + %d machines run", workers), func() (bool, any) {
-		planes, others, seen := s.running(t.Context())
+		planes, others, seen := s.countRunning(t.Context())
 		return planes == 1 && others == workers && len(seen) == 1+workers, seen
 	})
 }

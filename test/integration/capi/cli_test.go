@@ -17,8 +17,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A person rolls a deployment of Cluster API out with the command line: pauses it, looks at what would happen, resumes,
-// follows it to its end, and goes back. The next one is held half way, and then goes back.
+// A person rolls out a deployment of Cluster API with the command line: the person pauses the rollout, looks at the
+// plan, resumes, follows the rollout to its end, and rolls back. The next rollout is held half way, and then rolled
+// back.
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
@@ -35,8 +36,8 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 		starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"),
 		"deployment "+f.name+"/"+f.set+" is paused",
 	)
-	f.template(t, "cli-2")
-	f.change(t, "cli-2")
+	f.newInfraTemplate(t, "cli-2")
+	f.setInfraTemplate(t, "cli-2")
 	f.awaitMessage(t, "Blocked", "True", "Paused", "until the plan is read")
 	assert.Contains(
 		t,
@@ -74,19 +75,19 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 		f.set,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	f.template(t, "cli-3")
-	f.change(t, "cli-3")
+	f.newInfraTemplate(t, "cli-3")
+	f.setInfraTemplate(t, "cli-3")
 	both := map[string]int{f.name: 1, "cli-3": 1}
 	rig.Eventually(t, "the step has its machine", func() (bool, any) {
-		made := f.made(t)
-		return maps.Equal(made, both), fmt.Sprint(made, f.says(t))
+		made := f.machinesByTemplate(t)
+		return maps.Equal(made, both), fmt.Sprint(made, f.conditionLines(t))
 	})
 	assert.Contains(t, starter("cancel", named, "--reason", "it looks odd", "--as-user", "ann"), "held")
 	f.awaitMessage(t, "Blocked", "True", "Hold", "it looks odd")
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
-	assert.Equal(t, both, f.made(t))
+	assert.Equal(t, both, f.machinesByTemplate(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
-	// the way back would have the step, too
+	// with the policy, the rollback would also wait at the step
 	require.NoError(
 		t,
 		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.set, metav1.DeleteOptions{}),

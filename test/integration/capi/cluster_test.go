@@ -16,9 +16,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A control plane that is being upgraded, a paused Cluster, and a Cluster that is deleted, one after the other, because
-// a cluster of its own takes half a minute.
-func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
+// The test upgrades a control plane, pauses a Cluster and deletes a Cluster, one after the other: a separate cluster
+// for each test would take half a minute per test.
+func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "changing", "plane.yaml")
 	s.awaitMachines(t, 0)
@@ -26,55 +26,55 @@ func TestWhatASetDoesWhenItsClusterChanges(t *testing.T) {
 	p.awaitStatus(t, 1)
 
 	t.Run("the control plane is being upgraded", func(t *testing.T) {
-		s.merge(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
+		s.mergePatch(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
 		rig.Eventually(t, "the upgrade has begun", func() (bool, any) {
-			_, _, message := conditionOf(t, s.get(t, controlPlanes, s.name), "RollingOut")
+			_, _, message := conditionOf(t, s.getObject(t, controlPlanes, s.name), "RollingOut")
 			return message != "", message
 		})
 		p.resize(t, 2)
 		p.awaitMessage(t, "ScalingUp", "True", "ScalingUp", `is upgrading ("ControlPlaneIsStable" preflight check failed)`)
 		p.awaitCounts(t, 2)
-		assert.Equal(t, []string{"v1.36.4"}, reached(t, s), "not before the upgrade has ended")
+		assert.Equal(t, []string{"v1.36.4"}, reportedVersions(t, s), "not before the upgrade has ended")
 	})
 	f := s.newFleet(t, "changing-fleet", 1)
 	f.awaitMade(t, s.name, 1)
 	t.Run("the Cluster is paused", func(t *testing.T) {
-		s.merge(t, clusters, s.name, `{"spec":{"paused":true}}`)
+		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":true}}`)
 		p.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		f.awaitMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		p.resize(t, 3)
 		f.resize(t, 2)
-		p.lookAgain(t)
-		f.lookAgain(t)
-		p.has(t, 2)
-		f.has(t, 1)
-		s.merge(t, clusters, s.name, `{"spec":{"paused":false}}`)
+		p.reconcileAgain(t)
+		f.reconcileAgain(t)
+		p.requireCounts(t, 2)
+		f.requireCounts(t, 1)
+		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":false}}`)
 		p.awaitCounts(t, 3)
 		p.awaitMessage(t, "Paused", "False", "NotPaused", "")
 		f.awaitMade(t, s.name, 2)
 		f.awaitMessage(t, "Paused", "False", "NotPaused", "")
 	})
 	t.Run("the Cluster is deleted", func(t *testing.T) {
-		require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-		p.gone(t)
+		require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+		p.awaitGone(t)
 		p.awaitCounts(t, 0)
-		f.gone(t)
+		f.awaitGone(t)
 		f.awaitCounts(t, 0)
-		s.clusterGone(t)
+		s.awaitClusterGone(t)
 	})
-	assert.Empty(t, r.Audit(t, forbidden), "the roles allow all that was needed")
+	assert.Empty(t, r.Audit(t, isForbidden), "the roles allow all that was needed")
 }
 
-// clusterGone waits until the Cluster of the space does not exist.
-func (s space) clusterGone(t *testing.T) {
+// awaitClusterGone waits until the Cluster of the space does not exist.
+func (s space) awaitClusterGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the Cluster is gone", func() (bool, any) {
-		list, err := s.of(clusters).List(t.Context(), metav1.ListOptions{})
+		list, err := s.clientOf(clusters).List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0, list
 	})
 }
 
-// Worker and bridge die while a Cluster is deleted with a set, and with a deployment in the middle of its rollout.
+// Worker and bridge die while a Cluster is deleted that has a set, and a deployment in the middle of its rollout.
 func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "ending", "plane.yaml")
@@ -82,14 +82,14 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	p, f := s.newPool(t, "ending", 2), s.newFleet(t, "ending-fleet", 2)
 	p.awaitStatus(t, 2)
 	f.awaitMade(t, s.name, 2)
-	f.template(t, "ending-2")
-	f.change(t, "ending-2")
+	f.newInfraTemplate(t, "ending-2")
+	f.setInfraTemplate(t, "ending-2")
 	rig.Eventually(
 		t,
 		"a machine of the new template",
-		func() (bool, any) { made := f.made(t); return made["ending-2"] > 0, made },
+		func() (bool, any) { made := f.machinesByTemplate(t); return made["ending-2"] > 0, made },
 	)
-	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "a machine is being deleted", func() (bool, any) {
 		all := append(p.members(t), f.members(t)...)
 		return slices.ContainsFunc(
@@ -97,26 +97,26 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 			func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil },
 		), len(all)
 	})
-	crash(t, component.Worker)
-	crash(t, component.Bridge)
-	p.gone(t)
-	f.gone(t)
+	killAndRestart(t, component.Worker)
+	killAndRestart(t, component.Bridge)
+	p.awaitGone(t)
+	f.awaitGone(t)
 	p.awaitCounts(t, 0)
 	f.awaitCounts(t, 0)
-	s.clusterGone(t)
+	s.awaitClusterGone(t)
 }
 
-// Worker and bridge have the roles of deploy/rbac/cluster-api besides their own. The API server refuses what these do
-// not allow.
-func forbidden(a rig.Audited) bool {
+// isForbidden reports whether the API server refused a request of worker or bridge. Worker and bridge have the roles of
+// deploy/rbac/cluster-api in addition to their own roles.
+func isForbidden(a rig.AuditedRequest) bool {
 	return slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username) &&
 		a.ResponseStatus.Code == http.StatusForbidden
 }
 
-// reached returns the versions of Kubernetes that the control plane of a space reports.
-func reached(t *testing.T, s space) (versions []string) {
+// reportedVersions returns the Kubernetes versions in the status of the control plane of a space.
+func reportedVersions(t *testing.T, s space) (versions []string) {
 	t.Helper()
-	status, _ := s.get(t, controlPlanes, s.name).Object["status"].(map[string]any)
+	status, _ := s.getObject(t, controlPlanes, s.name).Object["status"].(map[string]any)
 	list, _ := status["versions"].([]any)
 	for _, item := range list {
 		versions = append(versions, item.(map[string]any)["version"].(string))

@@ -25,11 +25,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// fleet is a MachineDeployment of Millwright in the shared cluster.
+// fleet is a MachineDeployment that Millwright reconciles.
 type fleet struct{ pool }
 
-// newFleet makes a MachineDeployment of this size in the shared cluster, with replacements of the text of its manifest,
-// and returns when the control plane of the cluster runs.
+// newFleet makes a MachineDeployment of this size in the shared cluster and returns when the control plane of the
+// cluster runs. The replacements are applied to the text of the manifest.
 func newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
 	return sharedSpace(t).newFleet(t, name, replicas, replacements...)
@@ -42,20 +42,20 @@ func (s space) newFleet(t *testing.T, name string, replicas int, replacements ..
 		replacements,
 		[]string{"NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)},
 	)
-	require.NoError(t, apply(t.Context(), s.name, "deployment.yaml", pairs...))
+	require.NoError(t, applyManifest(t.Context(), s.name, "deployment.yaml", pairs...))
 	return fleet{pool{s, machineDeployments, name}}
 }
 
-// strategy is a replacement for the manifest: what spec.rollout has.
-func strategy(text string) []string {
+// rolloutReplacement returns a replacement in the manifest: the value of spec.rollout.
+func rolloutReplacement(text string) []string {
 	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
 }
 
-// template makes an infrastructure template like that of the cluster, with another value of one field of its machines
-// if a value and a path are given.
-func (s space) template(t *testing.T, name string, valueAndPath ...string) {
+// newInfraTemplate makes an infrastructure template like the template of the cluster. If a value and a path are given,
+// the field at this path has the other value.
+func (s space) newInfraTemplate(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
-	o := s.get(t, devTemplates, s.name)
+	o := s.getObject(t, devTemplates, s.name)
 	fresh := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "spec": o.Object["spec"]},
 	}
@@ -64,20 +64,20 @@ func (s space) template(t *testing.T, name string, valueAndPath ...string) {
 		value, path := valueAndPath[0], append([]string{"spec", "template", "spec"}, valueAndPath[1:]...)
 		require.NoError(t, unstructured.SetNestedField(fresh.Object, value, path...))
 	}
-	_, err := s.of(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
+	_, err := s.clientOf(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-// change makes the deployment refer to another infrastructure template.
-func (f fleet) change(t *testing.T, name string) {
+// setInfraTemplate makes the deployment refer to another infrastructure template.
+func (f fleet) setInfraTemplate(t *testing.T, name string) {
 	t.Helper()
 	f.patch(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
 }
 
-// made returns the number of machines for each template from which their infrastructure machines are made.
-func (f fleet) made(t *testing.T) map[string]int {
+// machinesByTemplate returns the number of infrastructure machines that were made from each template.
+func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 	t.Helper()
-	list, err := f.of(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+	list, err := f.clientOf(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
 	require.NoError(t, err)
 	made := map[string]int{}
 	for _, o := range list.Items {
@@ -86,23 +86,24 @@ func (f fleet) made(t *testing.T) map[string]int {
 	return made
 }
 
-// awaitMade waits until exactly so many machines are made from a template, and no others exist, and the status says so.
+// awaitMade waits until exactly n machines are made from a template, no other machines exist, and the status reports
+// these numbers.
 func (f fleet) awaitMade(t *testing.T, template string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
-		made, counts := f.made(t), f.status(t)
+		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
 		return len(made) == 1 && made[template] == n &&
 				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(n)}), fmt.Sprint(
 				made,
 				counts,
-				f.says(t),
+				f.conditionLines(t),
 			)
 	})
 	f.awaitCounts(t, n)
 }
 
-// says returns conditions of the deployment, one a line, for the message of a failed test.
-func (f fleet) says(t *testing.T) (lines []string) {
+// conditionLines returns conditions of the deployment, one per line, for the message of a failed test.
+func (f fleet) conditionLines(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, kind := range []string{"Available", "RollingOut", "ScalingUp", "ScalingDown", "Paused", "Blocked", "Progressing"} {
 		status, reason, message := f.condition(t, kind)
@@ -114,7 +115,7 @@ func (f fleet) says(t *testing.T) (lines []string) {
 // sets returns the sets of the deployment.
 func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := f.of(machineSets).
+	list, err := f.clientOf(machineSets).
 		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.set})
 	require.NoError(t, err)
 	return list.Items
@@ -123,21 +124,21 @@ func (f fleet) sets(t *testing.T) []unstructured.Unstructured {
 // revision returns the revision of the deployment.
 func (f fleet) revision(t *testing.T) string {
 	t.Helper()
-	return f.get(t, machineDeployments, f.set).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
+	return f.getObject(t, machineDeployments, f.set).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
 }
 
-// ref returns the reference to the set or deployment that its workflows have.
-func (p pool) ref(t *testing.T) kube.Ref {
+// kubeRef returns the reference to the set or deployment as its workflows have it.
+func (p pool) kubeRef(t *testing.T) kube.Ref {
 	t.Helper()
-	return kube.Ref{Namespace: p.name, Name: p.set, UID: string(p.get(t, p.kind, p.set).GetUID())}
+	return kube.Ref{Namespace: p.name, Name: p.set, UID: string(p.getObject(t, p.kind, p.set).GetUID())}
 }
 
-// request makes a request for the deployment by an update of its workflow, and returns the answer.
-func (f fleet) request(t *testing.T, in run.RequestInput) string {
+// requestUpdate sends a request to the deployment by an update of its workflow, and returns the result.
+func (f fleet) requestUpdate(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	in.Actor = "ann"
 	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: rig.Installation.ID(run.KindClusterAPIDeployment, f.ref(t)), UpdateName: run.MessageRequest,
+		WorkflowID: rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)), UpdateName: run.MessageRequest,
 		WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
 	})
 	require.NoError(t, err)
@@ -146,35 +147,35 @@ func (f fleet) request(t *testing.T, in run.RequestInput) string {
 	return answer
 }
 
-// bounds are what a deployment promises while it is rolled out.
+// bounds are the limits that a deployment promises during a rollout.
 type bounds struct {
-	most  int // machines that exist, those that are being deleted included
-	least int // machines that are available and are not being deleted
+	maxMachines  int // maximum number of machines, including machines that are being deleted
+	minAvailable int // minimum number of available machines that are not being deleted
 }
 
-// guard watches every event of the fleet's machines. The verdict fails the test if a bound was broken once. Call guard
-// when as many machines are available as the deployment wants.
-func (f fleet) guard(t *testing.T, want bounds) (verdict func()) {
+// watchBounds watches every event of the fleet's machines. The returned function verdict fails the test if a bound was
+// ever broken. Call watchBounds when as many machines are available as the deployment requires.
+func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	options := metav1.ListOptions{LabelSelector: "pool=" + f.set}
-	list, err := f.of(machines).List(ctx, options)
+	list, err := f.clientOf(machines).List(ctx, options)
 	require.NoError(t, err)
 	available := map[string]bool{}
 	for i := range list.Items {
 		available[list.Items[i].GetName()] = isAvailable(&list.Items[i])
 	}
 	options.ResourceVersion = list.GetResourceVersion()
-	watch, err := f.of(machines).Watch(ctx, options)
+	watch, err := f.clientOf(machines).Watch(ctx, options)
 	require.NoError(t, err)
 	var broken []string
-	events, peak, low, over := 0, 0, want.most, make(chan struct{})
+	events, peak, low, over := 0, 0, want.maxMachines, make(chan struct{})
 	go func() {
 		defer close(over)
 		for e := range watch.ResultChan() {
 			m, is := e.Object.(*unstructured.Unstructured)
 			if !is && ctx.Err() != nil {
-				return // it was stopped
+				return // the watch was stopped
 			}
 			if !is {
 				broken = append(broken, fmt.Sprintf("the watch ended: %v", e.Object))
@@ -191,7 +192,7 @@ func (f fleet) guard(t *testing.T, want bounds) (verdict func()) {
 				}
 			}
 			peak, low = max(peak, len(available)), min(low, n)
-			if len(available) > want.most || n < want.least {
+			if len(available) > want.maxMachines || n < want.minAvailable {
 				broken = append(broken, fmt.Sprintf("%s %s: %d machines, %d available", e.Type, m.GetName(), len(available), n))
 			}
 		}
@@ -206,7 +207,7 @@ func (f fleet) guard(t *testing.T, want bounds) (verdict func()) {
 		t.Helper()
 		stop()
 		t.Logf("%d events: at most %d machines, at least %d available", events, peak, low)
-		assert.Empty(t, broken, "at most %d machines, at least %d available", want.most, want.least)
+		assert.Empty(t, broken, "at most %d machines, at least %d available", want.maxMachines, want.minAvailable)
 		assert.Positive(t, events)
 	}
 }
@@ -223,7 +224,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "fleet", 3)
 	f.awaitMade(t, f.name, 3)
-	d := f.get(t, machineDeployments, f.set)
+	d := f.getObject(t, machineDeployments, f.set)
 	phase, _, _ := unstructured.NestedString(d.Object, "status", "phase")
 	assert.Equal(t, "Running", phase)
 	for kind, want := range map[string]string{
@@ -234,7 +235,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 		status, reason, message := conditionOf(t, d, kind)
 		assert.Equal(t, want, status+"/"+reason, "%s: %s", kind, message)
 	}
-	assert.Equal(t, []string{ourFinalizer}, d.GetFinalizers())
+	assert.Equal(t, []string{millwrightFinalizer}, d.GetFinalizers())
 	require.Len(t, d.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", d.GetOwnerReferences()[0].Kind)
 	sets := f.sets(t)
@@ -256,9 +257,9 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 		return n >= 3, n
 	})
 
-	verdict := f.guard(t, bounds{most: 4, least: 3})
-	f.template(t, "fleet-2")
-	f.change(t, "fleet-2")
+	verdict := f.watchBounds(t, bounds{maxMachines: 4, minAvailable: 3})
+	f.newInfraTemplate(t, "fleet-2")
+	f.setInfraTemplate(t, "fleet-2")
 	f.awaitMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica")
 	f.awaitMade(t, "fleet-2", 3)
 	verdict()
@@ -266,9 +267,9 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	assert.Equal(t, "2", f.revision(t))
 	assert.Len(t, f.sets(t), 2, "the old set stays, so that it can be put back")
 
-	ref := f.ref(t)
-	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.gone(t)
+	ref := f.kubeRef(t)
+	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
+	f.awaitGone(t)
 	assert.Empty(t, f.members(t))
 	assert.Empty(t, f.sets(t))
 	f.awaitCounts(t, 0)
@@ -284,13 +285,14 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	})
 }
 
-// awaitOutdated waits until core has put its taint for nodes of an old template on so many nodes of the fleet.
+// awaitOutdated waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an old
+// template.
 func (f fleet) awaitOutdated(t *testing.T, n int) {
 	t.Helper()
 	nodes := f.workload(t).CoreV1().Nodes()
 	rig.Eventually(t, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
 		var tainted []string
-		for _, m := range f.joined(t, len(f.members(t))) {
+		for _, m := range f.awaitJoined(t, len(f.members(t))) {
 			name := nodeOf(m)
 			node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -305,15 +307,15 @@ func (f fleet) awaitOutdated(t *testing.T, n int) {
 	})
 }
 
-// With OnDelete a machine is replaced when a person deletes it, and no other.
+// With the strategy OnDelete, a machine is replaced only when a person deletes the machine.
 func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "ondelete", 2, strategy("{strategy: {type: OnDelete}}")...)
+	f := newFleet(t, "ondelete", 2, rolloutReplacement("{strategy: {type: OnDelete}}")...)
 	f.awaitMade(t, f.name, 2)
-	before := f.uids(t)
-	f.calm(t) // so that only what Millwright writes has core look again
-	f.template(t, "ondelete-2")
-	f.change(t, "ondelete-2")
+	before := f.machineUIDs(t)
+	f.awaitNoWrites(t) // so that only Millwright's writes make Cluster API's core reconcile again
+	f.newInfraTemplate(t, "ondelete-2")
+	f.setInfraTemplate(t, "ondelete-2")
 	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
 		var disabled []string
 		for _, s := range f.sets(t) {
@@ -329,36 +331,36 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 		"Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date",
 	)
 	f.awaitOutdated(t, 2)
-	f.lookAgain(t)
-	assert.ElementsMatch(t, before, f.uids(t), "nobody has deleted a machine")
+	f.reconcileAgain(t)
+	assert.ElementsMatch(t, before, f.machineUIDs(t), "nobody has deleted a machine")
 
 	gone := f.members(t)[0]
-	require.NoError(t, f.of(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
+	require.NoError(t, f.clientOf(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
 	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
-		made, counts := f.made(t), f.status(t)
+		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
 		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" &&
 				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
 				made,
 				counts,
-				f.says(t),
+				f.conditionLines(t),
 			)
 	})
-	stayed := slices.DeleteFunc(f.uids(t), func(uid types.UID) bool { return !slices.Contains(before, uid) })
+	stayed := slices.DeleteFunc(f.machineUIDs(t), func(uid types.UID) bool { return !slices.Contains(before, uid) })
 	assert.Len(t, stayed, 1, "the machine that nobody has deleted")
 }
 
-// At the time of spec.rollout.after all machines are replaced by others of the same template.
-func TestADeploymentIsRolledOutAtATime(t *testing.T) {
+// At the time in spec.rollout.after, all machines are replaced by machines of the same template.
+func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "after", 1)
 	f.awaitMade(t, f.name, 1)
-	before := f.uids(t)
+	before := f.machineUIDs(t)
 	former := []types.UID{f.sets(t)[0].GetUID()}
 	due := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second)
 	f.patch(t, fmt.Sprintf(`{"spec":{"rollout":{"after":%q}}}`, due.Format(time.RFC3339)))
 	rig.Eventually(t, "the machine is another one", func() (bool, any) {
-		uids := f.uids(t)
-		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.says(t))
+		uids := f.machineUIDs(t)
+		return len(uids) == 1 && uids[0] != before[0], fmt.Sprint(uids, f.conditionLines(t))
 	})
 	f.awaitMade(t, f.name, 1)
 	assert.Equal(t, "2", f.revision(t))
@@ -375,22 +377,24 @@ func TestADeploymentIsRolledOutAtATime(t *testing.T) {
 	}
 }
 
-// A template that does not exist stops a rollout before it begins. It goes on as soon as the template is created.
+// A template that does not exist stops a rollout before the rollout begins. The rollout begins as soon as the template
+// is created.
 func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "missing", 1)
 	f.awaitMade(t, f.name, 1)
-	before := f.uids(t)
-	f.change(t, "missing-2")
+	before := f.machineUIDs(t)
+	f.setInfraTemplate(t, "missing-2")
 	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
-	f.lookAgain(t)
-	assert.Equal(t, before, f.uids(t))
-	f.has(t, 1)
-	verdict := f.guard(t, bounds{most: 2, least: 1})
-	f.template(t, "missing-2") // it wakes the deployment: TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch
+	f.reconcileAgain(t)
+	assert.Equal(t, before, f.machineUIDs(t))
+	f.requireCounts(t, 1)
+	verdict := f.watchBounds(t, bounds{maxMachines: 2, minAvailable: 1})
+	// the new template wakes the deployment: TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch
+	f.newInfraTemplate(t, "missing-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
-		made := f.made(t)
-		return made["missing-2"] == 1, fmt.Sprint(made, f.says(t))
+		made := f.machinesByTemplate(t)
+		return made["missing-2"] == 1, fmt.Sprint(made, f.conditionLines(t))
 	})
 	f.awaitMade(t, "missing-2", 1)
 	verdict()
@@ -400,15 +404,15 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	})
 }
 
-// versionsOf returns the versions of the deployment, its sets and its machines with their clones, by kind and name.
+// versionsOf returns the resourceVersions of the deployment, its sets, its machines and their clones, by kind and name.
 func (f fleet) versionsOf(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{"deployment": f.get(t, machineDeployments, f.set).GetResourceVersion()}
+	all := map[string]string{"deployment": f.getObject(t, machineDeployments, f.set).GetResourceVersion()}
 	for _, s := range f.sets(t) {
 		all["set "+s.GetName()] = s.GetResourceVersion()
 	}
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.of(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+		list, err := f.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			all[kind.Resource+" "+o.GetName()] = o.GetResourceVersion()
@@ -417,9 +421,9 @@ func (f fleet) versionsOf(t *testing.T) map[string]string {
 	return all
 }
 
-// calm waits until nobody has written any object of the fleet for ten seconds: Cluster API records nowhere that it
-// rests.
-func (f fleet) calm(t *testing.T) {
+// awaitNoWrites waits until no object of the fleet was written for ten seconds. Cluster API does not record that it has
+// finished its work.
+func (f fleet) awaitNoWrites(t *testing.T) {
 	t.Helper()
 	before, since := f.versionsOf(t), time.Now()
 	rig.Eventually(t, "nobody has written for ten seconds", func() (bool, any) {
@@ -431,8 +435,9 @@ func (f fleet) calm(t *testing.T) {
 	})
 }
 
-// managers returns which field managers have written which objects of the fleet, with the fields in the log.
-func (f fleet) managers(t *testing.T) map[string][]string {
+// fieldManagers returns the field managers of each kind of the fleet's objects, and writes their fields to the test's
+// log.
+func (f fleet) fieldManagers(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
 	note := func(kind string, o *unstructured.Unstructured) {
@@ -453,11 +458,11 @@ func (f fleet) managers(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	note("deployment", f.get(t, machineDeployments, f.set))
+	note("deployment", f.getObject(t, machineDeployments, f.set))
 	for _, s := range f.sets(t) {
 		note("set", &s)
 	}
-	for _, m := range f.members(t)[:1] { // they are all alike
+	for _, m := range f.members(t)[:1] { // all machines have the same managers
 		note("machine", &m)
 	}
 	return names

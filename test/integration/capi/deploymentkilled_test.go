@@ -18,8 +18,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Five machines made by Cluster API go to Millwright by one label, and back by one label. Nobody replaces a machine,
-// and in the end nobody writes any more.
+// Five machines made by Cluster API are handed to Millwright by one label, and back by one label. No machine is
+// replaced. In the end neither controller writes any more.
 func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(
@@ -32,17 +32,17 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter),
 	)
 	f.awaitMade(t, f.name, 5)
-	before := f.uids(t)
+	before := f.machineUIDs(t)
 	require.Len(t, f.sets(t), 1)
 	set := f.sets(t)[0]
-	assert.Equal(t, []string{theirFinalizer}, set.GetFinalizers(), "Cluster API has made it")
-	t.Logf("made by Cluster API, written by %v", f.managers(t))
+	assert.Equal(t, []string{upstreamSetFinalizer}, set.GetFinalizers(), "Cluster API has made it")
+	t.Logf("made by Cluster API, written by %v", f.fieldManagers(t))
 
-	f.give(t, component.OurFilter, ourFinalizer)
-	f.awaitSets(t, set.GetName(), component.OurFilter, ourFinalizer)
-	f.calm(t)
-	assert.ElementsMatch(t, before, f.uids(t), "Millwright keeps the machines of Cluster API")
-	written := f.managers(t)
+	f.handTo(t, component.OurFilter, millwrightFinalizer)
+	f.awaitSets(t, set.GetName(), component.OurFilter, millwrightFinalizer)
+	f.awaitNoWrites(t)
+	assert.ElementsMatch(t, before, f.machineUIDs(t), "Millwright keeps the machines of Cluster API")
+	written := f.fieldManagers(t)
 	t.Logf("Millwright's, written by %v", written)
 	assert.Subset(
 		t,
@@ -50,31 +50,32 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		[]string{"capi-machinedeployment", "millwright-machinedeployment"},
 		"each has its own fields",
 	)
-	verdict := f.guard(t, bounds{most: 6, least: 5})
+	verdict := f.watchBounds(t, bounds{maxMachines: 6, minAvailable: 5})
 	f.resize(t, 6)
 	f.awaitMade(t, f.name, 6)
 	verdict()
-	assert.Subset(t, f.uids(t), before)
+	assert.Subset(t, f.machineUIDs(t), before)
 	f.resize(t, 5)
 	f.awaitMade(t, f.name, 5)
-	before = f.uids(t)
+	before = f.machineUIDs(t)
 
-	f.give(t, component.UpstreamFilter, theirDeploymentsFinalizer)
-	f.awaitSets(t, set.GetName(), component.UpstreamFilter, theirFinalizer)
-	f.calm(t)
-	assert.ElementsMatch(t, before, f.uids(t), "Cluster API keeps the machines of Millwright")
+	f.handTo(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
+	f.awaitSets(t, set.GetName(), component.UpstreamFilter, upstreamSetFinalizer)
+	f.awaitNoWrites(t)
+	assert.ElementsMatch(t, before, f.machineUIDs(t), "Cluster API keeps the machines of Millwright")
 	assert.Len(t, f.sets(t), 1, "and the set")
-	written = f.managers(t)
+	written = f.fieldManagers(t)
 	t.Logf("Cluster API's again, written by %v", written)
 	assert.Contains(t, written["deployment"], "kubectl", "who has made the deployment can still take fields away")
 	status, _, message := f.condition(t, "Progressing")
 	assert.Empty(t, status, "Cluster API would never change it: %s", message)
 	f.resize(t, 4)
 	f.awaitMade(t, f.name, 4)
-	assert.Subset(t, before, f.uids(t))
+	assert.Subset(t, before, f.machineUIDs(t))
 }
 
-// awaitSets waits until the only set of the fleet has this name, this value of the watch filter, and this finalizer.
+// awaitSets waits until the fleet has exactly one set, with this name, this value of the watch filter, and this
+// finalizer.
 func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 	t.Helper()
 	want := fmt.Sprint([]string{name, filter, finalizer})
@@ -90,31 +91,31 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 	})
 }
 
-// In the middle of a rollout of five machines each process dies once. In the end there are exactly five machines, each
-// with its clones.
+// In the middle of a rollout of five machines, each process is killed once. In the end there are exactly five machines,
+// each with its clones.
 func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
-	f := newFleet(t, "doomed", 5, strategy("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
+	f := newFleet(t, "doomed", 5, rolloutReplacement("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
 	f.awaitMade(t, f.name, 5)
-	f.template(t, "doomed-2")
-	verdict := f.guard(t, bounds{most: 7, least: 5})
-	f.change(t, "doomed-2")
+	f.newInfraTemplate(t, "doomed-2")
+	verdict := f.watchBounds(t, bounds{maxMachines: 7, minAvailable: 5})
+	f.setInfraTemplate(t, "doomed-2")
 	for i, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
 		rig.Eventually(t, "more machines of the new template", func() (bool, any) {
-			made := f.made(t)
-			return made["doomed-2"] > i, fmt.Sprint(made, f.says(t))
+			made := f.machinesByTemplate(t)
+			return made["doomed-2"] > i, fmt.Sprint(made, f.conditionLines(t))
 		})
-		t.Logf("%s is killed when %v machines are there", name, f.made(t))
-		crash(t, name)
+		t.Logf("%s is killed when %v machines are there", name, f.machinesByTemplate(t))
+		killAndRestart(t, name)
 	}
 	f.awaitMade(t, "doomed-2", 5)
 	verdict()
-	f.created(t, 10) // five of each template
-	f.replay(t)
+	f.requireCreated(t, 10) // five machines of each template
+	f.replayHistories(t)
 }
 
-// replay replays the histories of all runs of the fleet: the deployment's, its rollouts' and its sets'. A worker that
-// takes a run over does the same.
-func (f fleet) replay(t *testing.T) {
+// replayHistories replays the histories of all runs of the fleet: of the deployment, its rollouts and its sets. A
+// worker that takes over a run also replays its history.
+func (f fleet) replayHistories(t *testing.T) {
 	t.Helper()
 	replayer, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{
 		DisableRegistrationAliasing: true, DisableDeadlockDetection: true,

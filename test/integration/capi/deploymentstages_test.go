@@ -18,8 +18,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A RolloutPolicy makes a rollout wait for a person after the first machine. It is paused and resumed, approved, and
-// undone, by requests.
+// A RolloutPolicy makes a rollout wait for a person after the first machine. By requests, the rollout is paused and
+// resumed, approved, and rolled back.
 func TestAStagedRolloutOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 2)
@@ -30,13 +30,13 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	f.awaitMade(t, f.name, 2)
-	f.template(t, "staged-2")
-	f.change(t, "staged-2")
+	f.newInfraTemplate(t, "staged-2")
+	f.setInfraTemplate(t, "staged-2")
 	half := func(what string) {
 		t.Helper()
 		rig.Eventually(t, what, func() (bool, any) {
-			made, page := f.made(t), f.page(t)
-			return made["staged-2"] == 1 && made[f.name] == 1, fmt.Sprint(made, page, f.says(t))
+			made, page := f.machinesByTemplate(t), f.workflowDetails(t)
+			return made["staged-2"] == 1 && made[f.name] == 1, fmt.Sprint(made, page, f.conditionLines(t))
 		})
 	}
 	half("the first step is reached")
@@ -48,15 +48,19 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 				f.set,
 			),
 		)
-		return len(list) == 1, f.page(t)
+		return len(list) == 1, f.workflowDetails(t)
 	})
-	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
-	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "passes step 1 of 1")
-	f.lookAgain(t)
-	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.made(t), "it is paused")
-	paused, _, _ := unstructured.NestedBool(f.get(t, machineDeployments, f.set).Object, "spec", "paused")
+	require.Contains(t, f.requestUpdate(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
+	require.Contains(
+		t,
+		f.requestUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
+		"passes step 1 of 1",
+	)
+	f.reconcileAgain(t)
+	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.machinesByTemplate(t), "it is paused")
+	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeployments, f.set).Object, "spec", "paused")
 	assert.True(t, paused)
-	require.Contains(t, f.request(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
+	require.Contains(t, f.requestUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
 	f.awaitMade(t, "staged-2", 2)
 
 	require.NoError(
@@ -65,13 +69,13 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	)
 	require.Contains(
 		t,
-		f.request(t, run.RequestInput{Command: "undo", Reason: "slower"}),
+		f.requestUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
 		"returns from revision 2 to revision 1",
 	)
 	f.awaitMade(t, f.name, 2)
 	assert.Equal(t, "3", f.revision(t))
 	name, _, _ := unstructured.NestedString(
-		f.get(t, machineDeployments, f.set).Object,
+		f.getObject(t, machineDeployments, f.set).Object,
 		"spec",
 		"template",
 		"spec",
@@ -79,26 +83,30 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 		"name",
 	)
 	assert.Equal(t, f.name, name)
-	f.request(t, run.RequestInput{Command: "start", Reason: "once more"})
-	rig.Eventually(t, "start makes another revision", func() (bool, any) { return f.revision(t) == "4", f.says(t) })
-	require.NoError(t, f.of(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
-	f.gone(t) // in the middle of its rollout
+	f.requestUpdate(t, run.RequestInput{Command: "start", Reason: "once more"})
+	rig.Eventually(
+		t,
+		"start makes another revision",
+		func() (bool, any) { return f.revision(t) == "4", f.conditionLines(t) },
+	)
+	require.NoError(t, f.clientOf(machineDeployments).Delete(t.Context(), f.set, metav1.DeleteOptions{}))
+	f.awaitGone(t) // the deployment is deleted in the middle of its rollout
 	assert.Empty(t, f.members(t))
 	f.awaitCounts(t, 0)
 }
 
-// page returns what the workflow of the deployment shows in Temporal.
-func (f fleet) page(t *testing.T) string {
+// workflowDetails returns the details of the deployment's workflow in Temporal.
+func (f fleet) workflowDetails(t *testing.T) string {
 	t.Helper()
-	return r.Details(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.ref(t)))
+	return r.Details(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 }
 
-// annotationProgressDeadline is how many seconds a rollout may make no progress.
+// annotationProgressDeadline is the annotation with the number of seconds for which a rollout may make no progress.
 const annotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadline-seconds"
 
-// A rollout that makes no progress goes back by itself, if its policy says so. No machine has failed: they take an hour
-// to start.
-func TestADeploymentGoesBackByItself(t *testing.T) {
+// A rollout that makes no progress rolls back automatically if its policy requires a rollback. No machine has failed:
+// the new machines take an hour to start.
+func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "late", 2)
 	r.Policy(
@@ -108,9 +116,9 @@ func TestADeploymentGoesBackByItself(t *testing.T) {
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
 	f.awaitMade(t, f.name, 2)
-	former := f.uids(t)
-	verdict := f.guard(t, bounds{most: 3, least: 2})
-	f.template(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	former := f.machineUIDs(t)
+	verdict := f.watchBounds(t, bounds{maxMachines: 3, minAvailable: 2})
+	f.newInfraTemplate(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f.patch(
 		t,
 		fmt.Sprintf(
@@ -121,14 +129,16 @@ func TestADeploymentGoesBackByItself(t *testing.T) {
 	rig.Eventually(
 		t,
 		"a machine of the new template",
-		func() (bool, any) { made := f.made(t); return made["late-2"] == 1, made },
+		func() (bool, any) { made := f.machinesByTemplate(t); return made["late-2"] == 1, made },
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		return f.get(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.says(t)
+		return f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
+			t,
+		)
 	})
 	f.awaitMade(t, f.name, 2)
 	verdict()
-	assert.ElementsMatch(t, former, f.uids(t), "no machine was given up for one that never came")
+	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		runs := r.Workflows(
 			t,

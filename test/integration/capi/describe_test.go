@@ -21,11 +21,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// hook keeps machines from their drains.
-const hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
+// testDrainHook is the annotation of a hook that blocks the drain of a machine.
+const testDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
 
-// clusterctl describes the Cluster of a space, with all conditions of its sets and machines.
-func (s space) clusterctl(t *testing.T, program string) string {
+// describeCluster runs clusterctl describe for the Cluster of a space, with all conditions of the space's sets and
+// machines.
+func (s space) describeCluster(t *testing.T, program string) string {
 	t.Helper()
 	command := exec.CommandContext(
 		t.Context(),
@@ -55,14 +56,14 @@ func (s space) clusterctl(t *testing.T, program string) string {
 	return string(out)
 }
 
-// deployment makes a MachineDeployment that nobody reconciles, as it is paused, and makes it the controller of the set:
-// clusterctl shows only sets of MachineDeployments.
-func (p pool) deployment(t *testing.T) {
+// newPausedDeployment makes a MachineDeployment, which nobody reconciles because it is paused. The MachineDeployment
+// becomes the controller of the set: clusterctl shows only sets of MachineDeployments.
+func (p pool) newPausedDeployment(t *testing.T) {
 	t.Helper()
-	set := p.get(t, machineSets, p.set)
+	set := p.getObject(t, machineSets, p.set)
 	template, _, err := unstructured.NestedMap(set.Object, "spec", "template")
 	require.NoError(t, err)
-	d, err := p.of(machineDeployments).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	d, err := p.clientOf(machineDeployments).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
 		"metadata": map[string]any{"name": p.set, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
 		"spec": map[string]any{
@@ -73,14 +74,15 @@ func (p pool) deployment(t *testing.T) {
 		},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.merge(t, machineSets, p.set, fmt.Sprintf(`{"metadata":{
+	p.mergePatch(t, machineSets, p.set, fmt.Sprintf(`{"metadata":{
 		"labels":{"cluster.x-k8s.io/deployment-name":%[1]q},
 		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.set, d.GetUID()))
 }
 
-// described returns what clusterctl says of a set: the numbers in its line, and its conditions as TYPE STATUS REASON in
-// their order. Names, ages, messages, which are wrapped, and machines are left out.
-func described(text, set string) (numbers string, conditions []string) {
+// parseDescription returns clusterctl's description of a set: the numbers in its line, and its conditions as TYPE
+// STATUS REASON in clusterctl's order. parseDescription leaves out names, ages, machines and the messages, which are
+// wrapped.
+func parseDescription(text, set string) (numbers string, conditions []string) {
 	head, _, _ := strings.Cut(text, "\n")
 	since, within := strings.Index(head, "SINCE"), false
 	for row := range strings.SplitSeq(text, "\n") {
@@ -100,10 +102,10 @@ func described(text, set string) (numbers string, conditions []string) {
 	return numbers, conditions
 }
 
-// said returns the conditions of the set as TYPE STATUS REASON MESSAGE in their order.
-func (p pool) said(t *testing.T) (all []string) {
+// setConditions returns the conditions of the set as TYPE STATUS REASON MESSAGE, in the order of the status.
+func (p pool) setConditions(t *testing.T) (all []string) {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(p.get(t, machineSets, p.set).Object, "status", "conditions")
+	list, _, err := unstructured.NestedSlice(p.getObject(t, machineSets, p.set).Object, "status", "conditions")
 	require.NoError(t, err)
 	for _, item := range list {
 		c := item.(map[string]any)
@@ -113,11 +115,12 @@ func (p pool) said(t *testing.T) (all []string) {
 	return all
 }
 
-// nameless replaces the names of machines, whose ends are random.
-var nameless = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5})?`)
+// machineNamePattern matches the names of machines, which have random suffixes.
+var machineNamePattern = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5})?`)
 
-// clusterctl prints a set of Millwright as it prints one of Cluster API: the same numbers, the same conditions with the
-// same reasons and messages in the same order. Only MachinesCreated and Blocked are Millwright's own.
+// clusterctl prints a set of Millwright as it prints a set of Cluster API: the same numbers, and the same conditions
+// with the same reasons and messages in the same order. Only the conditions MachinesCreated and Blocked are
+// Millwright's own.
 func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	t.Parallel()
 	repo, err := build.FindRepo("")
@@ -127,7 +130,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	s := newSpace(t, "described", "plane.yaml")
 	s.awaitMachines(t, 0)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
-	theirs.merge(
+	theirs.mergePatch(
 		t,
 		machineSets,
 		theirs.set,
@@ -138,8 +141,8 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		),
 	)
 	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) {
-		// it writes the whole list, and would undo our change of it
-		owners := theirs.get(t, machineSets, theirs.set).GetOwnerReferences()
+		// core writes the whole list of owner references, and would overwrite the test's change
+		owners := theirs.getObject(t, machineSets, theirs.set).GetOwnerReferences()
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
 	both := []pool{ours, theirs}
@@ -149,31 +152,34 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	alike := func(what string, expect ...string) {
 		t.Helper()
 		rig.Eventually(t, what+": both sets are described alike", func() (bool, any) {
-			text := s.clusterctl(t, program)
+			text := s.describeCluster(t, program)
 			looked := fmt.Sprintf(`{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
-			// else Cluster API's controller waits ever longer after errors, up to 17 minutes
-			theirs.merge(t, machineSets, theirs.set, looked)
+			// without a change, Cluster API's controller retries after errors with a back-off of up to 17 minutes
+			theirs.mergePatch(t, machineSets, theirs.set, looked)
 			var printed, said [2]string
 			for i, p := range both {
-				numbers, conditions := described(text, p.set)
+				numbers, conditions := parseDescription(text, p.set)
 				conditions = slices.DeleteFunc(conditions, own)
 				printed[i] = numbers + "\n" + strings.Join(conditions, "\n")
 				for _, m := range p.members(t) {
-					// core drops events of Millwright's sets, so only a change of the machine has it compare the templates again
-					p.merge(t, machines, m.GetName(), looked)
+					// core ignores events of Millwright's sets: only a change of the machine makes core compare the templates again
+					p.mergePatch(t, machines, m.GetName(), looked)
 				}
-				said[i] = nameless.ReplaceAllString(strings.Join(slices.DeleteFunc(p.said(t), own), "\n"), "NAME")
+				said[i] = machineNamePattern.ReplaceAllString(
+					strings.Join(slices.DeleteFunc(p.setConditions(t), own), "\n"),
+					"NAME",
+				)
 			}
 			ok := printed[0] == printed[1] && said[0] == said[1] && strings.Count(printed[0], "\n") == 7
 			for _, part := range expect {
 				ok = ok && strings.Contains(printed[0]+"\n"+said[0], part)
 			}
-			// what differs comes first: CI shows the beginning of a long output
+			// differences come first: CI shows the begin of a long output
 			return ok, strings.Join(append(printed[:], said[:]...), "\n\n") + "\n\n" + text
 		})
 	}
 	for _, p := range both {
-		p.deployment(t)
+		p.newPausedDeployment(t)
 		p.resize(t, 2)
 	}
 	alike(
@@ -184,9 +190,9 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		"Paused False NotPaused\nDeleting False NotDeleting",
 	)
 
-	for _, p := range both { // a hook keeps each machine, so that the sets stay in this state
+	for _, p := range both { // a hook blocks the drain of each machine, so that the sets stay in this state
 		for _, m := range p.members(t) {
-			p.merge(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, hook))
+			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, testDrainHook))
 		}
 		p.resize(t, 1)
 	}
@@ -196,10 +202,10 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		status, reason, message := p.condition(t, "Blocked")
 		return status == "True" && reason == "Waiting" &&
 			strings.HasPrefix(message, "1 of 2 machines waits to leave (since ") &&
-			strings.Contains(message, "the hook "+hook+" keeps it"), message
+			strings.Contains(message, "the hook "+testDrainHook+" keeps it"), message
 	})
 	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) {
-		// runs are found a moment after their write
+		// Temporal lists a run a moment after the run's write
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(
 			r.Millwright(
@@ -221,10 +227,15 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 
 	for _, p := range both {
 		for _, m := range p.members(t) {
-			p.merge(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, hook))
+			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, testDrainHook))
 		}
 		p.awaitCounts(t, 1)
-		p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
+		p.mergePatch(
+			t,
+			machineSets,
+			p.set,
+			`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
+		)
 	}
 	alike(
 		"the template is missing",

@@ -14,18 +14,18 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Finalizers of the controllers of MachineSets and MachineDeployments.
+// The finalizers of the controllers of MachineSets and MachineDeployments.
 const (
-	ourFinalizer              = "machine.sapcloud.io/cluster-api"
-	theirFinalizer            = "cluster.x-k8s.io/machineset"
-	theirDeploymentsFinalizer = "cluster.x-k8s.io/machinedeployment"
+	millwrightFinalizer         = "machine.sapcloud.io/cluster-api"
+	upstreamSetFinalizer        = "cluster.x-k8s.io/machineset"
+	upstreamDeploymentFinalizer = "cluster.x-k8s.io/machinedeployment"
 )
 
 func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "handed", 0)
-	p.give(t, component.UpstreamFilter, theirFinalizer)
-	p.merge(
+	p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
+	p.mergePatch(
 		t,
 		machineSets,
 		p.set,
@@ -36,37 +36,38 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		),
 	)
 	p.awaitStatus(t, 2)
-	before := p.uids(t)
+	before := p.machineUIDs(t)
 
-	p.give(t, component.OurFilter, ourFinalizer)
+	p.handTo(t, component.OurFilter, millwrightFinalizer)
 	p.resize(t, 3)
 	p.awaitStatus(t, 3)
-	assert.Subset(t, p.uids(t), before, "Millwright keeps the machines of Cluster API")
-	third := p.uids(t)
-	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
+	assert.Subset(t, p.machineUIDs(t), before, "Millwright keeps the machines of Cluster API")
+	third := p.machineUIDs(t)
+	p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
 	p.awaitLabel(t, "by", "millwright")
 
-	p.give(t, component.UpstreamFilter, theirFinalizer)
+	p.handTo(t, component.UpstreamFilter, upstreamSetFinalizer)
 	p.resize(t, 4)
 	p.awaitStatus(t, 4)
-	assert.Subset(t, p.uids(t), third, "Cluster API keeps the machines of Millwright")
-	p.merge(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
+	assert.Subset(t, p.machineUIDs(t), third, "Cluster API keeps the machines of Millwright")
+	p.mergePatch(t, machineSets, p.set, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
 	p.awaitLabel(t, "by", "cluster-api")
-	assert.Len(t, p.uids(t), 4)
+	assert.Len(t, p.machineUIDs(t), 4)
 }
 
-// give gives the set or deployment to a controller, and waits until only the controller's finalizer is there.
-func (p pool) give(t *testing.T, filter, finalizer string) {
+// handTo hands the set or deployment to a controller, and waits until only this controller's finalizer is on the
+// object.
+func (p pool) handTo(t *testing.T, filter, finalizer string) {
 	t.Helper()
 	p.patch(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
 	rig.Eventually(t, "it has the finalizer "+finalizer, func() (bool, any) {
-		finalizers := p.get(t, p.kind, p.set).GetFinalizers()
+		finalizers := p.getObject(t, p.kind, p.set).GetFinalizers()
 		return slices.Equal(finalizers, []string{finalizer}), finalizers
 	})
 }
 
-// uids returns the UIDs of its machines.
-func (p pool) uids(t *testing.T) (uids []types.UID) {
+// machineUIDs returns the UIDs of the machines of the set or deployment.
+func (p pool) machineUIDs(t *testing.T) (uids []types.UID) {
 	t.Helper()
 	for _, m := range p.members(t) {
 		uids = append(uids, m.GetUID())

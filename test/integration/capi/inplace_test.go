@@ -26,17 +26,18 @@ import (
 )
 
 // updatesSpace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
-// Cluster API allows one extension for each namespace, so all these tests have the same one, which answers each
-// deployment as its test wants.
+// Cluster API allows one extension for each namespace, so all these tests share one extension. The extension answers
+// for each deployment as the deployment's test has set.
 const updatesSpace = "updates"
 
-var updater = sync.OnceValues(func() (*extension.Server, error) {
+var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	ctx := context.Background()
 	s, err := makeSpace(ctx, updatesSpace, "plane.yaml")
 	if err != nil {
 		return nil, err
 	}
-	server := extension.New() // it ends with this process: core asks it again when it starts
+	// the extension runs until this process ends: core calls the extension again when core restarts
+	server := extension.New()
 	config := server.Config(updatesSpace, component.WatchFilterLabel, component.UpstreamFilter)
 	_, err = s.client.Resource(extensionConfigs).Create(ctx, config, metav1.CreateOptions{})
 	return server, err
@@ -48,18 +49,19 @@ var extensionConfigs = schema.GroupVersionResource{
 	Resource: "extensionconfigs",
 }
 
-// updated is a MachineDeployment whose machines an extension can update in place.
-type updated struct {
+// updatedFleet is a MachineDeployment whose machines an extension can update in place.
+type updatedFleet struct {
 	fleet
 	extension *extension.Server
-	before    map[string]types.UID // of all machines and their clones, by kind and name, when all machines were available
+	// UIDs of all machines and their clones, by kind and name, from when all machines were available
+	uidsBefore map[string]types.UID
 }
 
-// newUpdated makes a MachineDeployment of three machines, with replacements of the text of its manifest, and returns
-// when they are available.
-func newUpdated(t *testing.T, name string, replacements ...string) updated {
+// newUpdated makes a MachineDeployment of three machines, and returns when the machines are available. The replacements
+// are applied to the text of the manifest.
+func newUpdated(t *testing.T, name string, replacements ...string) updatedFleet {
 	t.Helper()
-	server, err := updater()
+	server, err := startExtension()
 	require.NoError(t, err)
 	s := startedSpace(t, updatesSpace)
 	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
@@ -68,27 +70,27 @@ func newUpdated(t *testing.T, name string, replacements ...string) updated {
 		return extension.Discovered(config)
 	})
 	first, second := name+"-1", name+"-2"
-	s.template(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
-	s.template(t, second, startup, "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	s.newInfraTemplate(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
+	s.newInfraTemplate(t, second, startupTime, "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f := s.newFleet(
 		t,
 		name,
 		3,
 		append(replacements, "DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: "+first)...)
 	f.awaitMade(t, first, 3)
-	return updated{f, server, f.identities(t)}
+	return updatedFleet{f, server, f.uidsByName(t)}
 }
 
-// startup is how long new machines take to start, by the second template. It says nothing about machines that have
-// started.
-const startup = "2s"
+// startupTime is the time that new machines of the second template take to start. startupTime does not affect machines
+// that have started.
+const startupTime = "2s"
 
-// identities returns the UIDs of the machines of the fleet and of their clones, by kind and name.
-func (f fleet) identities(t *testing.T) map[string]types.UID {
+// uidsByName returns the UIDs of the fleet's machines and of their clones, by kind and name.
+func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 	t.Helper()
 	uids := map[string]types.UID{}
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.of(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
+		list, err := f.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.set})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			uids[kind.Resource+" "+o.GetName()] = o.GetUID()
@@ -97,46 +99,60 @@ func (f fleet) identities(t *testing.T) map[string]types.UID {
 	return uids
 }
 
-// begin makes the second template the one of the deployment, and guards its machines.
-func (u updated) begin(t *testing.T, want bounds) (verdict func()) {
+// beginUpdate makes the deployment refer to the second template, and watches the bounds of its machines.
+func (u updatedFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
-	verdict = u.guard(t, want)
-	u.change(t, u.set+"-2")
+	verdict = u.watchBounds(t, want)
+	u.setInfraTemplate(t, u.set+"-2")
 	return verdict
 }
 
-// awaitUpdated waits until all machines are of the second template, and asserts that this many are the same as before,
-// with the same clones, and that nothing is left of the updates.
-func (u updated) awaitUpdated(t *testing.T, same int) {
+// awaitUpdated waits until all machines are of the second template. awaitUpdated asserts that this many machines and
+// their clones are the same as before, and that no object has a leftover of an update.
+func (u updatedFleet) awaitUpdated(t *testing.T, same int) {
 	t.Helper()
 	u.awaitMade(t, u.set+"-2", 3)
 	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	u.awaitMessage(t, "MachinesUpToDate", "True", "UpToDate", "")
-	now, kept := u.identities(t), map[string]int{}
+	now, kept := u.uidsByName(t), map[string]int{}
 	for name, uid := range now {
-		if u.before[name] == uid {
+		if u.uidsBefore[name] == uid {
 			kind, _, _ := strings.Cut(name, " ")
 			kept[kind]++
 		}
 	}
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		assert.Equal(t, same, kept[kind.Resource], "%s that are the same as before: %v, now %v", kind.Resource, u.before, now)
+		assert.Equal(
+			t,
+			same,
+			kept[kind.Resource],
+			"%s that are the same as before: %v, now %v",
+			kind.Resource,
+			u.uidsBefore,
+			now,
+		)
 	}
-	u.settled(t, u.set+"-2")
+	u.requireSettled(t, u.set+"-2")
 	assert.NoError(t, u.extension.Refused())
 }
 
-// settled asserts that all infrastructure machines are as a template wants them, without a field of another template,
-// and that no object has an annotation of an update in place.
-func (u updated) settled(t *testing.T, template string) {
+// requireSettled asserts that all infrastructure machines match a template, without a field of another template, and
+// that no object has an annotation of an update in place.
+func (u updatedFleet) requireSettled(t *testing.T, template string) {
 	t.Helper()
-	want, _, err := unstructured.NestedMap(u.get(t, devTemplates, template).Object, "spec", "template", "spec", "backend")
+	want, _, err := unstructured.NestedMap(
+		u.getObject(t, devTemplates, template).Object,
+		"spec",
+		"template",
+		"spec",
+		"backend",
+	)
 	require.NoError(t, err)
 	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := u.of(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.set})
+		list, err := u.clientOf(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.set})
 		require.NoError(t, err)
 		for _, o := range list.Items {
-			assert.Empty(t, marks(&o), "%s %s", kind.Resource, o.GetName())
+			assert.Empty(t, updateAnnotations(&o), "%s %s", kind.Resource, o.GetName())
 			if kind != devMachines {
 				continue
 			}
@@ -147,8 +163,8 @@ func (u updated) settled(t *testing.T, template string) {
 	}
 }
 
-// marks returns the annotations of an update in place that an object has.
-func marks(o *unstructured.Unstructured) (names []string) {
+// updateAnnotations returns the annotations of an update in place that an object has.
+func updateAnnotations(o *unstructured.Unstructured) (names []string) {
 	for name := range o.GetAnnotations() {
 		if strings.HasPrefix(name, "in-place-updates.internal.cluster.x-k8s.io/") ||
 			name == "runtime.cluster.x-k8s.io/pending-hooks" {
@@ -159,8 +175,9 @@ func marks(o *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-// theirs are replacements for the manifest: with them Cluster API reconciles the deployment of this name.
-func theirs(name string) []string {
+// upstreamReplacements returns replacements for the manifest: with them, Cluster API reconciles the deployment of this
+// name.
+func upstreamReplacements(name string) []string {
 	return []string{
 		component.WatchFilterLabel + ": " + component.OurFilter,
 		component.WatchFilterLabel + ": " + component.UpstreamFilter,
@@ -169,12 +186,12 @@ func theirs(name string) []string {
 	}
 }
 
-// Cluster API itself updates machines in place with the extension of these tests. Two of three are the same afterwards:
-// the third has made room for one that is down.
+// Cluster API itself updates machines in place with the extension of these tests. Two of the three machines are the
+// same afterwards. The third machine was deleted: the surge machine has replaced it.
 func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
-	u := newUpdated(t, "theirs", theirs("theirs")...)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
+	u := newUpdated(t, "theirs", upstreamReplacements("theirs")...)
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdated(t, 2)
 	verdict()
 	asked := u.extension.Calls(extension.CanUpdateMachineSet, u.set)
@@ -183,12 +200,12 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
-// inPlace are replacements for the manifest: with them Millwright updates machines of the deployment in place. surge
-// and unavailable are its maxSurge and maxUnavailable.
+// inPlace returns replacements for the manifest: with them, Millwright updates machines of the deployment in place. The
+// arguments surge and unavailable are maxSurge and maxUnavailable.
 func inPlace(surge, unavailable int) []string {
 	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
 	return append(
-		strategy(
+		rolloutReplacement(
 			fmt.Sprintf(
 				"{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: %d, maxUnavailable: %d}}}",
 				surge,
@@ -200,8 +217,8 @@ func inPlace(surge, unavailable int) []string {
 	)
 }
 
-// answer is what Millwright has written about the extension on the former set.
-func (u updated) answer(t *testing.T) (text string, possible bool) {
+// extensionAnswer returns the extension's answer that Millwright has written on the old set.
+func (u updatedFleet) extensionAnswer(t *testing.T) (text string, possible bool) {
 	t.Helper()
 	for _, set := range u.sets(t) {
 		if set.GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"] != "1" {
@@ -217,80 +234,80 @@ func (u updated) answer(t *testing.T) (text string, possible bool) {
 }
 
 // awaitMarked waits until a machine of the fleet has an annotation of an update in place.
-func (u updated) awaitMarked(t *testing.T, annotation string) {
+func (u updatedFleet) awaitMarked(t *testing.T, annotation string) {
 	t.Helper()
 	rig.Eventually(t, "a machine has the annotation "+annotation, func() (bool, any) {
 		all := map[string][]string{}
 		for _, m := range u.members(t) {
-			all[m.GetName()] = marks(&m)
+			all[m.GetName()] = updateAnnotations(&m)
 		}
 		marked := func(names []string) bool { return slices.Contains(names, annotation) }
-		return slices.ContainsFunc(slices.Collect(maps.Values(all)), marked), fmt.Sprint(all, u.says(t))
+		return slices.ContainsFunc(slices.Collect(maps.Values(all)), marked), fmt.Sprint(all, u.conditionLines(t))
 	})
 }
 
 // Annotations of machines that are updated in place, as Cluster API's core reads and removes them.
 const (
-	updateInProgress = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
-	pendingHooks     = "runtime.cluster.x-k8s.io/pending-hooks"
+	updateInProgressAnnotation = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
+	pendingHooksAnnotation     = "runtime.cluster.x-k8s.io/pending-hooks"
 )
 
 func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "changed", inPlace(1, 0)...)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdated(t, 2)
 	verdict()
-	u.created(t, 4) // one more makes room for the one that is down
+	u.requireCreated(t, 4) // the three machines and one surge machine
 	assert.Equal(t, "2", u.revision(t))
-	text, possible := u.answer(t)
+	text, possible := u.extensionAnswer(t)
 	assert.True(t, possible, text)
 	assert.NotEmpty(t, u.extension.Calls(extension.CanUpdateMachineSet, u.set), "it is asked about the former set")
 	names := map[string]int{}
 	for _, call := range u.extension.Calls(extension.UpdateMachine, u.set) {
 		names[call.Name]++
-		assert.Contains(t, call.Desired, startup, "it is given the new infrastructure machine")
+		assert.Contains(t, call.Desired, startupTime, "it is given the new infrastructure machine")
 	}
 	assert.Len(t, names, 2, "it has updated two machines: %v", names)
 }
 
-// Without more machines than wanted, all stay. One after the other is down.
+// Without surge, all machines stay. One machine after the other is unavailable during its update.
 func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "tight", inPlace(0, 1)...)
-	verdict := u.begin(t, bounds{most: 3, least: 2})
+	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 2})
 	u.awaitUpdated(t, 3)
 	verdict()
-	u.created(t, 3)
+	u.requireCreated(t, 3)
 }
 
 func TestADeploymentIsReplacedWhereTheExtensionDeclines(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "declined", inPlace(1, 0)...)
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Declines)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdated(t, 0)
 	verdict()
-	u.created(t, 6)
-	text, possible := u.answer(t)
+	u.requireCreated(t, 6)
+	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
 	assert.Contains(t, text, "DevMachineTemplate", "it says what the extension cannot change")
 	assert.Empty(t, u.extension.Calls(extension.UpdateMachine, u.set))
 }
 
-// While the extension gives no answer, no machine is moved or replaced, and the deployment says why.
+// While the extension does not answer, no machine is moved or replaced, and the deployment reports the reason.
 func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "unanswered", inPlace(1, 0)...)
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Breaks)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.set
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
 		out, err := r.TryMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
 	})
 	u.awaitMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
-	text, possible := u.answer(t)
+	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.HangsUp)
 	asked := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
@@ -298,19 +315,20 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 		n := len(u.extension.Calls(extension.CanUpdateMachineSet, u.set))
 		return n > asked, n
 	})
-	assert.Equal(t, u.before, u.identities(t), "no machine was made, and none has gone")
+	assert.Equal(t, u.uidsBefore, u.uidsByName(t), "no machine was made, and none has gone")
 	u.extension.Behave(extension.CanUpdateMachineSet, u.set, extension.Works)
 	u.awaitUpdated(t, 2)
 	verdict()
-	u.created(t, 4)
+	u.requireCreated(t, 4)
 }
 
-// An update that fails holds the others back, and the machine stays. It goes on as soon as the extension can do it.
+// An update that fails stops the other updates, and the failed machine stays. The update continues as soon as the
+// extension succeeds.
 func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "failing", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Reports)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	rig.Eventually(t, "core says of one machine that its update has failed", func() (bool, any) {
 		failed := 0
 		for _, m := range u.members(t) {
@@ -318,13 +336,13 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 				failed++
 			}
 		}
-		return failed == 1, fmt.Sprint(failed, u.says(t))
+		return failed == 1, fmt.Sprint(failed, u.conditionLines(t))
 	})
 	u.awaitMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed")
-	u.lookAgain(t)
+	u.reconcileAgain(t)
 	inProgress := 0
 	for _, m := range u.members(t) {
-		if slices.Contains(marks(&m), updateInProgress) {
+		if slices.Contains(updateAnnotations(&m), updateInProgressAnnotation) {
 			inProgress++
 		}
 	}
@@ -332,74 +350,79 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	u.awaitUpdated(t, 2)
 	verdict()
-	u.created(t, 4)
+	u.requireCreated(t, 4)
 }
 
-// The template goes back while a machine is being updated. Its update ends first. Until then no other machine is
-// updated, and three are available: Cluster API's own controller moves an available machine in place of the one that is
-// down, so that two are available.
+// The template is changed back while a machine is being updated. The update in progress ends first. Until the update
+// has ended, no other machine is updated, and three machines are available. Cluster API's own controller moves an
+// available machine in place of the machine that is being updated, so that only two machines are available.
 func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "turned", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitMarked(t, pendingHooks)
-	u.change(t, u.set+"-1")
-	u.lookAgain(t) // what the change would break happens now
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	u.awaitMarked(t, pendingHooksAnnotation)
+	u.setInfraTemplate(t, u.set+"-1")
+	u.reconcileAgain(t) // a wrong decision after the change would be made now
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	u.awaitMade(t, u.set+"-1", 3)
 	u.awaitMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	verdict()
-	u.created(t, 4)
-	u.settled(t, u.set+"-1")
+	u.requireCreated(t, 4)
+	u.requireSettled(t, u.set+"-1")
 }
 
-// Fewer machines are wanted while the rollout is paused in the middle of an update: the surplus is deleted, and not
-// updated. The update that has begun goes on to its end.
-func TestADeploymentGetsSmallerInAPauseOfAnUpdate(t *testing.T) {
+// The deployment is scaled down while the rollout is paused in the middle of an update. The surplus machine is deleted,
+// not updated. The update in progress continues to its end.
+func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	t.Parallel()
 	u := newUpdated(t, "smaller", inPlace(0, 1)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
-	verdict := u.begin(t, bounds{most: 3, least: 1})
-	u.awaitMarked(t, pendingHooks)
+	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 1})
+	u.awaitMarked(t, pendingHooksAnnotation)
 	u.patch(t, `{"spec":{"paused":true}}`)
 	u.awaitMessage(t, "Blocked", "True", "Paused", "")
 	u.resize(t, 2)
 	rig.Eventually(t, "one machine of three has gone", func() (bool, any) {
 		n := len(u.members(t))
-		return n == 2, fmt.Sprint(n, u.says(t))
+		return n == 2, fmt.Sprint(n, u.conditionLines(t))
 	})
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	half := map[string]int{u.set + "-1": 1, u.set + "-2": 1}
 	rig.Eventually(t, "the update that had begun has ended, and two machines are available", func() (bool, any) {
-		made, counts := u.made(t), u.status(t)
-		return maps.Equal(made, half) && slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(made, counts, u.says(t))
+		made, counts := u.machinesByTemplate(t), u.statusCounts(t)
+		return maps.Equal(made, half) &&
+				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
+				made,
+				counts,
+				u.conditionLines(t),
+			)
 	})
 	u.patch(t, `{"spec":{"paused":false}}`)
 	u.awaitMade(t, u.set+"-2", 2)
 	verdict()
-	u.created(t, 3)
-	u.settled(t, u.set+"-2")
+	u.requireCreated(t, 3)
+	u.requireSettled(t, u.set+"-2")
 }
 
-// In the middle of updates each process dies: the worker when a machine has just been handed over, the bridge when the
-// update has begun, core while the extension is at work.
+// In the middle of updates each process is killed: the worker when a machine has just been handed over, the bridge when
+// the update has begun, and core while the extension handles calls.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newUpdated(t, "resumed", inPlace(1, 0)...)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Holds)
-	verdict := u.begin(t, bounds{most: 4, least: 3})
-	u.awaitMarked(t, updateInProgress)
-	crash(t, component.Worker)
-	u.awaitMarked(t, pendingHooks)
-	crash(t, component.Bridge)
+	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	u.awaitMarked(t, updateInProgressAnnotation)
+	killAndRestart(t, component.Worker)
+	u.awaitMarked(t, pendingHooksAnnotation)
+	killAndRestart(t, component.Bridge)
 	rig.Eventually(t, "the extension is at work", func() (bool, any) {
 		n := len(u.extension.Calls(extension.UpdateMachine, u.set))
 		return n > 0, n
 	})
-	crash(t, component.ClusterAPICore)
+	killAndRestart(t, component.ClusterAPICore)
 	u.extension.Behave(extension.UpdateMachine, u.set, extension.Works)
 	u.awaitUpdated(t, 2)
 	verdict()
-	u.created(t, 4)
-	u.replay(t)
+	u.requireCreated(t, 4)
+	u.replayHistories(t)
 }

@@ -12,24 +12,24 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// TestEnduranceRequestsOfTenMachines counts the requests of ten machines, created and deleted again, with Millwright's
-// MachineSet and with Cluster API's. Cluster API's other controllers are in both numbers. It asserts nothing: the
-// figures are for people.
+// TestEnduranceRequestsOfTenMachines counts the requests for ten machines that are created and deleted, with
+// Millwright's MachineSet and with Cluster API's MachineSet. The numbers for both MachineSets include the requests of
+// Cluster API's other controllers. The test asserts nothing: people read the numbers.
 func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	const n = 10
 	count := func(filter, name string, users ...string) {
 		p := newPool(t, name, 0)
 		if filter == component.UpstreamFilter {
-			p.give(t, filter, theirFinalizer)
-			p.merge(
+			p.handTo(t, filter, upstreamSetFinalizer)
+			p.mergePatch(
 				t,
 				machineSets,
 				p.set,
 				fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, filter),
 			)
 		}
-		time.Sleep(5 * time.Second) // what the creation of the set costs is not counted
-		before := len(r.Audit(t, of(users)))
+		time.Sleep(5 * time.Second) // the requests for the creation of the set are not counted
+		before := len(r.Audit(t, requestsOf(users)))
 		began := time.Now()
 		p.resize(t, n)
 		p.awaitCounts(t, n)
@@ -41,7 +41,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		all := time.Since(began)
 		time.Sleep(3 * time.Second)
 		t.Logf("%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
-			filter, (len(r.Audit(t, of(users)))-before)/n, users, objects.Seconds(), ready.Seconds(), all.Seconds())
+			filter, (len(r.Audit(t, requestsOf(users)))-before)/n, users, objects.Seconds(), ready.Seconds(), all.Seconds())
 	}
 	count(
 		component.OurFilter,
@@ -54,8 +54,8 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	count(component.OurFilter, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
 }
 
-func of(users []string) func(rig.Audited) bool {
-	return func(a rig.Audited) bool {
+func requestsOf(users []string) func(rig.AuditedRequest) bool {
+	return func(a rig.AuditedRequest) bool {
 		return slices.Contains(users, a.User.Username)
 	}
 }

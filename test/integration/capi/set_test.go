@@ -24,15 +24,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// pool is a MachineSet or MachineDeployment of Millwright in a space.
+// pool is a MachineSet or MachineDeployment that Millwright reconciles, in a space.
 type pool struct {
 	space
 	kind schema.GroupVersionResource
-	set  string // its name, and the value of the label pool of its machines
+	set  string // name of the set or deployment, and value of the label pool of its machines
 }
 
-// shared is the cluster of the tests that do not touch the cluster itself.
-var shared = sync.OnceValue(func() error {
+// makeSharedSpace makes the cluster for all tests that do not change the cluster itself.
+var makeSharedSpace = sync.OnceValue(func() error {
 	_, err := makeSpace(context.Background(), "shared", "plane.yaml")
 	return err
 })
@@ -47,17 +47,17 @@ func newPool(t *testing.T, name string, replicas int) pool {
 // sharedSpace returns the shared cluster when its control plane runs.
 func sharedSpace(t *testing.T) space {
 	t.Helper()
-	require.NoError(t, shared())
+	require.NoError(t, makeSharedSpace())
 	return startedSpace(t, "shared")
 }
 
-// startedSpace returns the namespace of a test when the control plane of its cluster runs.
+// startedSpace returns the space of a test when the control plane of the space's cluster runs.
 func startedSpace(t *testing.T, name string) space {
 	t.Helper()
 	s, err := spaceOf(name)
 	require.NoError(t, err)
 	rig.Eventually(t, "the control plane runs", func() (bool, any) {
-		planes, _, seen := s.running(t.Context())
+		planes, _, seen := s.countRunning(t.Context())
 		return planes == 1, seen
 	})
 	return s
@@ -68,7 +68,7 @@ func (s space) newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	require.NoError(
 		t,
-		apply(
+		applyManifest(
 			t.Context(),
 			s.name,
 			"set.yaml",
@@ -89,32 +89,32 @@ func (p pool) resize(t *testing.T, replicas int) {
 	p.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// patch patches the set or the deployment.
+// patch applies a merge patch to the set or the deployment.
 func (p pool) patch(t *testing.T, patch string) {
 	t.Helper()
-	p.merge(t, p.kind, p.set, patch)
+	p.mergePatch(t, p.kind, p.set, patch)
 }
 
-// merge patches an object.
-func (s space) merge(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
+// mergePatch applies a merge patch to an object.
+func (s space) mergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
 	t.Helper()
-	_, err := s.of(resource).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.clientOf(resource).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// members returns its machines.
+// members returns the machines of the set or deployment.
 func (p pool) members(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := p.of(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+	list, err := p.clientOf(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// counts returns how many machines, infrastructure machines and bootstrap configurations the set has.
-func (p pool) counts(ctx context.Context) (text string, err error) {
+// countObjects returns how many machines, infrastructure machines and bootstrap configurations the set has.
+func (p pool) countObjects(ctx context.Context) (text string, err error) {
 	var n []int
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.of(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		list, err := p.clientOf(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.set})
 		if err != nil {
 			return "", err
 		}
@@ -127,22 +127,22 @@ func (p pool) counts(ctx context.Context) (text string, err error) {
 func (p pool) awaitCounts(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
-		counts, err := p.counts(t.Context())
+		counts, err := p.countObjects(t.Context())
 		return err == nil && counts == fmt.Sprint([]int{n, n, n}), fmt.Sprint(counts, err)
 	})
 }
 
-// has asserts that the set has n machines now, and n clones of each template.
-func (p pool) has(t *testing.T, n int) {
+// requireCounts asserts that the set now has n machines, and n clones of each template.
+func (p pool) requireCounts(t *testing.T, n int) {
 	t.Helper()
-	counts, err := p.counts(t.Context())
+	counts, err := p.countObjects(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
 }
 
-// lookAgain makes Millwright decide once more about the set, or about the deployment and its sets, and returns when it
-// has.
-func (p pool) lookAgain(t *testing.T) {
+// reconcileAgain makes Millwright decide again about the set, or about the deployment and its sets. reconcileAgain
+// returns when Millwright has decided.
+func (p pool) reconcileAgain(t *testing.T) {
 	t.Helper()
 	if p.kind == machineSets {
 		r.LookAgain(t, run.KindClusterAPISet, p.name, p.set)
@@ -154,10 +154,10 @@ func (p pool) lookAgain(t *testing.T) {
 	}
 }
 
-// condition returns status, reason and message of a condition.
+// condition returns the status, reason and message of a condition.
 func (p pool) condition(t *testing.T, kind string) (status, reason, message string) {
 	t.Helper()
-	return conditionOf(t, p.get(t, p.kind, p.set), kind)
+	return conditionOf(t, p.getObject(t, p.kind, p.set), kind)
 }
 
 func conditionOf(t *testing.T, o *unstructured.Unstructured, kind string) (status, reason, message string) {
@@ -182,20 +182,20 @@ func (p pool) awaitMessage(t *testing.T, kind, status, reason, part string) {
 	})
 }
 
-// awaitStatus waits until the status counts so many replicas, ready and available ones. Core says of no machine of a
-// set without a deployment that it is up to date.
+// awaitStatus waits until the status has n replicas, n ready and n available replicas. If a set has no deployment,
+// Cluster API's core sets the condition UpToDate on none of the set's machines.
 func (p pool) awaitStatus(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
-		seen := p.status(t)[:3]
+		seen := p.statusCounts(t)[:3]
 		return slices.Equal(seen, []int64{int64(n), int64(n), int64(n)}), seen
 	})
 }
 
-// status returns the counts of the status: replicas, ready, available and up-to-date ones.
-func (p pool) status(t *testing.T) (counts []int64) {
+// statusCounts returns the numbers of the status: replicas, ready, available and up-to-date replicas.
+func (p pool) statusCounts(t *testing.T) (counts []int64) {
 	t.Helper()
-	o := p.get(t, p.kind, p.set).Object
+	o := p.getObject(t, p.kind, p.set).Object
 	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
 		count, _, err := unstructured.NestedInt64(o, "status", field)
 		require.NoError(t, err)
@@ -204,11 +204,11 @@ func (p pool) status(t *testing.T) (counts []int64) {
 	return counts
 }
 
-// gone waits until the set or deployment does not exist.
-func (p pool) gone(t *testing.T) {
+// awaitGone waits until the set or deployment does not exist.
+func (p pool) awaitGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, p.kind.Resource+" "+p.set+" is gone", func() (bool, any) {
-		o, err := p.of(p.kind).Get(t.Context(), p.set, metav1.GetOptions{})
+		o, err := p.clientOf(p.kind).Get(t.Context(), p.set, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), o
 	})
 }
@@ -227,7 +227,7 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 		assert.Equal(t, "MachineSet", owner.Kind)
 		assert.Equal(t, p.set, m.GetLabels()["cluster.x-k8s.io/set-name"])
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
-		infra := p.get(t, devMachines, m.GetName())
+		infra := p.getObject(t, devMachines, m.GetName())
 		assert.Equal(
 			t,
 			"Machine",
@@ -239,24 +239,29 @@ func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
 		assert.Equal(t, p.name, infra.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"])
 		assert.Equal(t, "blue", infra.GetAnnotations()["example.com/team"])
 	}
-	set := p.get(t, machineSets, p.set)
+	set := p.getObject(t, machineSets, p.set)
 	assert.Equal(t, []string{"machine.sapcloud.io/cluster-api"}, set.GetFinalizers())
 	require.Len(t, set.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", set.GetOwnerReferences()[0].Kind)
-	template := p.get(t, devTemplates, p.name)
+	template := p.getObject(t, devTemplates, p.name)
 	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])
 
 	p.resize(t, 1)
 	p.awaitCounts(t, 1)
-	require.NoError(t, p.of(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
+	require.NoError(t, p.clientOf(machineSets).Delete(t.Context(), p.set, metav1.DeleteOptions{}))
 	p.awaitCounts(t, 0)
-	p.gone(t)
+	p.awaitGone(t)
 }
 
 func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
-	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`)
+	p.mergePatch(
+		t,
+		machineSets,
+		p.set,
+		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
+	)
 	p.awaitMessage(
 		t,
 		"ScalingUp",
@@ -268,70 +273,75 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 	assert.Equal(t, "TemplateNotFound", reason)
 	_, reason, _ = p.condition(t, "Blocked")
 	assert.Equal(t, "TemplateNotFound", reason)
-	counts, err := p.counts(t.Context())
+	counts, err := p.countObjects(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
-	p.template(t, "absent")
-	p.awaitCounts(t, 2) // woken by the template: TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch
+	p.newInfraTemplate(t, "absent")
+	p.awaitCounts(t, 2) // the new template wakes the set: TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch
 }
 
-// A set and a deployment wait for a template. The worker dies while they wait, and the bridge is dead while the
-// template is made.
-func TestATemplateThatIsMadeWhileProcessesAreDead(t *testing.T) {
+// A set and a deployment wait for a template. The worker dies while they wait. The template is created while the bridge
+// is down.
+func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "orphaned", 0)
 	f := p.newFleet(t, "stranded", 1)
 	f.awaitMade(t, f.name, 1)
-	p.merge(t, machineSets, p.set, `{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`)
-	f.change(t, "late")
+	p.mergePatch(
+		t,
+		machineSets,
+		p.set,
+		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`,
+	)
+	f.setInfraTemplate(t, "late")
 	p.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	f.awaitMessage(t, "Blocked", "True", "TemplateNotFound", "late")
-	crash(t, component.Worker)
+	killAndRestart(t, component.Worker)
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Bridge))
-	p.template(t, "late")
+	p.newInfraTemplate(t, "late")
 	require.NoError(t, r.Stack.Restart(t.Context(), component.Bridge))
-	p.exactly(t, 2, 2)
+	p.requireCreatedExactly(t, 2, 2)
 	f.awaitMade(t, "late", 1)
-	f.created(t, 2)
+	f.requireCreated(t, 2)
 }
 
-func TestWhatChangesInPlaceReachesMachinesAndClones(t *testing.T) {
+func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", 0)
-	p.merge(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
+	p.mergePatch(t, machineSets, p.set, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
 	p.awaitCounts(t, 1)
 	m := p.members(t)[0]
 	name, uid := m.GetName(), m.GetUID()
-	p.merge(
+	p.mergePatch(
 		t,
 		machineSets,
 		p.set,
 		`{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`,
 	)
 	rig.Eventually(t, "the machine and its clones have the new label and not the old one", func() (bool, any) {
-		m := p.get(t, machines, name)
+		m := p.getObject(t, machines, name)
 		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
 		ok, seen := drain == 7, []any{drain}
-		for _, labels := range []map[string]string{m.GetLabels(), p.get(t, devMachines, name).GetLabels(), p.get(t, kubeadmConfigs, name).GetLabels()} {
+		for _, labels := range []map[string]string{m.GetLabels(), p.getObject(t, devMachines, name).GetLabels(), p.getObject(t, kubeadmConfigs, name).GetLabels()} {
 			_, old := labels["tier"]
 			ok = ok && !old && labels["rank"] == "new"
 			seen = append(seen, labels)
 		}
 		return ok, seen
 	})
-	assert.Equal(t, uid, p.get(t, machines, name).GetUID(), "the same machine")
+	assert.Equal(t, uid, p.getObject(t, machines, name).GetUID(), "the same machine")
 }
 
-// crash kills a process with SIGKILL and starts it again.
-func crash(t *testing.T, name string) {
+// killAndRestart kills a process with SIGKILL and restarts the process.
+func killAndRestart(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, r.Stack.Kill(t.Context(), name))
 	require.NoError(t, r.Stack.Restart(t.Context(), name))
 }
 
-// watched makes a MachineHealthCheck of the set.
-func (p pool) watched(t *testing.T) {
+// newHealthCheck creates a MachineHealthCheck for the machines of the set.
+func (p pool) newHealthCheck(t *testing.T) {
 	t.Helper()
 	check := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2",
@@ -346,12 +356,12 @@ func (p pool) watched(t *testing.T) {
 			"checks":      map[string]any{"nodeStartupTimeoutSeconds": int64(600)},
 		},
 	}}
-	_, err := p.of(kind("", "machinehealthchecks")).Create(t.Context(), check, metav1.CreateOptions{})
+	_, err := p.clientOf(resourceOf("", "machinehealthchecks")).Create(t.Context(), check, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-// remediated waits until a machine is gone, and there are n others.
-func (p pool) remediated(t *testing.T, name string, n int) {
+// awaitRemediated waits until a machine does not exist any more, and n other machines exist.
+func (p pool) awaitRemediated(t *testing.T, name string, n int) {
 	t.Helper()
 	rig.Eventually(t, name+" is replaced", func() (bool, any) {
 		var names []string
@@ -362,22 +372,22 @@ func (p pool) remediated(t *testing.T, name string, n int) {
 	})
 }
 
-// remediate asks for the replacement of a machine.
-func (p pool) remediate(t *testing.T, name string) {
+// requestRemediation requests the replacement of a machine.
+func (p pool) requestRemediation(t *testing.T, name string) {
 	t.Helper()
-	p.merge(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
+	p.mergePatch(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
 }
 
 func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unhealthy", 2)
 	p.awaitStatus(t, 2)
-	p.watched(t)
+	p.newHealthCheck(t)
 	bad := p.members(t)[0]
-	p.remediate(t, bad.GetName())
-	p.remediated(t, bad.GetName(), 2)
+	p.requestRemediation(t, bad.GetName())
+	p.awaitRemediated(t, bad.GetName(), 2)
 	p.awaitCounts(t, 2)
-	said := r.Audit(t, func(a rig.Audited) bool {
+	said := r.Audit(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" &&
 			a.ObjectRef.Name == bad.GetName() &&
 			a.ObjectRef.Subresource == "status"
@@ -385,42 +395,43 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	assert.NotEmpty(t, said, "it said OwnerRemediated=False/MachineDeleting before it was deleted")
 }
 
-// Worker and bridge die while a machine is remediated. It is replaced once.
+// Worker and bridge die while a machine is remediated. The machine is replaced once.
 func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "crashed", 2)
 	p.awaitStatus(t, 2)
-	p.watched(t)
+	p.newHealthCheck(t)
 	for i, name := range []string{component.Worker, component.Bridge} {
 		bad := p.members(t)[0].GetName()
-		p.remediate(t, bad)
-		crash(t, name)
-		p.remediated(t, bad, 2)
-		p.exactly(t, 2, 2+i+1)
+		p.requestRemediation(t, bad)
+		killAndRestart(t, name)
+		p.awaitRemediated(t, bad, 2)
+		p.requireCreatedExactly(t, 2, 2+i+1)
 	}
 	p.awaitStatus(t, 2)
 }
 
-// exactly waits until the set has n machines with their clones, and asserts that made machines were ever created.
-func (p pool) exactly(t *testing.T, n, made int) {
+// requireCreatedExactly waits until the set has n machines with their clones, and asserts that the given number of
+// machines was ever created.
+func (p pool) requireCreatedExactly(t *testing.T, n, made int) {
 	t.Helper()
 	p.awaitCounts(t, n)
-	p.created(t, made)
+	p.requireCreated(t, made)
 }
 
-// created asserts that n machines were made since the beginning, and as many clones of each template. The API server
-// answers a client that was killed with an error, whether or not it has made the object: such an object counts if it
-// exists, and may count otherwise.
-func (p pool) created(t *testing.T, n int) {
+// requireCreated asserts that n machines were ever created, and n clones of each template. A client that was killed
+// gets an error from the API server, whether or not the API server has created the object. An object whose creation got
+// this error counts if it exists, and may count if it does not exist.
+func (p pool) requireCreated(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.of(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
+		list, err := p.clientOf(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.set})
 		require.NoError(t, err)
 		made, perhaps := map[string]bool{}, map[string]bool{}
 		for _, o := range list.Items {
 			made[o.GetName()] = true
 		}
-		for _, a := range r.Audit(t, func(a rig.Audited) bool {
+		for _, a := range r.Audit(t, func(a rig.AuditedRequest) bool {
 			return a.Verb == "create" && a.ObjectRef.Namespace == p.name && a.ObjectRef.Resource == resource.Resource &&
 				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.set+"-")
 		}) {
@@ -446,12 +457,12 @@ func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
 			return n > 0, n
 		})
 		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.members(t)))
-		crash(t, name)
+		killAndRestart(t, name)
 	}
-	p.exactly(t, 20, 20)
+	p.requireCreatedExactly(t, 20, 20)
 	p.resize(t, 5)
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
-		crash(t, name)
+		killAndRestart(t, name)
 	}
 	p.awaitCounts(t, 5)
 	p.awaitStatus(t, 5)

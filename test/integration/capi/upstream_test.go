@@ -35,22 +35,22 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	s.awaitNodes(t, 4)
 	list, err := nodes.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	for _, n := range list.Items { // the machine of a node has its name and its provider ID
-		id, _, err := unstructured.NestedString(s.get(t, machines, n.Name).Object, "spec", "providerID")
+	for _, n := range list.Items { // the machine of a node has the same name and the same provider ID
+		id, _, err := unstructured.NestedString(s.getObject(t, machines, n.Name).Object, "spec", "providerID")
 		require.NoError(t, err)
 		assert.NotEmpty(t, id)
 		assert.Equal(t, id, n.Spec.ProviderID)
 	}
 
 	scale := []byte(`{"spec":{"replicas":1}}`)
-	_, err = s.of(machineDeployments).
+	_, err = s.clientOf(machineDeployments).
 		Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	s.awaitMachines(t, 1)
 	s.awaitNodes(t, 2)
 	since("1 + 1 machines")
 
-	require.NoError(t, s.of(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.clientOf(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	below := []schema.GroupVersionResource{
 		clusters,
 		machineDeployments,
@@ -67,7 +67,7 @@ func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
 	rig.Eventually(t, "everything of the cluster is gone", func() (bool, any) {
 		var left []string
 		for _, kind := range below {
-			objects, err := s.of(kind).List(t.Context(), metav1.ListOptions{})
+			objects, err := s.clientOf(kind).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				return false, err
 			}
@@ -95,23 +95,24 @@ func (s space) awaitNodes(t *testing.T, count int) {
 	})
 }
 
-// Core's watch filter concerns the object of an event, not the one that is reconciled because of it. When a Cluster is
-// paused, core begins to work with a MachineSet of somebody else; the policy of the stack keeps it from Millwright's
-// sets and deployments. If theirs is left alone one day, the policy is needed no more.
+// Core's watch filter tests the label of the object of an event, not of the object that core reconciles because of the
+// event. When a Cluster is paused, core begins to reconcile a MachineSet that its filter excludes. The admission policy
+// of the stack refuses core's writes to Millwright's sets and deployments. If core leaves the MachineSet theirs alone
+// one day, the policy is not needed any more.
 func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "filters", "filters.yaml")
-	before := s.get(t, machineSets, "ours")
+	before := s.getObject(t, machineSets, "ours")
 	require.Equal(
 		t,
 		s.name,
 		before.GetLabels()[clusterLabel],
 		"core's webhook has set the label by which core finds the sets of a cluster",
 	)
-	require.Equal(t, s.name, s.get(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
+	require.Equal(t, s.name, s.getObject(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
 
 	refused := func(kind schema.GroupVersionResource) int {
-		return len(r.Audit(t, func(a rig.Audited) bool {
+		return len(r.Audit(t, func(a rig.AuditedRequest) bool {
 			return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 				a.ObjectRef.Resource == kind.Resource && a.ObjectRef.Name == "ours" && a.ResponseStatus.Code == http.StatusForbidden
 		}))
@@ -120,12 +121,12 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	rig.Eventually(t, "core works with theirs, and is refused ours", func() (bool, any) {
 		paused = !paused
 		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
-		if _, err := s.of(clusters).
+		if _, err := s.clientOf(clusters).
 			Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return false, err
 		}
 		time.Sleep(2 * time.Second) // core reconciles an object at most once a second
-		theirs, sets, deployments := s.get(t, machineSets, "theirs"), refused(machineSets), refused(machineDeployments)
+		theirs, sets, deployments := s.getObject(t, machineSets, "theirs"), refused(machineSets), refused(machineDeployments)
 		return len(theirs.GetFinalizers()) > 0 && sets > 0 &&
 				deployments > 0, fmt.Sprint(
 				theirs.GetFinalizers(),
@@ -133,7 +134,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 				deployments,
 			)
 	})
-	written := r.Audit(t, func(a rig.Audited) bool {
+	written := r.Audit(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 			a.ObjectRef.Name == "ours" &&
 			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) &&

@@ -1,9 +1,9 @@
-// Tier: test. Each kind goes through every room here; test-all for two installations and an faultyCloud cloud.
+// Tier: test. Objects of each kind pass all components here; test-all for two installations and a faulty cloud.
 
 //go:build integration
 
-// Package chain shows the main job on a real API server, a real Temporal and the virtual cloud: objects in, machines
-// out.
+// Package chain tests the main function on a real API server, a real Temporal and the virtual cloud: Millwright makes
+// machines from MachineDeployments.
 package chain
 
 import (
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// The scenarios of MCM's own integration suite, in its order.
+// The test runs the scenarios of MCM's own integration suite in the order of the suite.
 func TestMCMScenarios(t *testing.T) {
-	scenarios(t, "mcm", func(m *v1alpha1.Machine) string { return m.Name })
+	runMCMScenarios(t, "mcm", func(m *v1alpha1.Machine) string { return m.Name })
 }
 
 func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
@@ -45,7 +45,7 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
 	t.Cleanup(func() { require.NoError(t, r.Cloud.SetBehaviour(context.Background(), before)) })
-	scenarios(t, "faultyCloud", func(m *v1alpha1.Machine) string {
+	runMCMScenarios(t, "faulty-cloud", func(m *v1alpha1.Machine) string {
 		all, err := r.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		for _, i := range all {
@@ -58,8 +58,8 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 	})
 }
 
-// scenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
-func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
+// runMCMScenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
+func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
 	r.Namespace(t, namespace, "")
 	machines := r.Machines.MachineV1alpha1().Machines(namespace)
 	nodes := func() int {
@@ -175,9 +175,10 @@ func scenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) 
 	})
 }
 
-// A deletion in the middle of a creation does not wait for it, and leaves nothing behind.
+// A machine is deleted while its instance is being created. The deletion does not wait for the creation, and leaves
+// nothing behind.
 func TestCreationIsInterruptedByADeletion(t *testing.T) {
-	// A creation takes longer than a test waits.
+	// The creation of an instance takes longer than a test waits.
 	r.Namespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"24h"}`)
 	pool := r.Pool(t, "interrupted", "interrupted", 3)
 	rig.Eventually(t, "three creations are under way", func() (bool, any) {
@@ -194,9 +195,9 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// What only a controller can see becomes a condition and an event on the object that suffers, and heals by itself when
-// the missing thing appears. A set makes no machine of a class that does not exist; a machine that nobody's set made
-// says so itself.
+// If a MachineClass or a Secret is missing, the affected object has a condition and an event, and recovers when the
+// missing object exists. A set creates no machine while its class does not exist. A machine without a set has the
+// condition itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	r.Namespace(t, namespace, "")
@@ -282,8 +283,9 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// A class with a typo: no create call was ever made, so that nothing of the machine is in a cloud.
-func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
+// A machine names a class that never existed. Millwright made no create call for the machine, so no cloud has an
+// instance of the machine.
+func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	_, err := r.Kube.CoreV1().
 		Namespaces().
@@ -309,7 +311,8 @@ func TestAMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	})
 }
 
-// A node that is lost after Running sets the phase Unknown, and a node that is well again heals it.
+// If the node of a running machine becomes not ready, the machine's phase is Unknown. If the node is ready again, the
+// phase is Running.
 func TestNodeLossSetsUnknown(t *testing.T) {
 	r.Namespace(t, "lost", "")
 	pool := r.Pool(t, "lost", "lost", 1)

@@ -18,11 +18,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// classes are the MachineClass and the Secrets of a namespace, as rig.Namespace makes them.
-type classes struct{ namespace string }
+// classFixture has the MachineClass and the Secrets of a namespace, as rig.Namespace creates them.
+type classFixture struct{ namespace string }
 
-// class reads the class; nil when it is gone.
-func (c classes) class(t *testing.T) *v1alpha1.MachineClass {
+// readClass reads the class. readClass returns nil if the class is gone.
+func (c classFixture) readClass(t *testing.T) *v1alpha1.MachineClass {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -32,8 +32,8 @@ func (c classes) class(t *testing.T) *v1alpha1.MachineClass {
 	return class
 }
 
-// secret reads a Secret; nil when it is gone.
-func (c classes) secret(t *testing.T, name string) *corev1.Secret {
+// readSecret reads a Secret. readSecret returns nil if the Secret is gone.
+func (c classFixture) readSecret(t *testing.T, name string) *corev1.Secret {
 	t.Helper()
 	secret, err := r.Kube.CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -43,10 +43,10 @@ func (c classes) secret(t *testing.T, name string) *corev1.Secret {
 	return secret
 }
 
-func (c classes) awaitGuarded(t *testing.T, secret string) {
+func (c classFixture) awaitFinalizers(t *testing.T, secret string) {
 	t.Helper()
 	rig.Eventually(t, "finalizers on the class and on Secret "+secret, func() (bool, any) {
-		class, s := c.class(t), c.secret(t, secret)
+		class, s := c.readClass(t), c.readSecret(t, secret)
 		require.NotNil(t, class)
 		require.NotNil(t, s)
 		done := slices.Contains(class.Finalizers, v1alpha1.FinalizerMachine) &&
@@ -55,20 +55,20 @@ func (c classes) awaitGuarded(t *testing.T, secret string) {
 	})
 }
 
-func (c classes) awaitGone(t *testing.T) {
+func (c classFixture) awaitGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "class and Secret are gone", func() (bool, any) {
-		class, secret := c.class(t), c.secret(t, "small")
+		class, secret := c.readClass(t), c.readSecret(t, "small")
 		return class == nil && secret == nil, fmt.Sprintf("class: %v, secret: %v", class != nil, secret != nil)
 	})
 }
 
-func (c classes) deleteSecret(t *testing.T) {
+func (c classFixture) deleteSecret(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Kube.CoreV1().Secrets(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}))
 }
 
-func (c classes) deleteClass(t *testing.T) {
+func (c classFixture) deleteClass(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
@@ -76,8 +76,8 @@ func (c classes) deleteClass(t *testing.T) {
 	)
 }
 
-// noInstance requires that the cloud has nothing of a class of this namespace.
-func (c classes) noInstance(t *testing.T) {
+// requireNoInstance requires that the cloud has no instance of a class of this namespace.
+func (c classFixture) requireNoInstance(t *testing.T) {
 	t.Helper()
 	instances, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
@@ -86,29 +86,29 @@ func (c classes) noInstance(t *testing.T) {
 	}
 }
 
-// What was applied at once is deleted at once, its Secret first, as kubectl does with a file: it comes to an end by
-// itself.
+// The Secret, the class and the deployment are deleted at once, in this order, as kubectl deletes the objects of a
+// file. Millwright removes all finalizers without an action of a person.
 func TestEverythingIsDeletedAtOnce(t *testing.T) {
-	c := classes{"at-once"}
+	c := classFixture{"at-once"}
 	r.Namespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
 	pool := r.Pool(t, c.namespace, "at-once", 3)
 	pool.AwaitRunning(t, 3)
-	c.awaitGuarded(t, "small")
+	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 	c.awaitGone(t)
-	c.noInstance(t)
+	c.requireNoInstance(t)
 }
 
-// A class that is deleted while it has machines waits, and its machines can be replaced and deleted meanwhile.
+// A deleted class with machines keeps its finalizer. The machines of a deleted class can still be replaced and deleted.
 func TestAClassWaitsForItsMachines(t *testing.T) {
-	c := classes{"waits"}
+	c := classFixture{"waits"}
 	r.Namespace(t, c.namespace, "")
 	pool := r.Pool(t, c.namespace, "waits", 2)
 	pool.AwaitRunning(t, 2)
-	c.awaitGuarded(t, "small")
+	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	rig.Eventually(t, "the class's workflow waits for machines", func() (bool, any) {
@@ -124,7 +124,7 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	})
 	pool.Scale(t, 1)
 	pool.AwaitRunning(t, 1)
-	class, secret := c.class(t), c.secret(t, "small")
+	class, secret := c.readClass(t), c.readSecret(t, "small")
 	require.NotNil(t, class)
 	require.NotNil(t, class.DeletionTimestamp)
 	require.NotNil(t, secret)
@@ -133,19 +133,20 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 	pool.Delete(t)
 	pool.AwaitGone(t)
 	c.awaitGone(t)
-	c.noInstance(t)
+	c.requireNoInstance(t)
 }
 
-// The finalizer of Secrets follows the references of the class; either of the two suffices.
-func TestTheFinalizerFollowsTheReference(t *testing.T) {
-	c := classes{"follows"}
+// The finalizer of a Secret follows the references of the class. One of the fields secretRef and credentialsSecretRef
+// suffices.
+func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
+	c := classFixture{"follows"}
 	r.Namespace(t, c.namespace, "") // no machine refers to the class
-	c.awaitGuarded(t, "small")
+	c.awaitFinalizers(t, "small")
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "the former Secret is released, although the new one is missing", func() (bool, any) {
-		secret := c.secret(t, "small")
+		secret := c.readSecret(t, "small")
 		require.NotNil(t, secret)
 		return len(secret.Finalizers) == 0, secret.Finalizers
 	})
@@ -153,11 +154,11 @@ func TestTheFinalizerFollowsTheReference(t *testing.T) {
 	other.Name = "other"
 	_, err = r.Kube.CoreV1().Secrets(c.namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.awaitGuarded(t, "other")
+	c.awaitFinalizers(t, "other")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	c.awaitGone(t)
-	kept := c.secret(t, "other")
+	kept := c.readSecret(t, "other")
 	require.NotNil(t, kept, "nobody deleted it")
 	require.Empty(t, kept.Finalizers)
 }

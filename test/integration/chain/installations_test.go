@@ -28,8 +28,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// Two installations in one Temporal namespace, with objects of the same names, make their own machines and keep their
-// own schedules.
+// Two installations share one Temporal namespace and have objects of the same names. Each installation creates its own
+// machines and keeps its own schedules.
 func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	const name, size = "shared-temporal", 3
 	shared := []string{"--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", "second"}
@@ -76,13 +76,14 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
 	for _, who := range []struct{ binary, identity string }{{build.Worker, component.WorkerIdentity}, {build.Bridge, component.BridgeIdentity}} {
-		refusesTheName(t, second, who.binary, who.identity)
+		requireNameRefused(t, second, who.binary, who.identity)
 	}
 }
 
-// refusesTheName starts a process of the second control cluster with the name of the first one, which has its machines
-// in this Temporal namespace: the process ends, and says why.
-func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
+// requireNameRefused starts a process of the second control cluster with the name of the first control cluster, which
+// has machines in this Temporal namespace. requireNameRefused requires that the process ends and names both control
+// clusters.
+func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -104,7 +105,8 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	)
 	if binary == build.Worker {
 		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
-		start.Args = append(start.Args, "--accept-new-cluster-name", "second") // else its own Lease is in the way
+		// without this flag, the process would stop because of its own Lease
+		start.Args = append(start.Args, "--accept-new-cluster-name", "second")
 	}
 	said, err := start.CombinedOutput()
 	failed := new(exec.ExitError)
@@ -119,8 +121,8 @@ func refusesTheName(t *testing.T, second *rig.Rig, binary, identity string) {
 	}
 }
 
-// The first control cluster that claims a name has it.
-func TestTheNameOfAnInstallationBelongsToOneCluster(t *testing.T) {
+// An installation name belongs to the first control cluster that claims the name.
+func TestInstallationNameBelongsToOneCluster(t *testing.T) {
 	t.Parallel()
 	cluster := func(uid string) *fake.Clientset {
 		return fake.NewClientset(

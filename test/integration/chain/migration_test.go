@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The check before a takeover reads a real API server: it says what is in the way, and that nothing is when that is
-// gone. The takeover itself is in the package takeover.
+// The check before a takeover from MCM reads a real API server. The check reports an active machine-controller-manager.
+// After MCM has stopped, the check passes. Package takeover tests the takeover.
 func TestTheCheckBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	const name = "check"
@@ -20,7 +20,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	p := r.Pool(t, name, name, 2)
 	p.AwaitRunning(t, 2)
 	p.AwaitSynced(t)
-	// other tests have Machines in other namespaces: the worker is said to leave them alone
+	// other tests have Machines in other namespaces; the flag --namespaces excludes these Machines
 	check := []string{"migrate", "check", "--namespace", name, "--namespaces", name}
 
 	leases := r.Kube.CoordinationV1().Leases(name)

@@ -29,10 +29,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// A storm of signals at the moment of completion loses none: each signal that the server took stands in a history, and
-// is followed there by a decision.
+// Many signals arrive while the runs of machines complete, and none is lost: each signal that the server accepted is in
+// a history, and a decision follows the signal in the same history.
 func TestStormAtCompletionLosesNoSignal(t *testing.T) {
-	const sentinel = -7 // generation of the storm's signals, which no real object has
+	const sentinel = -7 // generation of this test's signals; no real object has a negative generation
 	r.Namespace(t, "storm", "")
 	pool := r.Pool(t, "storm", "storm", 10)
 	pool.AwaitRunning(t, 10)
@@ -40,7 +40,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
-	lives, events := storyOf(t)
+	lives, events := countRunsAndEvents(t)
 	t.Logf("the creation of 10 machines: %d runs with %d events in the namespace", lives, events)
 	var sent, failed, busy atomic.Int64
 	stormy, err := client.NewLazyClient(client.Options{
@@ -48,7 +48,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		Namespace: run.Namespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 		ConnectionOptions: client.ConnectionOptions{
-			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusy(&busy))},
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusyErrors(&busy))},
 		},
 	})
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 			}
 			sent.Add(1)
 		}
-		for range 4 { // a calm run ends at once: some signals meet its end, some start the next one
+		for range 4 { // an idle run ends at once: some signals arrive at the end of a run, and some start the next run
 			group.Go(func() {
 				for range 20 {
 					signal()
@@ -101,22 +101,22 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 		return len(open) == 0, len(open)
 	})
 	received := int64(0)
-	// Temporal's lists lag behind the runs: one that has ended already may not be listed yet.
+	// Temporal's visibility lags behind the runs: a run that has ended may not be listed yet.
 	rig.Eventually(t, "each signal that the server took stands in a history", func() (bool, any) {
-		received = signalsDecided(t, sentinel)
+		received = countDecidedSignals(t, sentinel)
 		return received >= sent.Load(), []int64{received, sent.Load()}
 	})
-	runs, all := storyOf(t)
+	runs, all := countRunsAndEvents(t)
 	t.Logf("the storm: %d runs with %d events", runs-lives, all-events)
-	// Of a call that failed nobody knows here whether the server took it: it may have timed out on its way back.
+	// The server may have accepted the signal of a failed call: the call may have timed out on the way back.
 	require.LessOrEqual(t, received, sent.Load()+failed.Load(), "signals in histories, and calls")
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }
 
-// signalsDecided counts the signals with this generation in the histories of the storm's machines. It requires that a
-// decision follows the last signal of each run.
-func signalsDecided(t *testing.T, generation int64) (count int64) {
+// countDecidedSignals counts the signals with this generation in the histories of this test's machines.
+// countDecidedSignals requires that a decision follows the last signal of each run.
+func countDecidedSignals(t *testing.T, generation int64) (count int64) {
 	t.Helper()
 	for _, w := range r.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
 		decided := true
@@ -143,8 +143,8 @@ func signalsDecided(t *testing.T, generation int64) (count int64) {
 	return count
 }
 
-// storyOf counts the runs of the storm's machines and sets, and the events in their histories.
-func storyOf(t *testing.T) (runs, events int) {
+// countRunsAndEvents counts the runs of this test's objects, and the events in the histories of these runs.
+func countRunsAndEvents(t *testing.T) (runs, events int) {
 	t.Helper()
 	for _, w := range r.Workflows(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
 		runs++
@@ -153,9 +153,9 @@ func storyOf(t *testing.T) (runs, events int) {
 	return runs, events
 }
 
-// countBusy counts the attempts of calls that Temporal refuses because a run of the same workflow ID began less than a
-// second ago.
-func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
+// countBusyErrors counts the call attempts that Temporal refuses with BUSY_WORKFLOW, because a run of the same workflow
+// ID began less than a second ago.
+func countBusyErrors(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, in, out, conn, options...)
 		if exhausted := new(serviceerror.ResourceExhausted); errors.As(
@@ -170,7 +170,7 @@ func countBusy(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	}
 }
 
-// The check finds a secret that has leaked, and it reads the metrics of worker and bridge.
+// Leaks finds a secret in a history and in an event, and it reads the metrics of worker and bridge.
 func TestLeakIsSeen(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
 	run, err := r.Temporal.ExecuteWorkflow(
@@ -193,7 +193,7 @@ func TestLeakIsSeen(t *testing.T) {
 		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places
 	})
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
-	places, _, err := r.Leaks(t.Context(), "process_cpu_seconds_total") // a metric of each process
+	places, _, err := r.Leaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"metrics of worker", "metrics of bridge"}, places)
 }

@@ -14,30 +14,30 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// No worker runs from the middle of the creations until after their timeout: that time does not count, and no machine
-// fails.
+// No worker runs from the middle of the creations until after the creation timeout. The time without a worker does not
+// count, and no machine fails.
 func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
 	const made, timeout = 5, 70 * time.Second
-	r.Namespace(t, "absence", slowly)
-	before := stats(t, r)
+	r.Namespace(t, "absence", slowClass)
+	before := cloudStats(t, r)
 	pool := r.Pool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: timeout},
 		}
 	})
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
-		now := stats(t, r)
+		now := cloudStats(t, r)
 		return now.Creating > 0, now
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
-		// the outage lasts this long; a creation has whole seconds
+		// the outage lasts until after the timeout; the extra second is because a creation timestamp has whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 	}
 	require.NoError(t, r.Stack.Start(t.Context(), component.Worker))
 	pool.AwaitRunning(t, made)
-	require.Equal(t, made, stats(t, r).Creates-before.Creates, "instances made")
-	require.Equal(t, made, machineCreations(t, r, "absence"), "no machine was replaced")
+	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
+	require.Equal(t, made, countMachineCreations(t, r, "absence"), "no machine was replaced")
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }

@@ -26,15 +26,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// The timeouts of the machines: far below the error of the clock. A drain of drainTimeout that ends by a clock that is
-// behind ends later than a test waits.
+// The timeouts of the machines are much shorter than the clock's error of ten minutes. If a clock that is behind
+// decided the end of a drain, the drain would end later than a test waits.
 const (
 	creationTimeout = 5 * time.Minute
 	healthTimeout   = 5 * time.Minute
 	drainTimeout    = 60 * time.Second
 )
 
-// Of two workers one has a clock that is wrong by ten minutes: no timeout is judged by it.
+// One of two workers has a clock that is wrong by ten minutes. No timeout may depend on this clock.
 func TestEndurance_TheClockOfAWorkerIsWrong(t *testing.T) {
 	worker, err := rig.SkewedWorker(t.TempDir())
 	require.NoError(t, err)
@@ -59,28 +59,28 @@ func TestEndurance_TheClockOfAWorkerIsWrong(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			told := wrongClock{skewed, name}.lastLine(t).Add(-by)
-			// wrong by whole seconds
+			told := wrongClockStack{skewed, name}.lastLogTime(t).Add(-by)
+			// the log's timestamps have whole seconds
 			require.True(
 				t,
 				told.After(began.Add(-time.Second)) && told.Before(time.Now()),
 				"the clock of the second worker: %s",
 				told,
 			)
-			wrongClock{skewed, name}.run(t)
+			wrongClockStack{skewed, name}.testAllTimeouts(t)
 		})
 	}
 }
 
-// wrongClock is a stack whose second worker has a wrong clock.
-type wrongClock struct {
+// wrongClockStack is a stack whose second worker has a wrong clock.
+type wrongClockStack struct {
 	*rig.Rig
 	namespace string
 }
 
-func (w wrongClock) run(t *testing.T) {
+func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	const size = 12
-	w.Namespace(t, w.namespace, slowly)
+	w.Namespace(t, w.namespace, slowClass)
 	watcher := checker.Watch(
 		checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
 		w.namespace,
@@ -104,13 +104,13 @@ func (w wrongClock) run(t *testing.T) {
 		}
 	})
 	pool.AwaitRunning(t, size)
-	w.made(t, size)
+	w.requireCreates(t, size)
 
-	w.illness(t, pool, size)
-	w.made(t, size)
+	w.testIllness(t, pool, size)
+	w.requireCreates(t, size)
 
-	drained := w.drains(t, pool, size)
-	w.made(t, size+drained)
+	drained := w.testDrains(t, pool, size)
+	w.requireCreates(t, size+drained)
 
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "the rollout has ended", func() (bool, any) {
@@ -121,18 +121,18 @@ func (w wrongClock) run(t *testing.T) {
 		return len(fresh) == size && len(pool.Machines(t)) == size, len(fresh)
 	})
 	pool.AwaitRunning(t, size)
-	w.made(t, 2*size+drained)
+	w.requireCreates(t, 2*size+drained)
 
-	const more = 40 // machines in one batch: more than a local activity makes
+	const more = 40 // number of machines in one batch: more machines than a local activity creates
 	require.NoError(t, w.Stack.Stop(t.Context(), component.Worker))
 	pool.Scale(t, size+more)
 	pool.AwaitRunning(t, size+more)
-	w.made(t, 2*size+drained+more)
+	w.requireCreates(t, 2*size+drained+more)
 
 	watcher.AllIsDeleted()
 	pool.Delete(t)
 	pool.AwaitGone(t)
-	durable, err := watcher.Durable(t.Context())
+	durable, err := watcher.WorkflowState(t.Context())
 	require.NoError(t, err)
 	watcher.AddRuns(durable)
 	violations, snapshots := watcher.Violations()
@@ -140,9 +140,9 @@ func (w wrongClock) run(t *testing.T) {
 	require.Empty(t, violations)
 }
 
-// illness makes half of the nodes ill, twice, and both times together for less than the health timeout. No machine may
-// fail.
-func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
+// testIllness makes half of the nodes unhealthy twice. The sum of both times is less than the health timeout. No
+// machine may fail.
+func (w wrongClockStack) testIllness(t *testing.T, pool *rig.Pool, size int) {
 	t.Helper()
 	running := func() (uids []types.UID) {
 		for _, m := range pool.Machines(t) {
@@ -167,7 +167,7 @@ func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 		}
 		label("node-not-ready.stage.kwok.x-k8s.io=true")
 		rig.Eventually(t, "machines are Unknown", func() (bool, any) { return len(running()) == size/2, len(running()) })
-		for range 3 { // each worker has some of these machines
+		for range 3 { // three times, so that each worker has some of these machines
 			for _, m := range ill {
 				w.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
 			}
@@ -178,9 +178,9 @@ func (w wrongClock) illness(t *testing.T, pool *rig.Pool, size int) {
 	}
 }
 
-// drains deletes half of the machines while a budget allows no eviction, and returns how many. Their pods are deleted
-// when the drain timeout is over, not before.
-func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
+// testDrains deletes half of the machines while a budget allows no eviction, and returns how many machines it deleted.
+// The pods of these machines are deleted when the drain timeout is over, not before.
+func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"
 	pool.AwaitHosts(t, size)
@@ -208,7 +208,7 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 		}
 	}
 	require.NotEmpty(t, held)
-	deleted := w.deletions(t)
+	deleted := w.firstDeletions(t)
 	for _, pod := range held {
 		require.Contains(t, deleted, pod)
 		took := deleted[pod].Sub(began[hosts[pod]])
@@ -220,11 +220,11 @@ func (w wrongClock) drains(t *testing.T, pool *rig.Pool, size int) int {
 	return len(leaving)
 }
 
-// deletions returns when the workers first deleted each pod, without an eviction.
-func (w wrongClock) deletions(t *testing.T) map[string]time.Time {
+// firstDeletions returns when the workers first deleted each pod without an eviction.
+func (w wrongClockStack) firstDeletions(t *testing.T) map[string]time.Time {
 	t.Helper()
 	first := map[string]time.Time{}
-	for _, a := range w.Audit(t, func(a rig.Audited) bool {
+	for _, a := range w.Audit(t, func(a rig.AuditedRequest) bool {
 		return a.Verb == "delete" && a.ObjectRef.Resource == "pods" && a.User.Username == component.WorkerIdentity
 	}) {
 		if _, known := first[a.ObjectRef.Name]; !known {
@@ -234,8 +234,8 @@ func (w wrongClock) deletions(t *testing.T) map[string]time.Time {
 	return first
 }
 
-// lastLine returns the time of the last line in the log of the second worker.
-func (w wrongClock) lastLine(t *testing.T) (at time.Time) {
+// lastLogTime returns the time of the last line in the log of the second worker.
+func (w wrongClockStack) lastLogTime(t *testing.T) (at time.Time) {
 	t.Helper()
 	file, err := os.Open(w.Stack.LogPath(component.SecondWorker))
 	require.NoError(t, err)
@@ -249,10 +249,10 @@ func (w wrongClock) lastLine(t *testing.T) (at time.Time) {
 	return at
 }
 
-// made checks how many instances were ever made, none of them twice.
-func (w wrongClock) made(t *testing.T, n int) {
+// requireCreates checks how many instances were ever made, and that no instance was made twice.
+func (w wrongClockStack) requireCreates(t *testing.T, n int) {
 	t.Helper()
-	s := stats(t, w.Rig)
+	s := cloudStats(t, w.Rig)
 	require.Equal(t, n, s.Creates, "instances made")
 	require.Zero(t, s.DuplicateCreates, "instances made twice: %+v", s)
 }

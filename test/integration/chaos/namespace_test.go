@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A worker whose namespace is gone for more than two minutes ends, so that it can be started again. It does not stay
-// without polling, as Temporal's SDK would leave it.
+// A worker whose Temporal namespace is missing for more than two minutes exits, so that it can be restarted. Temporal's
+// SDK alone would leave the worker running without polling.
 func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
 	t.Parallel()
 	own, err := rig.Up(t.Context(), t.TempDir(), stack.Options{})

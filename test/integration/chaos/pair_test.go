@@ -16,15 +16,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// Two workers share the work of two bridges' signals. One worker and the bridge that leads are killed while 60 machines
-// are made, and do not come back: the others finish the work, and nothing is made twice.
+// Two workers do the work that two bridges signal. One worker and the leading bridge are killed while 60 machines are
+// created, and are not restarted. The other worker and the other bridge finish the work, and no instance is made twice.
 func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
 	require.NoError(t, r.Stack.Start(t.Context(), component.SecondWorker))
-	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leader(t) != "", "none" })
-	first := leader(t)
-	t.Cleanup(func() { // the other tests have one worker
+	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
+	first := leadingBridge(t)
+	t.Cleanup(func() { // the other tests have one worker and one bridge
 		ctx := context.WithoutCancel(t.Context())
 		for _, name := range []string{component.Worker, first} {
 			if err := r.Stack.Start(ctx, name); err != nil {
@@ -43,10 +43,10 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 		checker.Bounds{Leaving: true},
 	)
 	go watcher.Run(t.Context())
-	before := stats(t, r)
+	before := cloudStats(t, r)
 	pool := r.Pool(t, "pair", "pair", wanted)
 	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
-		calls, made := calling(t, "pair"), 0
+		calls, made := callsByWorker(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
 			if m.Spec.ProviderID != "" {
 				made++
@@ -56,16 +56,16 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Worker))
 	require.NoError(t, r.Stack.Kill(t.Context(), first))
-	require.Positive(t, stats(t, r).Creating, "no creation is in progress: the test shows nothing")
+	require.Positive(t, cloudStats(t, r).Creating, "no creation is in progress: the test shows nothing")
 
-	exactly(t, r, pool, before, wanted)
+	requireOneInstanceEach(t, r, pool, before, wanted)
 	require.LessOrEqual(
 		t,
-		machineCreations(t, r, "pair"),
+		countMachineCreations(t, r, "pair"),
 		wanted,
 		"Machines made: the one whose creation the killed worker waited for may not count",
 	)
-	deciders := map[string]int{} // by worker: how many tasks of workflows it has had
+	deciders := map[string]int{} // number of workflow tasks that each worker has completed
 	for _, history := range r.Histories(t, "pair") {
 		for _, e := range history.Events {
 			if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
@@ -79,8 +79,8 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	require.Positive(t, snapshots)
 }
 
-// leader returns the bridge that leads; empty if none does.
-func leader(t *testing.T) string {
+// leadingBridge returns the bridge that leads; empty if no bridge leads.
+func leadingBridge(t *testing.T) string {
 	t.Helper()
 	for _, b := range []string{component.Bridge, component.SecondBridge} {
 		if r.Metric(t, b, "millwright_bridge_leader") == 1 {
@@ -90,8 +90,8 @@ func leader(t *testing.T) string {
 	return ""
 }
 
-// calling returns how many calls of the cloud each worker has in progress for the machines of a namespace.
-func calling(t *testing.T, namespace string) map[string]int {
+// callsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
+func callsByWorker(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	calls := map[string]int{}
 	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {

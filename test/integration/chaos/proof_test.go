@@ -17,7 +17,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// A converged stack sends no signal between two resyncs, and nothing but its deployment's workflow is open.
+// A converged stack sends no signal between two resyncs. The only open workflow is the deployment's workflow.
 func TestConvergedStackIsSilent(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "silent", "")
@@ -27,7 +27,7 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	if r.Metric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = component.SecondBridge
 	}
-	resynced := resync(t)
+	resynced := newResyncSentinel(t)
 	rig.Eventually(
 		t,
 		"the last status writes of the scale-up are over, and no signal is sent until the next resync",
@@ -47,9 +47,9 @@ func TestConvergedStackIsSilent(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// resync makes a machine that waits for a node which never comes, and returns a function that waits for a resync of the
-// bridge: it terminates the machine's run, which nothing but a resync starts again, without a signal.
-func resync(t *testing.T) (resynced func()) {
+// newResyncSentinel makes a machine whose node never joins, and returns a function that waits for a resync of the
+// bridge. The function terminates the machine's run. Without a signal, only a resync starts the run again.
+func newResyncSentinel(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"
 	r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)

@@ -15,8 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The safety test can fail: with a worker that does not look before it creates, on a cloud without client tokens, the
-// same kill makes instances twice.
+// The safety test must be able to fail. The worker of this test does not list instances before a create call, and the
+// cloud ignores client tokens: the same kill makes instances twice.
 func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 	t.Parallel()
 	careless, err := rig.Up(
@@ -30,21 +30,21 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	weather{tokens: false}.apply(t, careless)
-	careless.Namespace(t, "careless", slowly)
+	cloudBehaviour{clientTokens: false}.apply(t, careless)
+	careless.Namespace(t, "careless", slowClass)
 	watcher := checker.Watch(
 		checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
 		"careless",
 		checker.Bounds{},
 	)
 	go watcher.Run(t.Context())
-	before := stats(t, careless)
-	pool := careless.Pool(t, "careless", "careless", size)
-	midway(t, careless, before)
+	before := cloudStats(t, careless)
+	pool := careless.Pool(t, "careless", "careless", scaleUpSize)
+	awaitCreationsInFlight(t, careless, before)
 	require.NoError(t, careless.Stack.Kill(t.Context(), component.Worker))
 	require.NoError(t, careless.Stack.Start(t.Context(), component.Worker))
-	pool.AwaitRunning(t, size)
-	require.Positive(t, stats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
+	pool.AwaitRunning(t, scaleUpSize)
+	require.Positive(t, cloudStats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
 	violations, _ := watcher.Violations()
 	require.True(
 		t,

@@ -19,10 +19,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// An operator resets or pauses what is in the middle of a create call. The cloud ignores client tokens, and shows
-// nothing of the request for ten seconds, longer than a worker needs to learn of the reset.
+// An operator resets or pauses an activity, or resets a workflow, in the middle of a create call. The cloud ignores
+// client tokens, and does not show the request for ten seconds. The worker learns of the reset in less than ten
+// seconds.
 func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
-	weather{name: "no client tokens, requests without a record", accept: 10 * time.Second}.apply(t, r)
+	cloudBehaviour{name: "no client tokens, requests without a record", unrecordedTime: 10 * time.Second}.apply(t, r)
 	const createInstance = "create-instance"
 	service := r.Temporal.WorkflowService()
 	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){
@@ -64,7 +65,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r.Namespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
 			machines := r.Machines.MachineV1alpha1().Machines(name)
-			before := stats(t, r)
+			before := cloudStats(t, r)
 			m, err := machines.Create(
 				t.Context(),
 				&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.Spec()},
@@ -72,7 +73,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			)
 			require.NoError(t, err)
 			rig.Eventually(t, "the create call is under way", func() (bool, any) {
-				now := stats(t, r)
+				now := cloudStats(t, r)
 				return now.Calls[admin.Create] > before.Calls[admin.Create], now
 			})
 			id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: m.Name, UID: string(m.UID)})
@@ -85,7 +86,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				require.NoError(t, err)
 				return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning, m.Status
 			})
-			after := stats(t, r)
+			after := cloudStats(t, r)
 			require.Equal(t, 1, after.Creates-before.Creates, "instances made")
 			require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 			require.NoError(t, machines.Delete(t.Context(), name, metav1.DeleteOptions{}))

@@ -25,9 +25,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// revive starts processes again that end because the API server was restored, until the test ends. Not each process
-// ends: if the API server breaks all watches of a process, the process may list everything again and go on.
-func revive(t *testing.T, names ...string) {
+// restartEndedProcesses restarts processes that end because the API server was restored, until the test ends. Not each
+// process ends: if the API server breaks all watches of a process, the process may list all objects again and continue.
+func restartEndedProcesses(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
 	t.Cleanup(func() { stop(); <-over })
@@ -49,9 +49,9 @@ func revive(t *testing.T, names ...string) {
 	}()
 }
 
-// The API server is restored to a state before two machines more were made and one was replaced. The restored objects
-// count: nothing is made twice, a machine whose instance is gone is replaced, and the instances of machines that do not
-// exist any more are orphans.
+// The API server is restored to a state from before two machines were created and one machine was replaced. The
+// restored objects count: no instance is made twice, a machine whose instance is gone is replaced, and instances whose
+// machines do not exist any more are orphans.
 func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	r.Namespace(t, name, "")
@@ -74,7 +74,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 
 	require.NoError(t, r.RestoreStore(t.Context(), copied))
 	require.NoError(t, r.Cloud.Rejoin(t.Context()))
-	revive(t, component.Worker, component.Bridge, component.SecondBridge)
+	restartEndedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
 	watcher := checker.Watch(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		name,
@@ -82,11 +82,15 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	excuse(t, watcher, more+1)
+	excuseOrphans(t, watcher, more+1)
 	go watcher.Run(ctx)
-	restless, err := watcher.Await(ctx, 10*time.Minute, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
-		return checker.Restless(s, d, watcher.Excused())
-	})
+	restless, err := watcher.Await(
+		ctx,
+		10*time.Minute,
+		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
+			return checker.Restless(s, d, watcher.Excused())
+		},
+	)
 	require.NoError(t, err)
 	require.Empty(t, restless)
 	pool.AwaitRunning(t, made)
@@ -105,12 +109,12 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		instances, nodes := pool.Instances(t), pool.Nodes(t)
 		return len(instances) == made && len(nodes) == made, fmt.Sprint(instances, len(nodes))
 	})
-	waited := rewound(t, name)
+	waited := countRewoundDecisions(t, name)
 	for _, size := range []int{made + 1, made} {
 		pool.Scale(t, size)
 		pool.AwaitRunning(t, size)
 	}
-	require.Equal(t, waited, rewound(t, name), "no decision waits for versions that will not come")
+	require.Equal(t, waited, countRewoundDecisions(t, name), "no decision waits for versions that will not come")
 
 	violations, snapshots := watcher.Violations()
 	require.NotZero(t, snapshots)
@@ -120,8 +124,9 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	pool.AwaitGone(t)
 }
 
-// excuse waits until the wanted number of instances have no Machine, and excuses them: a restore has orphaned them.
-func excuse(t *testing.T, watcher *checker.Watcher, wanted int) {
+// excuseOrphans waits until the wanted number of instances have no Machine, and excuses these instances: a restore has
+// orphaned them.
+func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {
 		s, err := watcher.Snapshot(t.Context())
@@ -138,9 +143,9 @@ func excuse(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// rewound counts the decisions about a namespace that have waited for versions which the API server had before it was
-// restored.
-func rewound(t *testing.T, namespace string) (count int) {
+// countRewoundDecisions counts the decisions about a namespace that failed because they waited for a version from
+// before the API server was restored.
+func countRewoundDecisions(t *testing.T, namespace string) (count int) {
 	t.Helper()
 	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		for _, event := range r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {

@@ -16,21 +16,21 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The API server refuses every write of the worker until runs of both pools have met that: machines are late, and no
-// run fails.
+// The API server refuses every write of the worker until runs of both pools have received such an error. The machines
+// are late, and no run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
 	rights, err := r.RightsOf(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
 	restore := func() error { return rights.Restore(context.WithoutCancel(t.Context())) }
-	defer func() { _ = restore() }() // a test that gives up leaves no worker without rights to the next one
+	defer func() { _ = restore() }() // also after a failure, the next test needs a worker with its rights
 
-	r.Namespace(t, "no-role", slowly)
+	r.Namespace(t, "no-role", slowClass)
 	leaving := r.Pool(t, "no-role", "leaving", deleted)
 	leaving.AwaitRunning(t, deleted)
-	before := stats(t, r)
+	before := cloudStats(t, r)
 	later := admin.Fault{Operation: admin.Delete, Class: "no-role/small", Code: "Unavailable", Message: "a moment"}
-	require.NoError(t, r.Cloud.AddFault(t.Context(), later)) // no deletion ends before the role is gone
+	require.NoError(t, r.Cloud.AddFault(t.Context(), later)) // no deletion ends before the rights are revoked
 	leaving.Delete(t)
 	rig.Eventually(t, "deletions are in flight", func() (bool, any) {
 		calling := 0
@@ -43,7 +43,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	})
 	arriving := r.Pool(t, "no-role", "arriving", made)
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
-		now := stats(t, r)
+		now := cloudStats(t, r)
 		return now.Creates > before.Creates, now
 	})
 	require.NoError(t, rights.Revoke(t.Context()))
@@ -65,7 +65,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 
 	arriving.AwaitRunning(t, made)
 	leaving.AwaitGone(t)
-	require.Equal(t, made, stats(t, r).Creates-before.Creates, "instances made")
+	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
 	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
 	arriving.AwaitGone(t)

@@ -15,8 +15,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// A deployment vanishes while no bridge runs: its run waits without a timer, and the next leader ends it.
-func TestARunWhoseObjectVanishedUnseenEnds(t *testing.T) {
+// A deployment vanishes while no bridge runs. The workflow of the deployment waits without a timer, and the next leader
+// ends the workflow.
+func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
 	r.Namespace(t, "vanished", "")
 	pool := r.Pool(t, "vanished", "vanished", 0)
 	open := func() int { return r.OpenWorkflows(t, "vanished")["MachineDeployment"] }

@@ -20,21 +20,23 @@ import (
 	"millwright/devstack/component"
 )
 
-// A request is written as "verb resource", with "/name" for one object, and is made in the namespace shop unless it
-// ends in "in NAMESPACE". Resources of our own group are written without it.
-const namespace = "shop"
+// A request is written as "verb resource"; "/name" after the resource selects one object. A request is made in the
+// namespace shop, unless the request ends with "in NAMESPACE". Resources of the API group machine.sapcloud.io are
+// written without the group.
+const requestNamespace = "shop"
 
-// account has the requests that a user must be allowed for Millwright to work, and requests that must be forbidden.
+// account has the requests that the API server must allow a user, because Millwright needs them, and the requests that
+// the API server must forbid.
 type account struct {
-	user   string
-	may    []string
-	mayNot []string
+	user              string
+	allowedRequests   []string
+	forbiddenRequests []string
 }
 
 func workerAccount(user string) account {
 	return account{
 		user: user,
-		may: []string{
+		allowedRequests: []string{
 			"list machines",
 			"watch machinesets",
 			"list machinedeployments",
@@ -63,7 +65,7 @@ func workerAccount(user string) account {
 			"watch secrets",
 			"patch secrets",
 		},
-		mayNot: []string{
+		forbiddenRequests: []string{
 			"create machinedeployments",
 			"delete machinedeployments",
 			"create machineclasses",
@@ -87,12 +89,12 @@ func workerAccount(user string) account {
 func bridgeAccount(user, home string) account {
 	return account{
 		user: user,
-		may: []string{
+		allowedRequests: []string{
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "watch nodes",
 			"list secrets", "watch secrets", "create leases in " + home, "get leases/millwright-bridge in " + home,
 			"update leases/millwright-bridge in " + home,
 		},
-		mayNot: []string{
+		forbiddenRequests: []string{
 			"get machines",
 			"get nodes",
 			"create machines",
@@ -112,15 +114,16 @@ func bridgeAccount(user, home string) account {
 	}
 }
 
-// installedAccounts returns the accounts of deploy/overlays/example, and those that the overlays incus and mcm add.
+// installedAccounts returns the accounts of deploy/overlays/example, and the accounts that the overlays incus and mcm
+// add.
 func installedAccounts() []account {
 	const serviceAccounts = "system:serviceaccount:millwright:"
 	core := workerAccount(serviceAccounts + "millwright-worker")
-	core.mayNot = append(core.mayNot, "get secrets") // it serves no provider's queue
+	core.forbiddenRequests = append(core.forbiddenRequests, "get secrets") // this worker serves no provider's queue
 	provider := account{
-		user: serviceAccounts + "millwright-provider-virtual",
-		may:  []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
-		mayNot: []string{
+		user:            serviceAccounts + "millwright-provider-virtual",
+		allowedRequests: []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
+		forbiddenRequests: []string{
 			"watch machines",
 			"list nodes",
 			"list secrets",
@@ -136,20 +139,21 @@ func installedAccounts() []account {
 	}
 	incus := account{
 		user: serviceAccounts + "millwright-provider-incus",
-		may: []string{
+		allowedRequests: []string{
 			"get machineclasses",
 			"get machines",
 			"list machines",
 			"get secrets in kube-system",
 			"get secrets in millwright",
 		},
-		mayNot: append(slices.Clone(provider.mayNot), "get secrets"), // those of other namespaces are for the overlay to bind
+		// an overlay binds the Secrets of further namespaces
+		forbiddenRequests: append(slices.Clone(provider.forbiddenRequests), "get secrets"),
 	}
-	bootstrap := account{user: serviceAccounts + "default", mayNot: []string{"list machines", "get secrets", "list nodes"}}
-	guard := account{ // of deploy/overlays/mcm
-		user: serviceAccounts + "millwright-heartbeats",
-		may:  []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
-		mayNot: []string{
+	bootstrap := account{user: serviceAccounts + "default", forbiddenRequests: []string{"list machines", "get secrets", "list nodes"}}
+	guard := account{ // service account of deploy/overlays/mcm
+		user:            serviceAccounts + "millwright-heartbeats",
+		allowedRequests: []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
+		forbiddenRequests: []string{
 			"list leases in millwright",
 			"get leases/millwright-worker in millwright",
 			"update leases/millwright-worker in millwright",
@@ -166,30 +170,30 @@ func installedAccounts() []account {
 	}
 }
 
-// localAccounts are those of the local stack: its worker serves all queues, and its lease lies in the namespace
-// default.
+// localAccounts returns the accounts of the local stack. The stack's worker serves all queues, and the bridge's Lease
+// is in the namespace default.
 func localAccounts() []account {
 	worker := workerAccount(component.WorkerIdentity)
-	worker.may = append(worker.may, "get secrets")
+	worker.allowedRequests = append(worker.allowedRequests, "get secrets")
 	return []account{worker, bridgeAccount(component.BridgeIdentity, "default")}
 }
 
-// testAccounts asks the API server what it would allow to whom.
+// testAccounts asks the API server for each account which requests the API server would allow.
 func testAccounts(t *testing.T, c *cluster, accounts []account) {
 	for _, a := range accounts {
 		t.Run(a.user, func(t *testing.T) {
-			for _, request := range a.may {
-				c.mustAllow(t, a.user, request)
+			for _, request := range a.allowedRequests {
+				c.requireAllowed(t, a.user, request)
 			}
-			for _, request := range a.mayNot {
-				assert.False(t, c.allows(t, a.user, request), "%s may %s", a.user, request)
+			for _, request := range a.forbiddenRequests {
+				assert.False(t, c.isAllowed(t, a.user, request), "%s may %s", a.user, request)
 			}
 		})
 	}
 }
 
-// mustAllow requires that a request becomes allowed: the API server learns of new roles and bindings one by one.
-func (c *cluster) mustAllow(t *testing.T, user, request string) {
+// requireAllowed waits until a request is allowed, because the API server reads new roles and bindings with a delay.
+func (c *cluster) requireAllowed(t *testing.T, user, request string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(
 		t.Context(),
@@ -197,16 +201,16 @@ func (c *cluster) mustAllow(t *testing.T, user, request string) {
 		10*time.Second,
 		true,
 		func(context.Context) (bool, error) {
-			return c.allows(t, user, request), nil
+			return c.isAllowed(t, user, request), nil
 		},
 	)
 	assert.NoError(t, err, "%s may not %s", user, request)
 }
 
-func (c *cluster) allows(t *testing.T, user, request string) bool {
+func (c *cluster) isAllowed(t *testing.T, user, request string) bool {
 	t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user, ResourceAttributes: attributes(t, request),
+		User: user, ResourceAttributes: parseRequest(t, request),
 	}}
 	answer, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -214,21 +218,21 @@ func (c *cluster) allows(t *testing.T, user, request string) bool {
 	return answer.Status.Allowed
 }
 
-// groups are the API groups of what the accounts name; what is not here is in the core group.
-var groups = map[string]string{
+// apiGroups has the API groups of the resources in the accounts. Other resources are in the core group.
+var apiGroups = map[string]string{
 	"machines": v1alpha1.GroupName, "machinesets": v1alpha1.GroupName,
 	"machinedeployments": v1alpha1.GroupName, "machineclasses": v1alpha1.GroupName,
 	"leases": "coordination.k8s.io", "clusterrolebindings": "rbac.authorization.k8s.io",
 	"customresourcedefinitions": "apiextensions.k8s.io",
 }
 
-// attributes reads "verb resource[:subresource][/name] [in namespace]".
-func attributes(t *testing.T, request string) *authorizationv1.ResourceAttributes {
+// parseRequest parses "verb resource[:subresource][/name] [in namespace]".
+func parseRequest(t *testing.T, request string) *authorizationv1.ResourceAttributes {
 	t.Helper()
 	var verb, object string
-	in := namespace
+	in := requestNamespace
 	if _, err := fmt.Sscanf(request, "%s %s in %s", &verb, &object, &in); err != nil {
-		in = namespace
+		in = requestNamespace
 		_, err := fmt.Sscanf(request, "%s %s", &verb, &object)
 		require.NoError(t, err, request)
 	}
@@ -236,7 +240,7 @@ func attributes(t *testing.T, request string) *authorizationv1.ResourceAttribute
 	resource, subresource, _ := strings.Cut(object, ":")
 	return &authorizationv1.ResourceAttributes{
 		Verb:        verb,
-		Group:       groups[resource],
+		Group:       apiGroups[resource],
 		Version:     "*",
 		Resource:    resource,
 		Subresource: subresource,

@@ -1,11 +1,10 @@
-// Tier: test-all. It proves manifests, and no change of a decision breaks them.
+// Tier: test-all. The package tests manifests, and no change of a decision breaks the manifests.
 
 //go:build integration
 
-// Package deploy asks whether what is shipped besides the code would be taken: are the manifests of deploy/ and
-// examples/ accepted by a real API server, may the accounts do what they must and nothing more, does Compose read its
-// file, and do the command lines in all of them fit the binaries? It runs none of it: there is no kubelet and no
-// container engine.
+// Package deploy tests what Millwright ships besides its code. A real API server accepts the manifests of deploy/ and
+// examples/. The accounts have the rights that they need and no others. The binaries know all flags in the manifests.
+// The package runs no container: it has no kubelet and no container engine.
 package deploy
 
 import (
@@ -37,37 +36,39 @@ import (
 	"millwright/provider/virtual"
 )
 
-// TestManifests needs an API server and nothing behind it: what it takes is stored and never acted on.
+// TestManifests needs only an API server: the server stores the objects, and no controller acts on them.
 func TestManifests(t *testing.T) {
 	c := startCluster(t)
 	t.Run("processes of the local stack may do what they must", func(t *testing.T) { testAccounts(t, c, localAccounts()) })
-	for _, folder := range kustomizations(t) {
+	for _, folder := range kustomizationFolders(t) {
 		t.Run(folder+" is taken", func(t *testing.T) {
-			text := c.kubectl(t, nil, "kustomize", folder)
-			for _, document := range documents(t, text) {
-				if kind, _ := identify(t, document); kind == "Namespace" { // a dry run of what lies in it needs it
-					c.kubectl(t, document, "apply", "-f", "-")
+			text := c.runKubectl(t, nil, "kustomize", folder)
+			for _, document := range splitDocuments(t, text) {
+				// a dry run of the namespace's objects needs the namespace
+				if kind, _ := kindAndKey(t, document); kind == "Namespace" {
+					c.runKubectl(t, document, "apply", "-f", "-")
 				}
 			}
-			c.dryRun(t, text)
+			c.requireDryRun(t, text)
 			testPods(t, text)
 		})
 	}
 	t.Run("examples are taken", func(t *testing.T) { testExamples(t, c) })
 	t.Run("accounts may do what they must", func(t *testing.T) {
-		c.kubectl(t, nil, "apply", "-k", "deploy/overlays/example")
-		c.kubectl(t, nil, "delete", "job", "--namespace=millwright", "millwright-bootstrap") // it cannot be changed
+		c.runKubectl(t, nil, "apply", "-k", "deploy/overlays/example")
+		// a Job's template is immutable
+		c.runKubectl(t, nil, "delete", "job", "--namespace=millwright", "millwright-bootstrap")
 		for _, further := range []string{"incus", "mcm"} {
-			c.kubectl(t, nil, "apply", "-k", "deploy/overlays/"+further)
-			c.kubectl(t, nil, "delete", "job", "--ignore-not-found", "--namespace=millwright", "millwright-bootstrap")
+			c.runKubectl(t, nil, "apply", "-k", "deploy/overlays/"+further)
+			c.runKubectl(t, nil, "delete", "job", "--ignore-not-found", "--namespace=millwright", "millwright-bootstrap")
 		}
 		testAccounts(t, c, installedAccounts())
 	})
 }
 
-// kustomizations returns the folders that somebody may apply.
-func kustomizations(t *testing.T) []string {
-	overlays, err := filepath.Glob(filepath.Join(repo(t), "deploy/overlays/*"))
+// kustomizationFolders returns the folders that a user may apply.
+func kustomizationFolders(t *testing.T) []string {
+	overlays, err := filepath.Glob(filepath.Join(repoRoot(t), "deploy/overlays/*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
 	folders := []string{"deploy/crds", "deploy/base"}
@@ -77,32 +78,34 @@ func kustomizations(t *testing.T) []string {
 	return folders
 }
 
-// testExamples checks what the API server cannot: that the virtual provider understands what is meant for it alone.
+// testExamples tests the part of the examples that the API server does not validate: the virtual provider must
+// understand its provider spec and its Secret.
 func testExamples(t *testing.T, c *cluster) {
-	files, err := filepath.Glob(filepath.Join(repo(t), "examples/*.yaml"))
+	files, err := filepath.Glob(filepath.Join(repoRoot(t), "examples/*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	further, err := filepath.Glob(filepath.Join(repo(t), "examples/*/*.yaml")) // whose class the local stack makes
+	// the local stack creates the classes of these examples
+	further, err := filepath.Glob(filepath.Join(repoRoot(t), "examples/*/*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, further)
 	for _, file := range slices.Concat(files, further) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		c.dryRun(t, text)
+		c.requireDryRun(t, text)
 	}
 	classes, secrets := map[string]v1alpha1.MachineClass{}, map[string]corev1.Secret{}
 	var deployments []v1alpha1.MachineDeployment
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, document := range documents(t, text) {
-			switch kind, key := identify(t, document); kind {
+		for _, document := range splitDocuments(t, text) {
+			switch kind, key := kindAndKey(t, document); kind {
 			case "Secret":
-				secrets[key] = decode[corev1.Secret](t, document)
+				secrets[key] = decodeYAML[corev1.Secret](t, document)
 			case "MachineClass":
-				classes[key] = decode[v1alpha1.MachineClass](t, document)
+				classes[key] = decodeYAML[v1alpha1.MachineClass](t, document)
 			case "MachineDeployment":
-				deployments = append(deployments, decode[v1alpha1.MachineDeployment](t, document))
+				deployments = append(deployments, decodeYAML[v1alpha1.MachineDeployment](t, document))
 			}
 		}
 	}
@@ -121,13 +124,13 @@ func testExamples(t *testing.T, c *cluster) {
 	}
 }
 
-// cluster is an API server and the kubectl that was built with it.
+// cluster is an API server with the kubectl of the same build.
 type cluster struct {
 	stack  *stack.Stack
 	client kubernetes.Interface
 }
 
-// startCluster starts an API server with the CRDs, and with the roles of deploy/rbac as the local stack gives them out.
+// startCluster starts an API server with the CRDs, and with the roles of deploy/rbac as the local stack binds them.
 func startCluster(t *testing.T) *cluster {
 	s, err := stack.Up(t.Context(), stack.Options{
 		Dir: t.TempDir(), FreePorts: true, Attached: true, Components: []string{component.Bootstrap},
@@ -136,17 +139,17 @@ func startCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
 	require.NoError(t, err)
-	config.QPS = -1 // the throttle is for servers that others need too
+	config.QPS = -1 // no client-side rate limit: no other client needs this API server
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return &cluster{stack: s, client: client}
 }
 
-// kubectl runs in the root of the repository and returns what is printed.
-func (c *cluster) kubectl(t *testing.T, input []byte, arguments ...string) []byte {
+// runKubectl runs kubectl in the root of the repository, and returns its output.
+func (c *cluster) runKubectl(t *testing.T, input []byte, arguments ...string) []byte {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), c.stack.KubectlPath(), arguments...)
-	command.Dir = repo(t)
+	command.Dir = repoRoot(t)
 	command.Stdin = bytes.NewReader(input)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
@@ -155,24 +158,24 @@ func (c *cluster) kubectl(t *testing.T, input []byte, arguments ...string) []byt
 	return out
 }
 
-// dryRun asks the API server whether it would take these objects. Fields that it does not know are errors, and so are
-// its warnings: of an outdated API, or of pods that break the rules of their namespace.
-func (c *cluster) dryRun(t *testing.T, text []byte) {
+// requireDryRun requires that the API server accepts these objects in a dry run. Unknown fields and warnings are
+// errors, such as a warning about a deprecated API or about a violation of the namespace's pod security.
+func (c *cluster) requireDryRun(t *testing.T, text []byte) {
 	t.Helper()
-	out := c.kubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
+	out := c.runKubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	assert.Len(t, lines, len(documents(t, text)), "an answer for each object")
+	assert.Len(t, lines, len(splitDocuments(t, text)), "an answer for each object")
 }
 
-func repo(t *testing.T) string {
+func repoRoot(t *testing.T) string {
 	t.Helper()
 	root, err := build.FindRepo("")
 	require.NoError(t, err)
 	return root
 }
 
-// documents splits a YAML stream and leaves out what holds comments only.
-func documents(t *testing.T, text []byte) [][]byte {
+// splitDocuments splits a YAML stream into its documents, and leaves out documents with comments only.
+func splitDocuments(t *testing.T, text []byte) [][]byte {
 	t.Helper()
 	var all [][]byte
 	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
@@ -181,20 +184,20 @@ func documents(t *testing.T, text []byte) [][]byte {
 			return all
 		}
 		require.NoError(t, err)
-		if kind, _ := identify(t, document); kind != "" {
+		if kind, _ := kindAndKey(t, document); kind != "" {
 			all = append(all, document)
 		}
 	}
 }
 
-// identify returns an object's kind, and its namespace and name.
-func identify(t *testing.T, document []byte) (kind, key string) {
+// kindAndKey returns an object's kind, and the key NAMESPACE/NAME.
+func kindAndKey(t *testing.T, document []byte) (kind, key string) {
 	t.Helper()
-	object := decode[metav1.PartialObjectMetadata](t, document)
+	object := decodeYAML[metav1.PartialObjectMetadata](t, document)
 	return object.Kind, object.Namespace + "/" + object.Name
 }
 
-func decode[T any](t *testing.T, document []byte) T {
+func decodeYAML[T any](t *testing.T, document []byte) T {
 	t.Helper()
 	var object T
 	require.NoError(t, yaml.Unmarshal(document, &object))

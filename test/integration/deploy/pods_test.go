@@ -22,18 +22,19 @@ import (
 	"millwright/test/programs"
 )
 
-// testPods checks what the API server does not know: our command lines, and what keeps a rolling update harmless.
+// testPods tests what the API server does not validate: the command lines, the probes, the resources, and a termination
+// grace period that is long enough for a rolling update.
 func testPods(t *testing.T, manifests []byte) {
 	settings := map[string]string{}
-	for _, document := range documents(t, manifests) {
-		if kind, _ := identify(t, document); kind == "ConfigMap" {
-			settings = decode[corev1.ConfigMap](t, document).Data
+	for _, document := range splitDocuments(t, manifests) {
+		if kind, _ := kindAndKey(t, document); kind == "ConfigMap" {
+			settings = decodeYAML[corev1.ConfigMap](t, document).Data
 		}
 	}
-	for _, document := range documents(t, manifests) {
-		switch kind, key := identify(t, document); kind {
+	for _, document := range splitDocuments(t, manifests) {
+		switch kind, key := kindAndKey(t, document); kind {
 		case "Deployment":
-			pod := decode[appsv1.Deployment](t, document).Spec.Template.Spec
+			pod := decodeYAML[appsv1.Deployment](t, document).Spec.Template.Spec
 			container := testContainer(t, key, pod, settings)
 			assert.NotNil(t, container.LivenessProbe, key)
 			assert.NotNil(t, container.ReadinessProbe, key)
@@ -42,7 +43,7 @@ func testPods(t *testing.T, manifests []byte) {
 				assert.Greater(t, *pod.TerminationGracePeriodSeconds, int64(30), "%s: activities under way get 30 s", key)
 			}
 		case "Job":
-			testContainer(t, key, decode[batchv1.Job](t, document).Spec.Template.Spec, settings)
+			testContainer(t, key, decodeYAML[batchv1.Job](t, document).Spec.Template.Spec, settings)
 		}
 	}
 }
@@ -64,40 +65,41 @@ func testContainer(t *testing.T, where string, pod corev1.PodSpec, settings map[
 	return container
 }
 
-// testCommand checks that a command of the image exists and knows its flags.
+// testCommand requires that the image has the command and that the command knows its flags.
 func testCommand(t *testing.T, where string, command []string) {
 	t.Helper()
 	program, isOurs := strings.CutPrefix(command[0], "/")
-	require.True(t, isOurs && binaries(t)[program] != "", "%s: the image has no %s", where, command[0])
-	unknown, err := programs.UnknownFlags(t.Context(), binaries(t)[program], command[1:])
+	require.True(t, isOurs && imagePrograms(t)[program] != "", "%s: the image has no %s", where, command[0])
+	unknown, err := programs.UnknownFlags(t.Context(), imagePrograms(t)[program], command[1:])
 	require.NoError(t, err)
 	assert.Empty(t, unknown, "%s: %s does not know them", where, program)
 }
 
-// binaries are the programs of the image that commands name, built as every developer builds them.
-func binaries(t *testing.T) map[string]string {
+// imagePrograms builds the programs that commands of the image name, and returns their paths by name.
+func imagePrograms(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := built()
+	paths, err := buildPrograms()
 	require.NoError(t, err)
 	named := map[string]string{}
 	for folder, path := range paths {
 		named[filepath.Base(folder)] = path
 	}
-	named["provider"], err = builtProvider()
+	named["provider"], err = buildProvider()
 	require.NoError(t, err)
 	return named
 }
 
-// builtProvider is /provider of the image of provider incus. Those of other providers have the same flags.
-var builtProvider = sync.OnceValues(func() (string, error) {
+// buildProvider builds the program /provider of the image of provider incus. The programs of other providers have the
+// same flags.
+var buildProvider = sync.OnceValues(func() (string, error) {
 	root, err := build.FindRepo("")
 	if err != nil {
 		return "", err
 	}
-	return build.Nested(context.Background(), root, "provider/incus", "worker", "provider-incus", io.Discard)
+	return build.NestedBinary(context.Background(), root, "provider/incus", "worker", "provider-incus", io.Discard)
 })
 
-var built = sync.OnceValues(func() (map[string]string, error) {
+var buildPrograms = sync.OnceValues(func() (map[string]string, error) {
 	root, err := build.FindRepo("")
 	if err != nil {
 		return nil, err

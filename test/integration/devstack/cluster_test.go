@@ -22,16 +22,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The cluster behaviour on which tests of drains, health checks and volumes depend must be that of a real cluster.
+// The local cluster must behave as a real cluster does: tests of drains, health checks and volumes depend on this
+// behaviour.
 func TestClusterBehavesAsARealOne(t *testing.T) {
-	s := start(t, component.ControllerManager, component.Scheduler, component.Kwok)
-	clients := client(t, s, component.Test)
+	s := startStack(t, component.ControllerManager, component.Scheduler, component.Kwok)
+	clients := newClient(t, s, component.Test)
 	addNode(t, clients, "node-1")
 
-	t.Run("a disruption budget refuses an eviction", func(t *testing.T) { budgetRefuses(t, clients) })
-	t.Run("a volume is attached and detached", func(t *testing.T) { volumeAttaches(t, clients) })
-	t.Run("a pod is deleted late", func(t *testing.T) { podLingers(t, clients) })
-	t.Run("a node fails and heals", func(t *testing.T) { nodeFailsAndHeals(t, clients) })
+	t.Run("a disruption budget refuses an eviction", func(t *testing.T) { testBudgetRefusesEviction(t, clients) })
+	t.Run("a volume is attached and detached", func(t *testing.T) { testVolumeAttaches(t, clients) })
+	t.Run("a pod is deleted late", func(t *testing.T) { testPodLingers(t, clients) })
+	t.Run("a node fails and heals", func(t *testing.T) { testNodeFailsAndRecovers(t, clients) })
 }
 
 func addNode(t *testing.T, clients *kubernetes.Clientset, name string) {
@@ -45,8 +46,8 @@ func addNode(t *testing.T, clients *kubernetes.Clientset, name string) {
 	require.Eventually(
 		t,
 		func() bool { return readyCondition(t, clients, name).Status == corev1.ConditionTrue },
-		soon,
-		between,
+		awaitTimeout,
+		pollInterval,
 	)
 }
 
@@ -62,11 +63,11 @@ func readyCondition(t *testing.T, clients *kubernetes.Clientset, name string) co
 	return corev1.NodeCondition{}
 }
 
-func podSpec() corev1.PodSpec {
+func newPodSpec() corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}}
 }
 
-func budgetRefuses(t *testing.T, clients *kubernetes.Clientset) {
+func testBudgetRefusesEviction(t *testing.T, clients *kubernetes.Clientset) {
 	labels := map[string]string{"app": "web"}
 	replicas, needed := int32(2), intstr.FromInt32(2)
 	_, err := clients.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{
@@ -74,7 +75,7 @@ func budgetRefuses(t *testing.T, clients *kubernetes.Clientset) {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPodSpec()},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -89,7 +90,7 @@ func budgetRefuses(t *testing.T, clients *kubernetes.Clientset) {
 	require.Eventually(t, func() bool {
 		budget, err := clients.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
 		return err == nil && budget.Status.CurrentHealthy == 2
-	}, soon, between)
+	}, awaitTimeout, pollInterval)
 
 	pods, err := clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	require.NoError(t, err)
@@ -100,7 +101,7 @@ func budgetRefuses(t *testing.T, clients *kubernetes.Clientset) {
 	assert.True(t, apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause))
 }
 
-func volumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
+func testVolumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
 	volume, attachments := "volume-1", clients.StorageV1().VolumeAttachments()
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "attachment-1"},
@@ -113,7 +114,7 @@ func volumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
 	require.Eventually(t, func() bool {
 		attachment, err := attachments.Get(t.Context(), "attachment-1", metav1.GetOptions{})
 		return err == nil && attachment.Status.Attached
-	}, soon, between)
+	}, awaitTimeout, pollInterval)
 
 	attachment, err := attachments.Get(t.Context(), "attachment-1", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -122,10 +123,10 @@ func volumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
 	require.Eventually(t, func() bool {
 		_, err := attachments.Get(t.Context(), "attachment-1", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, soon, between)
+	}, awaitTimeout, pollInterval)
 }
 
-func podLingers(t *testing.T, clients *kubernetes.Clientset) {
+func testPodLingers(t *testing.T, clients *kubernetes.Clientset) {
 	pods := clients.CoreV1().Pods("default")
 	run := func(name, delay string) {
 		_, err := pods.Create(t.Context(), &corev1.Pod{
@@ -133,13 +134,13 @@ func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 				Name:        name,
 				Annotations: map[string]string{"pod-delete.stage.kwok.x-k8s.io/delay": delay},
 			},
-			Spec: podSpec(),
+			Spec: newPodSpec(),
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
 			pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 			return err == nil && pod.Status.Phase == corev1.PodRunning
-		}, soon, between)
+		}, awaitTimeout, pollInterval)
 	}
 	run("slow", "1h")
 	run("fast", "0s")
@@ -149,13 +150,13 @@ func podLingers(t *testing.T, clients *kubernetes.Clientset) {
 	require.Eventually(t, func() bool {
 		_, err := pods.Get(t.Context(), "fast", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, soon, between)
+	}, awaitTimeout, pollInterval)
 	slow, err := pods.Get(t.Context(), "slow", metav1.GetOptions{})
 	require.NoError(t, err, "it was deleted before, and terminates still")
 	assert.NotNil(t, slow.DeletionTimestamp)
 }
 
-func nodeFailsAndHeals(t *testing.T, clients *kubernetes.Clientset) {
+func testNodeFailsAndRecovers(t *testing.T, clients *kubernetes.Clientset) {
 	label := func(value string) {
 		patch := `{"metadata":{"labels":{"node-not-ready.stage.kwok.x-k8s.io":` + value + `}}}`
 		_, err := clients.CoreV1().
@@ -167,9 +168,14 @@ func nodeFailsAndHeals(t *testing.T, clients *kubernetes.Clientset) {
 		label string
 		want  corev1.ConditionStatus
 	}{{`"true"`, corev1.ConditionFalse}, {"null", corev1.ConditionTrue}} {
-		before := time.Now().Truncate(time.Second) // as timestamps of the API are
+		before := time.Now().Truncate(time.Second) // timestamps of the API have whole seconds
 		label(step.label)
-		require.Eventually(t, func() bool { return readyCondition(t, clients, "node-1").Status == step.want }, soon, between)
+		require.Eventually(
+			t,
+			func() bool { return readyCondition(t, clients, "node-1").Status == step.want },
+			awaitTimeout,
+			pollInterval,
+		)
 		ready := readyCondition(t, clients, "node-1")
 		assert.False(t, ready.LastTransitionTime.Time.Before(before), "ready=%s since %s, label set at %s",
 			strings.ToLower(string(step.want)), ready.LastTransitionTime, before)

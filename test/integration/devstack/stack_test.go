@@ -1,9 +1,9 @@
-// Tier: test-all. It tests the local stack, which every other package uses.
+// Tier: test-all. The package tests the local stack, which all other packages use.
 
 //go:build integration
 
-// Package devstack shows that the local stack behaves as a real cluster does, that its processes can be killed one by
-// one, and that nothing outlives it.
+// Package devstack shows that the local stack behaves as a real cluster does, that each of its processes can be killed,
+// and that no process outlives the stack.
 package devstack
 
 import (
@@ -30,12 +30,13 @@ import (
 )
 
 const (
-	soon    = 3 * time.Minute // when a wait for what must come is given up: tests share two cores with compilers
-	between = 50 * time.Millisecond
+	// awaitTimeout is long because tests share two processor cores with compilers.
+	awaitTimeout = 3 * time.Minute
+	pollInterval = 50 * time.Millisecond
 )
 
-// start starts a stack with its own folder and ports, which ends with the test.
-func start(t *testing.T, components ...string) *stack.Stack {
+// startStack starts a stack with its own folder and ports. The stack stops at the end of the test.
+func startStack(t *testing.T, components ...string) *stack.Stack {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := stack.Up(t.Context(), stack.Options{
@@ -46,7 +47,7 @@ func start(t *testing.T, components ...string) *stack.Stack {
 	return s
 }
 
-func client(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset {
+func newClient(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(identity))
 	require.NoError(t, err)
@@ -55,15 +56,16 @@ func client(t *testing.T, s *stack.Stack, identity string) *kubernetes.Clientset
 	return clients
 }
 
-// processes returns the command lines of all processes that contain the folder. Those of all processes of a stack do.
-func processes(t *testing.T, dir string) []string {
+// processesOf returns the command lines of all processes that contain the folder. The command lines of all processes of
+// a stack contain the stack's folder.
+func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	var found []string
 	for _, path := range paths {
 		line, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(line, []byte(dir)) { // an error means that it has ended
+		if err == nil && bytes.Contains(line, []byte(dir)) { // an error means that the process has ended
 			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
 		}
 	}
@@ -72,11 +74,18 @@ func processes(t *testing.T, dir string) []string {
 
 func requireNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(processes(t, dir)) == 0 }, soon, between, "left: %v", processes(t, dir))
+	require.Eventually(
+		t,
+		func() bool { return len(processesOf(t, dir)) == 0 },
+		awaitTimeout,
+		pollInterval,
+		"left: %v",
+		processesOf(t, dir),
+	)
 }
 
-// pids returns the processes of a stack by component.
-func pids(t *testing.T, s *stack.Stack) map[string]int {
+// pidsOf returns the process IDs of a stack by component.
+func pidsOf(t *testing.T, s *stack.Stack) map[string]int {
 	t.Helper()
 	status, err := s.Status(t.Context())
 	require.NoError(t, err)
@@ -87,7 +96,7 @@ func pids(t *testing.T, s *stack.Stack) map[string]int {
 	return found
 }
 
-func stateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
+func componentStateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
 	t.Helper()
 	status, err := s.Status(t.Context())
 	require.NoError(t, err)
@@ -99,22 +108,22 @@ func stateOf(t *testing.T, s *stack.Stack, name string) stack.ComponentState {
 	return ""
 }
 
-func TestComponentIsKilledAndComesBack(t *testing.T) {
-	s := start(t, component.ControllerManager)
-	before := pids(t, s)
+func TestKilledComponentIsRestarted(t *testing.T) {
+	s := startStack(t, component.ControllerManager)
+	before := pidsOf(t, s)
 	require.Len(t, before, 3, "what it needs, and no more")
 
 	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
-	assert.Equal(t, before, pids(t, again), "a second up changes nothing")
+	assert.Equal(t, before, pidsOf(t, again), "a second up changes nothing")
 
-	clients := client(t, s, component.Test)
+	clients := newClient(t, s, component.Test)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
 	_, err = clients.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	require.NoError(t, s.Kill(t.Context(), component.APIServer))
-	assert.Equal(t, stack.StateExited, stateOf(t, s, component.APIServer))
+	assert.Equal(t, stack.StateExited, componentStateOf(t, s, component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.Error(t, err)
 	require.NoError(t, s.Kill(t.Context(), component.APIServer), "killing the dead")
@@ -122,28 +131,28 @@ func TestComponentIsKilledAndComesBack(t *testing.T) {
 	require.NoError(t, s.Start(t.Context(), component.APIServer))
 	_, err = clients.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 	require.NoError(t, err, "usable at once, on the old port, with the old data")
-	after := pids(t, s)
+	after := pidsOf(t, s)
 	assert.NotEqual(t, before[component.APIServer], after[component.APIServer])
 	assert.Equal(t, before[component.Etcd], after[component.Etcd])
 
 	require.NoError(t, s.Kill(t.Context(), component.ControllerManager))
 	_, err = stack.Up(t.Context(), stack.Options{Dir: s.Dir(), Components: []string{component.ControllerManager}})
 	require.NoError(t, err)
-	assert.Equal(t, stack.StateReady, stateOf(t, s, component.ControllerManager), "up starts what has died")
+	assert.Equal(t, stack.StateReady, componentStateOf(t, s, component.ControllerManager), "up starts what has died")
 
 	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGSTOP))
 	require.Eventually(
 		t,
-		func() bool { return stateOf(t, s, component.ControllerManager) == stack.StatePaused },
-		soon,
-		between,
+		func() bool { return componentStateOf(t, s, component.ControllerManager) == stack.StatePaused },
+		awaitTimeout,
+		pollInterval,
 	)
 	require.NoError(t, s.Signal(t.Context(), component.ControllerManager, syscall.SIGCONT))
 	require.Eventually(
 		t,
-		func() bool { return stateOf(t, s, component.ControllerManager) == stack.StateReady },
-		soon,
-		between,
+		func() bool { return componentStateOf(t, s, component.ControllerManager) == stack.StateReady },
+		awaitTimeout,
+		pollInterval,
 	)
 
 	out, err := s.Kubectl(t.Context(), "get", "configmap", "before", "-o", "name")
@@ -159,16 +168,16 @@ func TestComponentIsKilledAndComesBack(t *testing.T) {
 	assert.NotContains(t, string(audit), `"username":"system:kube-controller-manager"`)
 
 	require.NoError(t, s.Down(t.Context()))
-	assert.Empty(t, processes(t, s.Dir()))
+	assert.Empty(t, processesOf(t, s.Dir()))
 	_, err = stack.Open(s.Dir())
 	assert.ErrorIs(t, err, stack.ErrNotRunning)
 }
 
 func TestStacksRunSideBySide(t *testing.T) {
-	one, two := start(t, component.APIServer), start(t, component.APIServer)
+	one, two := startStack(t, component.APIServer), startStack(t, component.APIServer)
 	assert.NotEqual(t, one.APIServer(), two.APIServer())
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
-	_, err := client(
+	_, err := newClient(
 		t,
 		one,
 		component.Test,
@@ -176,23 +185,23 @@ func TestStacksRunSideBySide(t *testing.T) {
 		ConfigMaps("default").
 		Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = client(t, two, component.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
+	_, err = newClient(t, two, component.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	require.NoError(t, one.Down(t.Context()))
 	requireNoProcess(t, one.Dir())
-	_, err = client(t, two, component.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	_, err = newClient(t, two, component.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 	require.NoError(t, err, "the other one lives")
 }
 
-// The whole stack, to show that components of every kind end with their supervisor.
+// The test starts the whole stack, to show that components of every kind end with their supervisor.
 func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
-	s := start(t)
+	s := startStack(t)
 	state, err := s.State()
 	require.NoError(t, err)
 	t.Logf("ready after %s", state.Took)
 
-	product := client(t, s, component.BridgeIdentity)
+	product := newClient(t, s, component.BridgeIdentity)
 	_, err = product.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err, "the bridge may look")
 	err = product.CoreV1().Nodes().Delete(t.Context(), "any", metav1.DeleteOptions{})
@@ -200,7 +209,7 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	out, err := s.Kubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
 	require.NoError(t, err, "%s", out)
 
-	require.Greater(t, len(processes(t, s.Dir())), len(component.Names())-2)
+	require.Greater(t, len(processesOf(t, s.Dir())), len(component.Names())-2)
 	require.NoError(t, syscall.Kill(state.Supervisor.PID, syscall.SIGKILL))
 	requireNoProcess(t, s.Dir())
 	_, err = stack.Open(s.Dir())
@@ -209,10 +218,10 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), FreePorts: true, Attached: true, Output: t.Output()})
 	require.NoError(t, err, "up on the stale state and the old data")
 	require.NoError(t, again.Down(t.Context()))
-	assert.Empty(t, processes(t, s.Dir()))
+	assert.Empty(t, processesOf(t, s.Dir()))
 }
 
-func TestAttachedStackDiesWithWhoStartedIt(t *testing.T) {
+func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	products, err := build.Products(t.Context(), repo, t.Output(), build.Devstack)
@@ -231,8 +240,8 @@ func TestAttachedStackDiesWithWhoStartedIt(t *testing.T) {
 	require.NoError(t, owner.Start())
 	require.Eventually(t, func() bool {
 		s, err := stack.Open(dir)
-		return err == nil && stateOf(t, s, component.Etcd) == stack.StateReady
-	}, soon, between)
+		return err == nil && componentStateOf(t, s, component.Etcd) == stack.StateReady
+	}, awaitTimeout, pollInterval)
 
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
@@ -255,11 +264,11 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 			}()
 			require.Eventually(t, func() bool {
 				s, err := stack.Open(dir)
-				return err == nil && pids(t, s)[component.Etcd] != 0
-			}, soon, between)
+				return err == nil && pidsOf(t, s)[component.Etcd] != 0
+			}, awaitTimeout, pollInterval)
 			require.NoError(t, interrupt(cancel, dir))
 			require.Error(t, <-failed)
-			assert.Empty(t, processes(t, dir))
+			assert.Empty(t, processesOf(t, dir))
 		})
 	}
 }

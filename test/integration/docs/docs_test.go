@@ -1,10 +1,10 @@
-// Tier: test-all. It runs the commands of all pages.
+// Tier: test-all. The package runs the commands of all pages.
 
 //go:build integration
 
-// Package docs shows that the commands of the documents do what the documents say: it runs the blocks of each page, in
-// their order, as a reader would. test/pages says how a page is written. The stack has free ports, so the address of
-// Temporal is in the environment, and so is one for the cloud that a page starts.
+// Package docs shows that the commands in the documents have the documented results: it runs the blocks of each page in
+// their order, as a reader would. test/pages defines the format of a page. The stack has free ports, so the environment
+// has the address of Temporal, and the address of the cloud that a page starts.
 package docs
 
 import (
@@ -37,12 +37,13 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// Pages that take long. They have machines of their own, and run side by side, when all others are done: one of them
-// kills the worker.
-var long = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
+// longPages are the pages whose commands take long. These pages use their own machines. The pages of longPages run at
+// the same time, after all other pages, because one of them kills the worker.
+var longPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 
-// Pages that start a worker and a bridge of their own: those of the stack are stopped for them.
-var ownProcesses = []string{"docs/how-to/own-cluster.md"}
+// pagesWithOwnProcesses start their own worker and bridge: the worker and the bridge of the stack are stopped before
+// them.
+var pagesWithOwnProcesses = []string{"docs/how-to/own-cluster.md"}
 
 func TestTheCommandsOfThePages(t *testing.T) {
 	repo, err := build.FindRepo("")
@@ -52,58 +53,60 @@ func TestTheCommandsOfThePages(t *testing.T) {
 	all, err := pages.All(repo)
 	require.NoError(t, err)
 	for _, name := range all {
-		if blocks := commands(t, repo, name); len(blocks) > 0 && !slices.Contains(long, name) &&
-			!slices.Contains(ownProcesses, name) {
-			t.Run(name, func(t *testing.T) { follow(t, repo, name, blocks) })
+		if blocks := runnableBlocks(t, repo, name); len(blocks) > 0 && !slices.Contains(longPages, name) &&
+			!slices.Contains(pagesWithOwnProcesses, name) {
+			t.Run(name, func(t *testing.T) { runPage(t, repo, name, blocks) })
 		}
 	}
 	t.Run("long", func(t *testing.T) {
-		for _, name := range long {
+		for _, name := range longPages {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				follow(t, repo, name, commands(t, repo, name))
+				runPage(t, repo, name, runnableBlocks(t, repo, name))
 			})
 		}
 	})
 	for _, name := range []string{component.Bridge, component.Worker} {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
-	for _, name := range ownProcesses {
+	for _, name := range pagesWithOwnProcesses {
 		forgetInstallation(t)
-		t.Run(name, func(t *testing.T) { follow(t, repo, name, commands(t, repo, name)) })
+		t.Run(name, func(t *testing.T) { runPage(t, repo, name, runnableBlocks(t, repo, name)) })
 	}
 	forgetInstallation(t)
 }
 
-// forgetInstallation removes the Lease that says which installation was at work: the next one may have another name.
+// forgetInstallation deletes the Lease with the name of the running installation: the next installation may have
+// another name.
 func forgetInstallation(t *testing.T) {
 	t.Helper()
 	leases := r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
 	require.NoError(t, leases.Delete(t.Context(), "millwright-worker", metav1.DeleteOptions{}))
 }
 
-// commands returns the blocks of a page that can be run.
-func commands(t *testing.T, repo, name string) []pages.Block {
+// runnableBlocks returns the blocks of a page that can be run.
+func runnableBlocks(t *testing.T, repo, name string) []pages.Block {
 	t.Helper()
 	blocks, err := pages.Read(filepath.Join(repo, filepath.FromSlash(name)))
 	require.NoError(t, err)
 	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.NotRun != "" })
 }
 
-// follow does what a page says.
-func follow(t *testing.T, repo, name string, blocks []pages.Block) {
+// runPage runs the commands of a page.
+func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
 	t.Helper()
 	s := newShell(t, repo)
 	for _, b := range blocks {
 		for _, c := range b.Commands {
-			s.run(t, name, c)
+			s.runCommand(t, name, c)
 		}
 	}
 }
 
-// shell runs the commands of one page. Each is a bash of its own, which gets the variables that the one before had.
+// shell runs the commands of one page. Each command runs in its own bash, which gets the variables of the previous
+// bash.
 type shell struct {
-	folder string // what the reader takes for the clone
+	folder string // the folder that stands for the reader's clone
 	state  string // file of the variables
 	env    []string
 }
@@ -119,7 +122,8 @@ func newShell(t *testing.T, repo string) *shell {
 		}
 	}
 	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
-	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir() // with the script kubectl
+	// the folder of the script kubectl
+	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir()
 	s.env = append(
 		os.Environ(),
 		"PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"),
@@ -131,7 +135,7 @@ func newShell(t *testing.T, repo string) *shell {
 	return s
 }
 
-// freeAddress returns an address of this machine on which nobody listens now.
+// freeAddress returns an address of this computer on which no process listens now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -140,19 +144,19 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func (s *shell) run(t *testing.T, page string, c pages.Command) {
+func (s *shell) runCommand(t *testing.T, page string, c pages.Command) {
 	t.Helper()
 	where := fmt.Sprintf("%s:%d", page, c.Line)
 	begin := time.Now()
 	if !c.Repeat {
-		out, err := s.bash(t, c.Text)
+		out, err := s.runScript(t, c.Text)
 		t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
 		require.NoError(t, err, "%s\n%s\n%s", where, c.Text, out)
 		require.Empty(t, c.Missing(out), "%s: this line is not in what the command printed:\n%s", where, out)
 		return
 	}
 	rig.Eventually(t, where+": the command prints what the page says", func() (bool, any) {
-		out, err := s.bash(t, c.Text)
+		out, err := s.runScript(t, c.Text)
 		missing := c.Missing(out)
 		if missing == "" && err == nil {
 			t.Logf("%s (%.1fs)\n%s\n%s", where, time.Since(begin).Seconds(), c.Text, out)
@@ -162,13 +166,13 @@ func (s *shell) run(t *testing.T, page string, c pages.Command) {
 	})
 }
 
-// bash runs a script and returns what it prints, complaints included. What the script leaves running ends with the
-// page.
-func (s *shell) bash(t *testing.T, script string) (string, error) {
+// runScript runs a script and returns its output, including standard error. Background processes of the script end with
+// the page.
+func (s *shell) runScript(t *testing.T, script string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it only ends a command that would never end
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // this timeout only stops a command that does not end
 	defer cancel()
-	// bash runs the trap at the end of the script, however that comes.
+	// bash runs the trap at the end of the script, also after an error.
 	c := exec.CommandContext(
 		ctx,
 		"bash",
@@ -179,7 +183,7 @@ func (s *shell) bash(t *testing.T, script string) (string, error) {
 	)
 	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.state, "PWD=" + s.folder})
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.WaitDelay = time.Second // for what the script leaves running with our pipe
+	c.WaitDelay = time.Second // background processes of the script may hold the output pipe open
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	err := c.Run()

@@ -13,11 +13,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The node of a machine that is being deleted says why before anything else happens: its machine failed, or there are
-// too many.
-func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
+// A node's condition Terminating says why its machine is deleted, before its pods are evicted: the machine is
+// unhealthy, or the set has too many machines.
+func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "announces", 2, `{"healthTimeout":"5s"}`)
+	p := newPool(t, "announces", 2, `{"healthTimeout":"5s"}`)
 	machines := p.Machines(t)
 	for _, m := range machines {
 		annotate(t, m, v1alpha1.AnnotationPreDrainHook+"/test=")
@@ -32,10 +32,10 @@ func TestNodeSaysWhyItsMachineGoes(t *testing.T) {
 					return c.Reason == reason && c.Message == message, c
 				}
 			}
-			return false, machine(t, m).Status
+			return false, readMachine(t, m).Status
 		})
 		rig.Eventually(t, "so does the machine", func() (bool, any) {
-			phase := machine(t, m).Status.CurrentStatus.Phase
+			phase := readMachine(t, m).Status.CurrentStatus.Phase
 			return phase == v1alpha1.MachineTerminating, phase
 		})
 	}

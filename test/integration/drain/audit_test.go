@@ -13,24 +13,24 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// request is one line of the audit log, about a pod.
-type request struct {
+// podRequest is one line of the audit log: a request of the worker about a pod.
+type podRequest struct {
 	At   time.Time
 	Verb string // evict or delete
 	Pod  string
 	Code int
 }
 
-// asked returns the worker's requests about the pods of a namespace, in their order.
-func asked(t *testing.T, namespace string) []request {
+// podRequests returns the worker's requests about the pods of a namespace, in the order of the audit log.
+func podRequests(t *testing.T, namespace string) []podRequest {
 	t.Helper()
-	var found []request
-	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+	var found []podRequest
+	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
 	}) {
-		q := request{
+		q := podRequest{
 			At:   line.RequestReceivedTimestamp,
 			Verb: line.Verb,
 			Pod:  line.ObjectRef.Name,
@@ -44,13 +44,13 @@ func asked(t *testing.T, namespace string) []request {
 	return found
 }
 
-// evictedOnce checks that the API server accepted no eviction of a pod of a namespace twice, and returns how many it
-// accepted. An attempt after a lost one may ask for a pod that is gone: the answer is 404. The pods must be of
-// controllers that never use a name twice.
-func evictedOnce(t *testing.T, namespace string) int {
+// requireSingleEvictions requires that the API server accepted at most one eviction per pod of a namespace, and returns
+// the number of accepted evictions. An activity attempt after a lost attempt may evict a pod that is gone: the API
+// server answers 404. The controllers of the pods must never use a pod name twice.
+func requireSingleEvictions(t *testing.T, namespace string) int {
 	t.Helper()
 	accepted := map[string]bool{}
-	for _, q := range asked(t, namespace) {
+	for _, q := range podRequests(t, namespace) {
 		if q.Verb == "evict" && q.Code == http.StatusCreated {
 			require.False(t, accepted[q.Pod], "pod %s was evicted twice", q.Pod)
 			accepted[q.Pod] = true
@@ -59,11 +59,11 @@ func evictedOnce(t *testing.T, namespace string) int {
 	return len(accepted)
 }
 
-// released returns the names of the objects of a resource without namespaces that the worker has deleted.
-func released(t *testing.T, resource string) []string {
+// deletedObjects returns the names of the objects of a cluster-scoped resource that the worker has deleted.
+func deletedObjects(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
-	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == component.WorkerIdentity
 	}) {
 		names = append(names, line.ObjectRef.Name)

@@ -18,12 +18,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// No node is heard of any more while two of them are drained. For one node that means that its pods are killed after
-// five minutes. Here the kubelets are only cut off and their containers run on: no pod is killed, and evictions go on
-// when the kubelets are back. The breaker counts every node of the cluster, so this test runs alone.
-func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
+// All nodes become unreachable while two of four nodes are drained. If only one node of a cluster is unreachable, a
+// drain kills the node's pods after five minutes. In this test only the kubelets are cut off, and their containers run
+// on: no pod is killed, and evictions continue when the kubelets are back. The breaker counts every node of the
+// cluster, so this test runs alone.
+func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	const size, drains = 4, 2
-	p := pool(t, "dark", size, "")
+	p := newPool(t, "dark", size, "")
 	p.Deploy(t, "web", 2*size, func(pod *corev1.PodTemplateSpec) {
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
@@ -41,7 +42,7 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 				if m.DeletionTimestamp == nil {
 					continue
 				}
-				saw = append(saw, drained(&m), r.Details(t, drainOf(m)))
+				saw = append(saw, drainedCondition(&m), r.Details(t, drainWorkflowID(m)))
 				if is(&m) {
 					n++
 				}
@@ -49,7 +50,7 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 			return n == drains, saw
 		})
 	}
-	leaving("the drains are blocked", func(m *v1alpha1.Machine) bool { return drained(m).Reason == "Blocked" })
+	leaving("the drains are blocked", func(m *v1alpha1.Machine) bool { return drainedCondition(m).Reason == "Blocked" })
 
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGSTOP))
 	thaw := func() error { return r.Stack.Signal(t.Context(), component.Kwok, syscall.SIGCONT) }
@@ -68,14 +69,15 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 			Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 	}
-	for _, n := range nodes { // not before all of them look dead: the first would be one dead node
-		longAgo(t, n.Name, nil)
+	// change the times only after all nodes are Unknown: a drain would kill the pods of a single Unknown node
+	for _, n := range nodes {
+		markNotReadyForLong(t, n.Name, nil)
 	}
 	leaving("the drains say why they do not kill", func(m *v1alpha1.Machine) bool {
 		require.NotEqual(t, string(drain.Kill), m.Status.Deletion.Drain.Means)
-		return strings.Contains(r.Details(t, drainOf(*m)), "kills no pod although")
+		return strings.Contains(r.Details(t, drainWorkflowID(*m)), "kills no pod although")
 	})
-	for _, q := range asked(t, p.Namespace) {
+	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 		require.Equal(t, 429, q.Code, "%v", q)
 	}
@@ -89,10 +91,10 @@ func TestADrainKillsNothingWhileMostNodesLookDead(t *testing.T) {
 	thawed = true
 	p.RelaxBudget(t, "web", 0)
 	p.AwaitRunning(t, size-drains)
-	for _, q := range asked(t, p.Namespace) {
+	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
-	require.Equal(t, 2*drains, evictedOnce(t, p.Namespace))
+	require.Equal(t, 2*drains, requireSingleEvictions(t, p.Namespace))
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)

@@ -15,45 +15,46 @@ import (
 	"millwright/workflows/run"
 )
 
-// That the budget's status wakes the drain, so that it does not wait for its next look,
-// TestABudgetThatYieldsWakesTheDrain of activities/drain proves.
+// TestABudgetThatYieldsWakesTheDrain of activities/drain proves that a change of the budget's status wakes the drain
+// before its next poll.
 func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "loosens", 2, "")
+	p := newPool(t, "loosens", 2, "")
 	p.Deploy(t, "web", 3)
 	p.Budget(t, "web", 3)
 	m, here := p.Host(t, "web")
 	p.Remove(t, m.Name)
 	rig.Eventually(t, "the machine says what blocks it", func() (bool, any) {
-		c := drained(machine(t, m))
+		c := drainedCondition(readMachine(t, m))
 		return c.Reason == "Blocked" && c.Status == corev1.ConditionFalse, c
 	})
 	require.Contains(
 		t,
-		drained(machine(t, m)).Message,
+		drainedCondition(readMachine(t, m)).Message,
 		"PodDisruptionBudget loosens/web allows none of its 3 healthy pods to go",
 	)
-	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) { // Temporal's lists follow a moment later
+	// Temporal's visibility lags behind the runs
+	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) {
 		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
 	r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
-	require.NotNil(t, machine(t, m))
-	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate.
-	require.LessOrEqual(t, len(asked(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
+	require.NotNil(t, readMachine(t, m))
+	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate of eviction requests.
+	require.LessOrEqual(t, len(podRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.RelaxBudgetAndWatch(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {
-		now := machine(t, m)
-		return now == nil || drained(now).Status == corev1.ConditionTrue, nil
+		now := readMachine(t, m)
+		return now == nil || drainedCondition(now).Status == corev1.ConditionTrue, nil
 	})
-	requests := asked(t, p.Namespace)
+	requests := podRequests(t, p.Namespace)
 	t.Logf(
 		"the budget allowed evictions from %s on; %d pods, requests: %v",
 		allowed.Format("15:04:05"),
 		len(here),
 		requests,
 	)
-	first := slices.IndexFunc(requests, func(q request) bool { return q.Verb == "evict" && q.Code == 201 })
+	first := slices.IndexFunc(requests, func(q podRequest) bool { return q.Verb == "evict" && q.Code == 201 })
 	require.GreaterOrEqual(t, first, 0, "no eviction was accepted")
 	require.False(t, requests[first].At.Before(allowed), "the API server accepts no eviction before")
 	awaitGone(t, m)
@@ -62,7 +63,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	t.Parallel()
 	const timeout, grace = 20 * time.Second, 2 * time.Second
-	p := pool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
+	p := newPool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
 	stuck := func(pod *corev1.PodTemplateSpec) { pod.Labels["stuck-terminating"] = "true" }
 	p.Deploy(t, "web", 2)
 	p.Deploy(t, "held", 2, stuck)
@@ -72,13 +73,13 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	p.Remove(t, m.Name)
 	var began *v1alpha1.Machine
 	rig.Eventually(t, "the drain has begun", func() (bool, any) {
-		began = machine(t, m)
+		began = readMachine(t, m)
 		return began.Status.Deletion != nil && began.Status.Deletion.Drain != nil, began.Status.Deletion
 	})
 	awaitGone(t, m)
 
-	var evicted, deleted []request
-	for _, q := range asked(t, p.Namespace) {
+	var evicted, deleted []podRequest
+	for _, q := range podRequests(t, p.Namespace) {
 		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
 		if q.Verb == "delete" {
 			deleted = append(deleted, q)
@@ -93,15 +94,15 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	for _, q := range evicted {
 		require.True(t, q.At.Before(deleted[0].At), "no eviction after the deadline")
 	}
-	// workflows/drain proves that no step comes later: TestTheLadderIsClimbedByDeadlines.
-	after := func(begin time.Time, q request) {
+	// TestTheLadderIsClimbedByDeadlines of workflows/drain proves that no step of the drain comes too late.
+	after := func(begin time.Time, q podRequest) {
 		t.Helper()
 		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.At.Sub(begin).Round(10*time.Millisecond))
 		require.False(t, q.At.Before(begin), "%s: %v comes too early", begin, q)
 	}
 	after(deadline, deleted[0])
 	after(deadline, deleted[1])
-	// what does not end is killed, and not taken for drained
+	// a pod that does not end is killed; the drain does not count the pod as gone
 	after(deleted[0].At.Add(grace+30*time.Second-time.Second), deleted[2])
 	require.Contains(t, deleted[2].Pod, "held-")
 }

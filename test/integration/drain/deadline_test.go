@@ -16,13 +16,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The deadline of a drain comes while a budget blocks all its pods with volumes: the pods are deleted with their own
-// grace period, none is taken for drained, and the instance goes when they have ended and their volumes are detached,
-// not before.
-func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
+// The deadline of a drain comes while a budget blocks all pods with volumes. The drain deletes these pods with their
+// own grace period and counts none as gone. The instance is deleted only after the pods have ended and their volumes
+// are detached.
+func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second
-	p := pool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
+	p := newPool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
 	p.RunStatefulSet(t, "db", 6)
 	p.Budget(t, "db", 6)
 	m, here := p.Host(t, "db")
@@ -33,20 +33,21 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	var last *v1alpha1.MachineDeletion
 	blocked := ""
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
-		// The instance is read first: what is seen after it was gone was there without it.
+		// The instances are read first: pods and volumes that the test reads after the instance was gone outlived the
+		// instance.
 		instances := p.Instances(t)
-		now := machine(t, m)
+		now := readMachine(t, m)
 		if now != nil && now.Status.Deletion != nil {
 			last = now.Status.Deletion
-			if c := drained(now); c.Status == corev1.ConditionFalse && c.Reason == "Blocked" {
+			if c := drainedCondition(now); c.Status == corev1.ConditionFalse && c.Reason == "Blocked" {
 				blocked = c.Message
 			}
 		}
 		if slices.Contains(instances, m.Spec.ProviderID) {
 			return false, last
 		}
-		require.Empty(t, present(t, p, here), "pods whose instance is gone")
-		require.Empty(t, attachments(t, node), "volumes whose instance is gone")
+		require.Empty(t, remainingPods(t, p, here), "pods whose instance is gone")
+		require.Empty(t, listAttachments(t, node), "volumes whose instance is gone")
 		return now == nil, last
 	})
 	require.Contains(t, blocked, "PodDisruptionBudget deadline/db allows none of its 6 healthy pods to go")
@@ -54,9 +55,9 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	require.NotNil(t, last.Drain)
 	require.Empty(t, last.Drain.LeftBehind)
 
-	began, deleted := last.Drain.StartedAt.Time, map[string]int{} // what is deleted, how often
-	requests := asked(t, p.Namespace)
-	slices.SortFunc(requests, func(x, y request) int { return x.At.Compare(y.At) })
+	began, deleted := last.Drain.StartedAt.Time, map[string]int{} // number of deletions by pod name
+	requests := podRequests(t, p.Namespace)
+	slices.SortFunc(requests, func(x, y podRequest) int { return x.At.Compare(y.At) })
 	for _, q := range requests {
 		t.Logf("%s %s %s %d", q.At.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
 		if q.Verb == "evict" {
@@ -75,8 +76,9 @@ func TestTheDeadlineOfADrainWhosePodsWithVolumesAreBlocked(t *testing.T) {
 	p.AwaitPods(t, "db", 6)
 }
 
-// present returns the names of those pods that are there still, whatever pods have their names by now.
-func present(t *testing.T, p *rig.Pool, pods []corev1.Pod) (names []string) {
+// remainingPods returns the names of the given pods that still exist. remainingPods compares UIDs: a new pod may have
+// an old name.
+func remainingPods(t *testing.T, p *rig.Pool, pods []corev1.Pod) (names []string) {
 	t.Helper()
 	list, err := r.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

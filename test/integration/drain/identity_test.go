@@ -16,11 +16,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A pod that was asked to go in vain is recreated under its name on another node. The drain of the first node, which
-// goes on for another pod, asks it no more, although it is told to ask everybody again and the budget would allow it.
-func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
+// A StatefulSet's pod whose eviction was refused is deleted and recreated under its name on another node. The drain of
+// the first node continues because of another pod. The drain of the first node does not evict the recreated pod, even
+// after the annotation retry tells the drain to try all evictions again, and although the budget would allow the
+// eviction.
+func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "namesake", 2, "")
+	p := newPool(t, "namesake", 2, "")
 	template, selector := p.PodTemplate("db")
 	_, err := r.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
@@ -39,12 +41,13 @@ func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 	m, first := p.Host(t, "db")
 	p.Remove(t, m.Name)
 	rig.Eventually(t, "it is blocked", func() (bool, any) {
-		c := drained(machine(t, m))
+		c := drainedCondition(readMachine(t, m))
 		return c.Reason == "Blocked", c
 	})
-	annotate(t, m, v1alpha1.AnnotationRetry+"=now") // a person wants it: budgets or not, they are asked
+	// the annotation makes the drain try all evictions, also those that a budget blocks
+	annotate(t, m, v1alpha1.AnnotationRetry+"=now")
 	rig.Eventually(t, "it was asked in vain", func() (bool, any) {
-		return len(askedOf(t, p.Namespace, "db-0")) > 0, asked(t, p.Namespace)
+		return len(podRequestsWithPrefix(t, p.Namespace, "db-0")) > 0, podRequests(t, p.Namespace)
 	})
 
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
@@ -58,24 +61,24 @@ func TestPodThatTookTheNameOfAnotherIsNotEvicted(t *testing.T) {
 		return false, p.Pods(t, "db")
 	})
 	require.NotEqual(t, first[0].Spec.NodeName, second.Spec.NodeName)
-	before := len(askedOf(t, p.Namespace, "db-0"))
+	before := len(podRequestsWithPrefix(t, p.Namespace, "db-0"))
 	p.RelaxBudget(t, "db", 0)
-	others := len(askedOf(t, p.Namespace, "held-"))
+	others := len(podRequestsWithPrefix(t, p.Namespace, "held-"))
 	annotate(t, m, v1alpha1.AnnotationRetry+"=again")
 	rig.Eventually(t, "all others are asked again", func() (bool, any) {
-		return len(askedOf(t, p.Namespace, "held-")) > others, asked(t, p.Namespace)
+		return len(podRequestsWithPrefix(t, p.Namespace, "held-")) > others, podRequests(t, p.Namespace)
 	})
 	p.RelaxBudget(t, "held", 0)
 	awaitGone(t, m)
-	require.Len(t, askedOf(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
+	require.Len(t, podRequestsWithPrefix(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
 	now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, second.UID, now.UID)
 	require.Nil(t, now.DeletionTimestamp)
 }
 
-// askedOf returns the worker's requests about the pods whose names begin with prefix.
-func askedOf(t *testing.T, namespace, prefix string) []request {
+// podRequestsWithPrefix returns the worker's requests about the pods whose names begin with prefix.
+func podRequestsWithPrefix(t *testing.T, namespace, prefix string) []podRequest {
 	t.Helper()
-	return slices.DeleteFunc(asked(t, namespace), func(q request) bool { return !strings.HasPrefix(q.Pod, prefix) })
+	return slices.DeleteFunc(podRequests(t, namespace), func(q podRequest) bool { return !strings.HasPrefix(q.Pod, prefix) })
 }

@@ -21,8 +21,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Whatever dies in whichever stage of a deletion: no stage that was recorded is entered again, no pod is evicted again
-// that goes already, and nothing is left behind.
+// Worker, Temporal or API server is killed in each stage of a deletion: no recorded stage is entered again, no
+// terminating pod is evicted again, and nothing is left behind.
 func TestKillsInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
 		t.Run("delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
@@ -42,7 +42,7 @@ func killInEachStage(t *testing.T, victim string) {
 	m, here := p.Host(t, "web")
 	hooks := []string{v1alpha1.AnnotationPreDrainHook + "/test", v1alpha1.AnnotationPreTerminateHook + "/test"}
 	annotate(t, m, hooks[0]+"=", hooks[1]+"=")
-	stages, evicted := follow(t, m), evictions(t, name)
+	stages, evicted := recordStages(t, m), recordEvictions(t, name)
 	p.Remove(t, m.Name)
 
 	kill := func(stage v1alpha1.MachineDeletionStage) {
@@ -59,13 +59,14 @@ func killInEachStage(t *testing.T, victim string) {
 	kill(v1alpha1.MachineDeletionInstance)
 	awaitGone(t, m)
 
-	requireOrder(t, stages())
+	requireStageOrder(t, stages())
 	for _, pod := range here {
 		require.Len(t, evicted()[pod.Name], 1, "when pod %s was told to go, by an eviction", pod.Name)
 	}
 	require.Len(t, evicted(), len(here), "and no other pod was")
-	accepted := map[string]int{} // without what a killed API server had not written to the log yet
-	for _, q := range asked(t, name) {
+	// evictions by pod, without lines that a killed API server had not yet written to the audit log
+	accepted := map[string]int{}
+	for _, q := range podRequests(t, name) {
 		if q.Verb == "evict" && q.Code == 201 {
 			accepted[q.Pod]++
 		}
@@ -80,10 +81,10 @@ func killInEachStage(t *testing.T, victim string) {
 	p.AwaitRunning(t, 2)
 }
 
-// requireOrder requires that the stages of a deletion followed each other and that none was entered again. Detach is
-// among them when the drain ends before the watch of volumes is back: nobody knows then what is attached. A stage that
-// passes while the watch of this test is broken is missing.
-func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
+// requireStageOrder requires that the stages of a deletion are in order and that no stage was entered twice. The stage
+// Detach occurs if the drain ends before the watch of VolumeAttachments is back, because the worker then does not know
+// which volumes are attached. A stage that passes while the watch of this test is broken is missing in seen.
+func requireStageOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	t.Helper()
 	t.Logf("stages: %v", seen)
 	order := []v1alpha1.MachineDeletionStage{
@@ -98,7 +99,7 @@ func requireOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	}
 }
 
-// annotate sets annotations of a machine, as kubectl takes them: "key=value", and "key-" to remove one.
+// annotate changes annotations of a machine in kubectl's syntax: "key=value" sets an annotation, and "key-" removes it.
 func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {
@@ -108,13 +109,13 @@ func annotate(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	})
 }
 
-// follow notes the stages that a machine's status says, each when it changes; also while the API server is away in
-// between.
-func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
+// recordStages records each change of the deletion stage in a machine's status. recordStages continues after the API
+// server was away.
+func recordStages(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage
 	machines := r.Machines.MachineV1alpha1().Machines(m.Namespace)
-	watchOn(t, func(ctx context.Context, version string) (watch.Interface, error) {
+	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
 		return machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
 	}, func(now *v1alpha1.Machine) {
 		mu.Lock()
@@ -130,11 +131,11 @@ func follow(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineD
 	}
 }
 
-// evictions records, for each evicted pod of a namespace, its deletion timestamps, each once.
-func evictions(t *testing.T, namespace string) (evicted func() map[string][]time.Time) {
+// recordEvictions records the different deletion timestamps of each evicted pod of a namespace.
+func recordEvictions(t *testing.T, namespace string) (evicted func() map[string][]time.Time) {
 	var mu sync.Mutex
 	seen := map[string][]time.Time{}
-	watchOn(t, func(ctx context.Context, version string) (watch.Interface, error) {
+	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
 		return r.Kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 	}, func(now *corev1.Pod) {
 		mu.Lock()
@@ -143,7 +144,7 @@ func evictions(t *testing.T, namespace string) (evicted func() map[string][]time
 			return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 		})
 		if !byEviction || now.DeletionTimestamp == nil || *now.DeletionGracePeriodSeconds == 0 {
-			// 0: the kubelet confirms the end
+			// grace period 0: the kubelet confirms that the pod has ended
 			return
 		}
 		if at := now.DeletionTimestamp.Time; !slices.ContainsFunc(seen[now.Name], at.Equal) {
@@ -157,14 +158,15 @@ func evictions(t *testing.T, namespace string) (evicted func() map[string][]time
 	}
 }
 
-// watchOn notes each object of a watch until the test ends, and goes on with another watch where one breaks.
-func watchOn[O metav1.Object](
+// watchUntilEnd calls note for each object of a watch until the test ends. watchUntilEnd opens a new watch when a watch
+// breaks.
+func watchUntilEnd[O metav1.Object](
 	t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O),
 ) {
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	go func() {
-		version := "" // of the last event: the next watch goes on there, so that nothing is missed, however short
+		version := "" // resource version of the last event: the next watch continues there and misses no event
 		for ctx.Err() == nil {
 			w, err := open(ctx, version)
 			if err != nil {
@@ -173,7 +175,7 @@ func watchOn[O metav1.Object](
 			}
 			for event := range w.ResultChan() {
 				now, ok := event.Object.(O)
-				if !ok { // the API server has forgotten that version
+				if !ok { // the API server no longer has this resource version
 					version = ""
 					break
 				}

@@ -17,24 +17,25 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The stages that TestKillsInEachStageOfADeletion only passes: Detach lasts as long as something is attached, Node as
-// long as nobody may delete the node. Everything dies once in each of them.
-func TestKillsInStagesThatWaitForOthers(t *testing.T) {
+// TestKillsInEachStageOfADeletion does not stop in the stages Detach and Node. In this test, Detach lasts as long as a
+// volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker, Temporal and API
+// server are each killed once in both stages.
+func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
-	p := pool(t, name, 2, "")
+	p := newPool(t, name, 2, "")
 	p.Deploy(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
 		pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "2s"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	})
 	m, here := p.Host(t, "web")
 	node := m.Labels[v1alpha1.LabelNode]
-	for range 6 { // the caches of volumes are deaf for a while after this
+	for range 6 { // after six API server restarts, the watches of volumes stay broken for a while
 		require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
 		require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 	}
 	r.Attach(t, volume, node)
-	allow := keep(t, node)
-	stages := follow(t, m)
+	allow := forbidNodeDeletion(t, node)
+	stages := recordStages(t, m)
 	p.Remove(t, m.Name)
 
 	everythingDies := func(stage v1alpha1.MachineDeletionStage) {
@@ -55,20 +56,20 @@ func TestKillsInStagesThatWaitForOthers(t *testing.T) {
 	require.NoError(t, r.Kube.StorageV1().VolumeAttachments().Delete(t.Context(), volume, metav1.DeleteOptions{}))
 	everythingDies(v1alpha1.MachineDeletionNode)
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
-	require.NotNil(t, machine(t, m), "the object stays as long as its node")
+	require.NotNil(t, readMachine(t, m), "the object stays as long as its node")
 	allow()
 	awaitGone(t, m)
 
-	requireOrder(t, stages())
-	require.Equal(t, len(here), evictedOnce(t, name))
-	require.Empty(t, attachments(t, node))
+	requireStageOrder(t, stages())
+	require.Equal(t, len(here), requireSingleEvictions(t, name))
+	require.Empty(t, listAttachments(t, node))
 	_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	p.AwaitRunning(t, 2)
 }
 
-// keep makes the API server refuse to delete a node, whoever asks, until allow is called.
-func keep(t *testing.T, node string) (allow func()) {
+// forbidNodeDeletion makes the API server refuse to delete a node, for all users, until allow is called.
+func forbidNodeDeletion(t *testing.T, node string) (allow func()) {
 	t.Helper()
 	admission, name := r.Kube.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "keep-" + node}
 	deletions := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{

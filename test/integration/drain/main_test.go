@@ -1,9 +1,10 @@
-// Tier: test for a budget, the ladder of means, volumes, rules and requests; test-all for kills, crowds and lost data.
+// Tier: test for a budget, the steps of a drain, volumes, rules and requests; test-all for kills, many drains and lost
+// data.
 
 //go:build integration
 
-// Package drain shows how the nodes of machines are emptied: pods leave as their budgets allow, pods with volumes one
-// after the other, and the deadline removes the rest.
+// Package drain tests how the nodes of machines are drained: pods are evicted as their budgets allow, pods with volumes
+// are evicted one after the other, and after the deadline the remaining pods are deleted.
 package drain
 
 import (
@@ -21,20 +22,20 @@ import (
 
 var r *rig.Rig
 
-// most is how many nodes are drained at a time here.
-const most = rig.MaxDrains
+// maxDrains is the maximum number of nodes that the shared stack drains at a time.
+const maxDrains = rig.MaxDrains
 
 func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
+const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// pool makes a namespace with a pool of its name, whose nodes take only pods of that namespace. Template is JSON that
-// is added to the spec of its machines.
-func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
+// newPool makes a namespace and a pool with the same name. The pool's nodes take only pods of this namespace. Template
+// is JSON that is merged into the spec of the pool's machines.
+func newPool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
-	r.Namespace(t, name, small)
+	r.Namespace(t, name, smallProviderSpec)
 	p := r.Pool(t, name, name, replicas, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
@@ -45,7 +46,7 @@ func pool(t *testing.T, name string, replicas int32, template string) *rig.Pool 
 	return p
 }
 
-func machine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
+func readMachine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -60,16 +61,16 @@ func machine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 func awaitGone(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
-		now := machine(t, m)
+		now := readMachine(t, m)
 		if now == nil {
 			return true, nil
 		}
-		return false, []any{now.Status.LastOperation, now.Status.Deletion, now.Status.CurrentOperation, drained(now)}
+		return false, []any{now.Status.LastOperation, now.Status.Deletion, now.Status.CurrentOperation, drainedCondition(now)}
 	})
 }
 
-// drained returns the condition Drained of a machine.
-func drained(m *v1alpha1.Machine) corev1.NodeCondition {
+// drainedCondition returns the condition Drained of a machine.
+func drainedCondition(m *v1alpha1.Machine) corev1.NodeCondition {
 	for _, c := range m.Status.Conditions {
 		if c.Type == v1alpha1.MachineDrained {
 			return c

@@ -22,28 +22,30 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// inQueue matches the message of a machine that waits for its turn. Its numbers may be older than the queue.
-var inQueue = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, most))
+// queuedMessage matches the message of a machine that waits in the queue of drains. The place and the queue length in
+// the message may be outdated.
+var queuedMessage = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, maxDrains))
 
-// 50 machines are deleted at once, each with a pod that a budget keeps, while a deployment wants ten more: these come
-// although no drain gets on. Further ones that are deleted wait for their turn, and creations do not wait for them
-// either.
+// 50 machines are deleted at once, each with a pod that a budget blocks, and a deployment is scaled up by ten machines.
+// The ten machines are created although no drain makes progress. Then 35 further deleted machines wait in the queue of
+// drains, and ten further machines are created all the same.
 func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
-	grows := pool(t, "grows", 1, "")
-	crowd := pool(t, "crowd", most+further, "")
-	crowd.Deploy(t, "web", most+further, func(pod *corev1.PodTemplateSpec) {
-		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
+	grows := newPool(t, "grows", 1, "")
+	crowd := newPool(t, "crowd", maxDrains+further, "")
+	crowd.Deploy(t, "web", maxDrains+further, func(pod *corev1.PodTemplateSpec) {
+		// the host port allows only one pod per node
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
-	crowd.Budget(t, "web", most+further)
+	crowd.Budget(t, "web", maxDrains+further)
 	hanging := func(blocked, queued int) func() (bool, any) {
 		return func() (bool, any) {
 			b, q := 0, 0
 			for _, m := range crowd.Machines(t) {
-				if m.DeletionTimestamp != nil && drained(&m).Reason == "Blocked" {
+				if m.DeletionTimestamp != nil && drainedCondition(&m).Reason == "Blocked" {
 					b++
 				}
-				if inQueue.MatchString(m.Status.LastOperation.Description) {
+				if queuedMessage.MatchString(m.Status.LastOperation.Description) {
 					q++
 				}
 			}
@@ -59,25 +61,25 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	begun := time.Now()
 	crowd.Scale(t, further)
 	grow(1 + wanted)
-	rig.Eventually(t, "all drains are blocked", hanging(most, 0))
+	rig.Eventually(t, "all drains are blocked", hanging(maxDrains, 0))
 	crowd.Scale(t, 0)
-	rig.Eventually(t, "the others wait for their turn", hanging(most, further))
+	rig.Eventually(t, "the others wait for their turn", hanging(maxDrains, further))
 	grow(1 + 2*wanted)
-	all, saw := hanging(most, further)()
+	all, saw := hanging(maxDrains, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
-	perhaps := most * (1 + int(time.Since(begun)/drain.BadProbePause)) // each asks once more then
+	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.BadProbePause)) // each drain sends one more eviction per pause
 	require.Less(
 		t,
-		len(asked(t, crowd.Namespace)),
+		len(podRequests(t, crowd.Namespace)),
 		perhaps,
 		"a budget that allows none is not hammered, by many drains neither",
 	)
 
-	takesAllPlaces(t, crowd, hanging)
+	requireQueueOrder(t, crowd, hanging)
 
 	crowd.RelaxBudget(t, "web", 0)
 	crowd.AwaitRunning(t, 0)
-	require.Equal(t, most+further-freed, evictedOnce(t, crowd.Namespace), "the queued had their turn")
+	require.Equal(t, maxDrains+further-freedPlaces, requireSingleEvictions(t, crowd.Namespace), "the queued had their turn")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)
@@ -86,15 +88,16 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitGone(t)
 }
 
-// freed is how many places become free at the same time. More machines wait than that: so the test sees the order.
-const freed = 25
+// freedPlaces is the number of drains that end at the same time. The queue has more machines than freedPlaces, so that
+// the test sees the order of the queue.
+const freedPlaces = 25
 
-// takesAllPlaces ends drains of the crowd together, by deleting their pods, and checks that the first of the queue take
-// all their places. The others wait. That each end of a drain wakes the next of the queue,
-// TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of k8sbridge/watch proves.
-func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
+// requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods, and requires that exactly the
+// first 25 machines of the queue begin their drains. TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
+// k8sbridge/watch proves that each end of a drain wakes the next machine of the queue.
+func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
 	t.Helper()
-	var begun []string // the nodes whose drains are under way
+	var begun []string // nodes that are being drained
 	var queue []v1alpha1.Machine
 	for _, m := range crowd.Machines(t) {
 		if m.Status.Deletion.Queued {
@@ -106,8 +109,8 @@ func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued 
 	slices.SortFunc(queue, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	require.Greater(t, len(queue), freed)
-	ends := begun[:freed]
+	require.Greater(t, len(queue), freedPlaces)
+	ends := begun[:freedPlaces]
 	var deletions sync.WaitGroup
 	for _, pod := range crowd.Pods(t, "web") {
 		if slices.Contains(ends, pod.Spec.NodeName) {
@@ -122,7 +125,7 @@ func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued 
 		}
 	}
 	deletions.Wait()
-	rig.Eventually(t, "all places are taken again", hanging(most, len(queue)-freed))
+	rig.Eventually(t, "all places are taken again", hanging(maxDrains, len(queue)-freedPlaces))
 
 	now := map[types.UID]v1alpha1.Machine{}
 	for _, m := range crowd.Machines(t) {
@@ -130,7 +133,7 @@ func takesAllPlaces(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued 
 	}
 	for i, m := range queue {
 		began := now[m.UID].Status.Deletion.Drain
-		if i >= freed {
+		if i >= freedPlaces {
 			require.Nil(t, began, "%s is number %d of the queue", m.Name, i+1)
 			continue
 		}

@@ -22,13 +22,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// asUpdate is a request that ann makes of a workflow of a machine by Temporal's update.
-func asUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
+// requestUpdate returns the options of a Temporal update by which the actor ann requests a command from a workflow of a
+// machine.
+func requestUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
 	in.Actor = "ann"
 	return client.UpdateWorkflowOptions{
 		WorkflowID: rig.Installation.ID(
 			kind,
-			refOf(m),
+			machineRef(m),
 		),
 		UpdateName:   run.MessageRequest,
 		Args:         []any{in},
@@ -36,12 +37,12 @@ func asUpdate(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.Upd
 	}
 }
 
-func refOf(m v1alpha1.Machine) kube.Ref {
+func machineRef(m v1alpha1.Machine) kube.Ref {
 	return kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 }
 
-// hear waits for the answer to an update. It returns the answer, or the reason of a refusal.
-func hear(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
+// awaitAnswer waits for the result of an update. awaitAnswer returns the answer, or the reason of a refusal.
+func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
 	t.Helper()
 	if err == nil {
 		err = handle.Get(t.Context(), &answer)
@@ -55,15 +56,15 @@ func hear(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, 
 	return "", failed.Message()
 }
 
-// ask makes a request of the drain of a machine.
-func ask(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
+// requestFromDrain sends a request to the drain workflow of a machine.
+func requestFromDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), asUpdate(run.KindDrain, m, in))
-	return hear(t, handle, err)
+	handle, err := r.Temporal.UpdateWorkflow(t.Context(), requestUpdate(run.KindDrain, m, in))
+	return awaitAnswer(t, handle, err)
 }
 
-// told waits for an event of a machine with these words.
-func told(t *testing.T, m v1alpha1.Machine, reason, words string) {
+// awaitEventWithText waits for an event of a machine with this reason, whose message contains words.
+func awaitEventWithText(t *testing.T, m v1alpha1.Machine, reason, words string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+": "+words, func() (bool, any) {
 		events, err := r.Kube.CoreV1().
@@ -84,16 +85,17 @@ func told(t *testing.T, m v1alpha1.Machine, reason, words string) {
 func awaitBlocked(t *testing.T, m v1alpha1.Machine) {
 	t.Helper()
 	rig.Eventually(t, "a budget blocks the drain of "+m.Name, func() (bool, any) {
-		c := drained(machine(t, m))
+		c := drainedCondition(readMachine(t, m))
 		return c.Reason == v1alpha1.ReasonBlocked && strings.Contains(c.Message, "PodDisruptionBudget"), c
 	})
 }
 
-// A drain that a budget holds up hears what people want of it: what makes no sense is refused, the rest is written on
-// the Machine and acted upon, and in the end the pods are forced.
+// A budget blocks a drain, and the drain's workflow receives requests. The workflow refuses invalid requests. The
+// workflow writes each valid request into an annotation of the Machine and carries the request out. The request force
+// ends the drain.
 func TestStuckDrainTakesRequests(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "requests", 2, "")
+	p := newPool(t, "requests", 2, "")
 	p.Deploy(t, "web", 3)
 	p.Budget(t, "web", 3)
 	m, here := p.Host(t, "web")
@@ -109,21 +111,21 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		"extend needs either for DURATION or until TIME":  {Command: "extend"},
 		"extend only gives more time":                     {Command: "extend", Until: time.Now().Add(time.Minute).Format(time.RFC3339)},
 	} {
-		_, refused := ask(t, m, in)
+		_, refused := requestFromDrain(t, m, in)
 		require.Contains(t, refused, want)
 	}
-	garbled := asUpdate(run.KindDrain, m, run.RequestInput{})
+	garbled := requestUpdate(run.KindDrain, m, run.RequestInput{})
 	garbled.Args = []any{map[string]any{"command": 1}}
 	handle, err := r.Temporal.UpdateWorkflow(t.Context(), garbled)
-	_, refused := hear(t, handle, err)
+	_, refused := awaitAnswer(t, handle, err)
 	require.Contains(t, refused, "the request cannot be read: json: cannot unmarshal number")
-	require.Empty(t, machine(t, m).Annotations[v1alpha1.AnnotationExtend], "what is refused writes nothing")
+	require.Empty(t, readMachine(t, m).Annotations[v1alpha1.AnnotationExtend], "what is refused writes nothing")
 
-	began := machine(t, m).Status.Deletion.Drain.StartedAt
+	began := readMachine(t, m).Status.Deletion.Drain.StartedAt
 	var answer string
-	answer, refused = ask(t, m, run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"})
+	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"})
 	require.Empty(t, refused)
-	now := machine(t, m)
+	now := readMachine(t, m)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationExtend+`: "`+now.Annotations[v1alpha1.AnnotationExtend]+`"`, answer)
 	require.Contains(t, answer, "the backup needs longer")
 	require.WithinDuration(
@@ -133,26 +135,26 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		time.Second,
 		"two hours, and one more",
 	)
-	told(t, m, "RequestApplied", "somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ")
+	awaitEventWithText(t, m, "RequestApplied", "somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ")
 
-	before := len(asked(t, p.Namespace))
-	answer, refused = ask(t, m, run.RequestInput{Command: "retry"})
+	before := len(podRequests(t, p.Namespace))
+	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
 	rig.Eventually(t, "its budget is asked again", func() (bool, any) {
-		// at once: TestRetryAsksEverybodyAgain of workflows/drain
-		return len(asked(t, p.Namespace)) > before, asked(t, p.Namespace)
+		// TestRetryAsksEverybodyAgain of workflows/drain proves that the eviction is sent at once
+		return len(podRequests(t, p.Namespace)) > before, podRequests(t, p.Namespace)
 	})
 
-	// Of another drainTimeout only the workflow hears: it gives the activity up, which ends, mostly with what it saw,
-	// and begins another.
+	// Only the workflow sees a change of drainTimeout: the workflow cancels the running activity and starts another
+	// activity. The cancelled activity usually ends with a result.
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "")
+		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "")
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
-		// Whether it is called evict-pods or evict-pods-2 depends on where the cancellation met the one before.
+		// The activity ID is evict-pods or evict-pods-2: the ID depends on when the cancellation reached the first activity.
 		another := len(pending) == 1 && pending[0].GetScheduledTime().AsTime().After(patched)
 		return another, []any{pending, d.GetPendingWorkflowTask()}
 	})
@@ -162,11 +164,11 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		in.Actor = "bob"
 		require.NoError(
 			t,
-			r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, refOf(m)), "", run.MessageRequest, in),
+			r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "", run.MessageRequest, in),
 		)
 	}
 	signal(run.RequestInput{Command: "unpreserve"})
-	told(
+	awaitEventWithText(
 		t,
 		m,
 		"RequestRefused",
@@ -174,19 +176,19 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	)
 	signal(run.RequestInput{Command: "hold", Reason: "looks at it first"})
 	rig.Eventually(t, "it is held", func() (bool, any) {
-		c := drained(machine(t, m))
+		c := drainedCondition(readMachine(t, m))
 		return strings.Contains(c.Message, "held by somebody in Temporal who signs as bob (looks at it first)"), c
 	})
 	signal(run.RequestInput{Command: "resume"})
-	told(t, m, "DeletionResumed", "")
+	awaitEventWithText(t, m, "DeletionResumed", "")
 
-	answer, refused = ask(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
+	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "force", Reason: "the node burns"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: the node burns"`, answer)
 	awaitGone(t, m)
-	told(t, m, "DrainForced", "somebody in Temporal who signs as ann: the node burns")
+	awaitEventWithText(t, m, "DrainForced", "somebody in Temporal who signs as ann: the node burns")
 	for _, pod := range here {
-		require.Contains(t, deletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
+		require.Contains(t, listDeletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
 	}
 	accepted := 0
 	for _, w := range r.Workflows(t, `WorkflowType = "Drain" AND MachineNamespace = "requests"`) {
@@ -199,10 +201,10 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	require.Equal(t, 3+3, accepted, "what the validator refuses is in no history; what the facts refuse is")
 }
 
-func deletedPods(t *testing.T, namespace string) []string {
+func listDeletedPods(t *testing.T, namespace string) []string {
 	t.Helper()
 	var names []string
-	for _, q := range asked(t, namespace) {
+	for _, q := range podRequests(t, namespace) {
 		if q.Verb == "delete" && q.Code == 200 {
 			names = append(names, q.Pod)
 		}
@@ -210,10 +212,11 @@ func deletedPods(t *testing.T, namespace string) []string {
 	return names
 }
 
-// The node of a machine that stays is emptied for its in-place update: that drain takes requests, too.
+// A node is drained for the in-place update of its machine, which is not deleted. The workflow of this drain takes
+// requests, too.
 func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "requests-update", 1, "")
+	p := newPool(t, "requests-update", 1, "")
 	p.Deploy(t, "web", 1)
 	p.Budget(t, "web", 1)
 	m := p.Machines(t)[0]
@@ -228,44 +231,44 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	)
 	require.NoError(t, err)
 	awaitBlocked(t, m)
-	now := machine(t, m)
-	require.NotNil(t, drain.Staying(now), "%+v", now.Status)
-	_, refused := ask(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
+	now := readMachine(t, m)
+	require.NotNil(t, drain.DrainOfStayingMachine(now), "%+v", now.Status)
+	_, refused := requestFromDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
-	_, refused = ask(
+	_, refused = requestFromDrain(
 		t,
 		m,
 		run.RequestInput{Command: "extend", Until: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)},
 	)
 	require.Contains(t, refused, "is not later than the present deadline")
-	answer, refused := ask(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
+	answer, refused := requestFromDrain(t, m, run.RequestInput{Command: "force", Reason: "tonight"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: tonight"`, answer)
 	rig.Eventually(t, "the agent on the node is told", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
-		return nodeSays(n, v1alpha1.NodeInPlaceUpdate).Reason == v1alpha1.ReasonReadyForUpdate, n.Status.Conditions
+		return nodeCondition(n, v1alpha1.NodeInPlaceUpdate).Reason == v1alpha1.ReasonReadyForUpdate, n.Status.Conditions
 	})
-	now = machine(t, m)
+	now = readMachine(t, m)
 	require.Equal(t, "Forced", now.Status.Drain.Result)
-	require.Nil(t, drain.Staying(now))
-	_, refused = hearMachine(t, m, run.RequestInput{Command: "retry"})
+	require.Nil(t, drain.DrainOfStayingMachine(now))
+	_, refused = requestFromMachine(t, m, run.RequestInput{Command: "retry"})
 	require.Contains(t, refused, "is not being deleted", "it is over")
 }
 
-func hearMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
+func requestFromMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
 	handle, err := r.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: r.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: rig.Installation.ID(run.KindMachine, refOf(m)), TaskQueue: rig.Installation.Queue(run.QueueMachines),
+			ID: rig.Installation.ID(run.KindMachine, machineRef(m)), TaskQueue: rig.Installation.Queue(run.QueueMachines),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		}, string(run.KindMachine), run.Input{Ref: refOf(m)}),
-		UpdateOptions: asUpdate(run.KindMachine, m, in),
+		}, string(run.KindMachine), run.Input{Ref: machineRef(m)}),
+		UpdateOptions: requestUpdate(run.KindMachine, m, in),
 	})
-	return hear(t, handle, err)
+	return awaitAnswer(t, handle, err)
 }
 
-func nodeSays(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
+func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == kind {
 			return c
@@ -274,35 +277,36 @@ func nodeSays(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeConditio
 	return corev1.NodeCondition{}
 }
 
-// A calm machine has no open run: the update starts one, which writes the request and does what it asks for.
-func TestCalmMachineIsPreservedByAnUpdate(t *testing.T) {
+// An idle machine has no open run. The update starts a run, which writes the request into an annotation and carries the
+// request out.
+func TestIdleMachineIsPreservedByAnUpdate(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "requests-calm", 1, "")
+	p := newPool(t, "requests-calm", 1, "")
 	m := p.Machines(t)[0]
 	open := `WorkflowType = "Machine" AND MachineNamespace = "requests-calm" AND ExecutionStatus = "Running"`
 	rig.Eventually(t, "the machine has no open run", func() (bool, any) {
 		runs := r.Workflows(t, open)
 		return len(runs) == 0, len(runs)
 	})
-	answer, refused := hearMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
+	answer, refused := requestFromMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationPreserve+`: "now"`, answer)
-	told(
+	awaitEventWithText(
 		t,
 		m,
 		"RequestApplied",
 		"somebody in Temporal who signs as ann requested preserve: what is in its memory?; wrote ",
 	)
 	rig.Eventually(t, "machine and node say that it is preserved", func() (bool, any) {
-		now := machine(t, m)
+		now := readMachine(t, m)
 		n, err := r.Kube.CoreV1().
 			Nodes().
 			Get(t.Context(), cmp.Or(now.Labels[v1alpha1.LabelNode], "none"), metav1.GetOptions{})
 		require.NoError(t, err)
-		c, end := nodeSays(n, v1alpha1.NodePreserved), now.Status.CurrentStatus.PreserveExpiryTime
+		c, end := nodeCondition(n, v1alpha1.NodePreserved), now.Status.CurrentStatus.PreserveExpiryTime
 		return c.Status == corev1.ConditionTrue && end != nil && end.After(time.Now().Add(95*time.Hour)), []any{c, end}
 	})
-	_, refused = hearMachine(t, m, run.RequestInput{Command: "force", Reason: "no"})
+	_, refused = requestFromMachine(t, m, run.RequestInput{Command: "force", Reason: "no"})
 	require.Contains(
 		t,
 		refused,

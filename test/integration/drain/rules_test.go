@@ -14,11 +14,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Pods that a rule keeps stay, those of a higher order wait for those of a lower one, and what must complete is waited
-// for.
+// Drain rules: the behavior Skip keeps pods, pods with a higher order wait for pods with a lower order, and the drain
+// waits for pods with WaitCompleted to complete.
 func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "rules", 1, "")
+	p := newPool(t, "rules", 1, "")
 	slowly := func(pod *corev1.PodTemplateSpec) { pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "4s" }
 	p.Deploy(t, "first", 1, slowly)
 	p.Deploy(t, "last", 1)
@@ -40,14 +40,14 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	m := p.Machines(t)[0]
 	p.Scale(t, 0)
 	rig.Eventually(t, "it waits for what must complete", func() (bool, any) {
-		c := drained(machine(t, m))
-		return c.Reason == "Blocked" && len(asked(t, p.Namespace)) == 1, []any{c, asked(t, p.Namespace)}
+		c := drainedCondition(readMachine(t, m))
+		return c.Reason == "Blocked" && len(podRequests(t, p.Namespace)) == 1, []any{c, podRequests(t, p.Namespace)}
 	})
-	require.Contains(t, asked(t, p.Namespace)[0].Pod, "first-")
+	require.Contains(t, podRequests(t, p.Namespace)[0].Pod, "first-")
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
 	awaitGone(t, m)
-	requests := asked(t, p.Namespace)
+	requests := podRequests(t, p.Namespace)
 	require.Len(t, requests, 2, "neither the pod that is kept nor the one that is waited for is asked: %v", requests)
 	require.Contains(t, requests[1].Pod, "last-")
 	require.True(
@@ -57,7 +57,7 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 	)
 }
 
-func TestRuleWithAnOrderThatMeansNothingIsRefused(t *testing.T) {
+func TestRuleWithAnInvalidOrderIsRefused(t *testing.T) {
 	t.Parallel()
 	r1 := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}}
 	r1.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorSkip, Order: new(int32(1))}

@@ -19,31 +19,31 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node whose kubelet is dead confirms the end of no pod and the detachment of no volume. After five minutes its pods
-// are killed, its instance goes, and then what is attached to it is released.
+// A dead kubelet confirms neither the end of a pod nor the detachment of a volume. After five minutes the drain kills
+// the node's pods, the instance is deleted, and then the node's VolumeAttachments are deleted.
 func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "unreachable", 2, "")
+	p := newPool(t, "unreachable", 2, "")
 	p.RunStatefulSet(t, "db", 2)
 	p.Deploy(t, "web", 4)
 	p.Budget(t, "web", 4)
-	m, db := p.Host(t, "db") // One or both: the scheduler prefers to spread them, and is not obliged to.
+	m, db := p.Host(t, "db") // one or two pods of db: the scheduler only prefers to spread pods over nodes
 	node := m.Labels[v1alpha1.LabelNode]
 	web := slices.DeleteFunc(p.Pods(t, "web"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, web, "the scheduler spreads four pods over two nodes")
 	here := slices.Concat(web, db)
 	r.Attach(t, "unclaimed", node)
-	silence(t, node)
-	// One of its pods was told to end before: without a kubelet it never does.
+	stopKubelet(t, node)
+	// One pod of the node was deleted before. Without a kubelet, the deleted pod never ends.
 	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
-	longAgo(t, node, db)
-	held := attachments(t, node)
+	markNotReadyForLong(t, node, db)
+	held := listAttachments(t, node)
 	require.Len(t, held, len(db)+1, "of the pods of db, and one that nobody claims")
 
 	p.Remove(t, m.Name)
 	awaitGone(t, m)
 	var killed, present []string
-	for _, q := range asked(t, p.Namespace) {
+	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "delete", q.Verb, "nobody asks the budget: %v", q)
 		require.Equal(t, 200, q.Code, "%v", q)
 		killed = append(killed, q.Pod)
@@ -61,13 +61,13 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	}
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
-	require.Subset(t, released(t, "volumeattachments"), held)
+	require.Subset(t, deletedObjects(t, "volumeattachments"), held)
 	rig.Eventually(t, "nothing is attached to the node, and there is none", func() (bool, any) {
 		_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-		left := attachments(t, node)
+		left := listAttachments(t, node)
 		return apierrors.IsNotFound(err) && len(left) == 0, []any{err, left}
 	})
-	require.Contains(t, heard(t, m, "DrainForced"), "node "+node+" is not ready since")
+	require.Contains(t, awaitEventMessage(t, m, "DrainForced"), "node "+node+" is not ready since")
 	p.AwaitPods(t, "db", 2)
 	rig.Eventually(t, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
 		on := p.Attached(t)
@@ -80,8 +80,8 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	})
 }
 
-// attachments returns the names of the VolumeAttachments of a node.
-func attachments(t *testing.T, node string) []string {
+// listAttachments returns the names of the VolumeAttachments of a node.
+func listAttachments(t *testing.T, node string) []string {
 	t.Helper()
 	list, err := r.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func attachments(t *testing.T, node string) []string {
 	return names
 }
 
-// silence takes the kubelet from a node, and returns when the cluster has noticed.
-func silence(t *testing.T, node string) {
+// stopKubelet removes the simulated kubelet from a node, and returns when the node's condition Ready is Unknown.
+func stopKubelet(t *testing.T, node string) {
 	t.Helper()
 	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
 	require.NoError(t, err)
@@ -105,16 +105,17 @@ func silence(t *testing.T, node string) {
 		beat, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-		// Controllers that were deaf may miss it while its kubelet lives. That beats each 10 s.
+		// The node's condition Ready may be Unknown while the kubelet lives, if the node controller's watch was broken. A
+		// live kubelet renews its Lease every 10 s.
 		dead := time.Since(beat.Spec.RenewTime.Time) > 25*time.Second
 		unknown := n.Status.Conditions[i].Status == corev1.ConditionUnknown
 		return dead && unknown, []any{beat.Spec.RenewTime, n.Status.Conditions}
 	})
 }
 
-// longAgo changes the status of a silent node: it has been not ready for more than five minutes. It lists the volumes
-// of the pods as in use, as the node's kubelet would.
-func longAgo(t *testing.T, node string, pods []corev1.Pod) {
+// markNotReadyForLong writes into the status of an unreachable node that the node has not been ready for six minutes.
+// markNotReadyForLong lists the volumes of the pods as in use, as the node's kubelet would.
+func markNotReadyForLong(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {
@@ -130,8 +131,8 @@ func longAgo(t *testing.T, node string, pods []corev1.Pod) {
 	require.NoError(t, err)
 }
 
-// heard returns the message of the first event about a machine that has a reason.
-func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
+// awaitEventMessage waits for an event about a machine with this reason, and returns the event's message.
+func awaitEventMessage(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
 		events, err := r.Kube.CoreV1().

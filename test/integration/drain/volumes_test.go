@@ -14,13 +14,13 @@ import (
 
 func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "volumes", 2, "")
+	p := newPool(t, "volumes", 2, "")
 	p.RunStatefulSet(t, "db", 6)
 	m, here := p.Host(t, "db")
 	require.GreaterOrEqual(t, len(here), 2, "the scheduler spreads six pods over two nodes")
 	p.Remove(t, m.Name)
 
-	moved := map[string]time.Time{} // when the attachment to another node was made, which was not done before that
+	moved := map[string]time.Time{} // creation time of the volume's attachment to another node
 	rig.Eventually(t, "all volumes have moved", func() (bool, any) {
 		on := p.Attached(t)
 		for _, pod := range here {
@@ -33,14 +33,14 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	})
 	awaitGone(t, m)
 
-	var evicted []request
-	for _, q := range asked(t, p.Namespace) {
+	var evicted []podRequest
+	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb)
 		require.Equal(t, 201, q.Code)
 		evicted = append(evicted, q)
 	}
 	require.Len(t, evicted, len(here), "each pod is evicted once, and none of the pods that took their names")
-	slices.SortFunc(evicted, func(x, y request) int { return x.At.Compare(y.At) })
+	slices.SortFunc(evicted, func(x, y podRequest) int { return x.At.Compare(y.At) })
 	for i, q := range evicted[1:] {
 		before := moved[p.Name+"-data-"+evicted[i].Pod]
 		t.Logf(

@@ -19,14 +19,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// Temporal loses everything while some pods of a node are on their way and others are blocked. What is on record in the
-// API server is enough: the same stage goes on, with the clock that it had, and asks no pod again that goes.
+// Temporal loses all its data while some pods of a node are terminating and a budget blocks the other pods. The records
+// in the API server suffice: the drain continues in the same stage with the same start time, and evicts no terminating
+// pod again.
 func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	const name = "wiped"
-	p := pool(t, name, 2, "")
+	p := newPool(t, name, 2, "")
 	p.Deploy(t, "held", 4)
 	p.Budget(t, "held", 4)
-	p.Deploy(t, "slow", 6, func(pod *corev1.PodTemplateSpec) { // they end when the new run has looked, and not before
+	// the label keeps the pods terminating until the new run has seen the pods
+	p.Deploy(t, "slow", 6, func(pod *corev1.PodTemplateSpec) {
 		pod.Labels["stuck-terminating"] = "true"
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	})
@@ -34,23 +36,23 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	node := m.Labels[v1alpha1.LabelNode]
 	slow := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, slow)
-	stages := follow(t, m)
+	stages := recordStages(t, m)
 	p.Remove(t, m.Name)
 	rig.Eventually(t, "the slow ones go, the others are blocked", func() (bool, any) {
-		c := drained(machine(t, m))
-		return c.Reason == "Blocked" && evictedOnce(t, name) == len(slow), []any{c, asked(t, name)}
+		c := drainedCondition(readMachine(t, m))
+		return c.Reason == "Blocked" && requireSingleEvictions(t, name) == len(slow), []any{c, podRequests(t, name)}
 	})
-	before := machine(t, m).Status.Deletion
-	run := drainRuns(t, name)
+	before := readMachine(t, m).Status.Deletion
+	run := openDrainRuns(t, name)
 	require.Len(t, run, 1)
 
 	r.WipeTemporal(t)
 	rig.Eventually(t, "another run drains the node", func() (bool, any) {
-		now := drainRuns(t, name)
+		now := openDrainRuns(t, name)
 		return len(now) == 1 && now[0] != run[0], now
 	})
 	rig.Eventually(t, "the new run says what it sees", func() (bool, any) {
-		p := picture(t, m)
+		p := queryPods(t, m)
 		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
 	})
 	_, err := r.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
@@ -59,7 +61,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 		left := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 		return len(left) == 0, len(left)
 	})
-	after := machine(t, m).Status.Deletion
+	after := readMachine(t, m).Status.Deletion
 	require.Equal(t, before.Stage, after.Stage)
 	require.True(t, before.Since.Equal(&after.Since))
 	require.True(
@@ -67,18 +69,18 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 		before.Drain.StartedAt.Equal(&after.Drain.StartedAt),
 		"its clock goes on: a wiped Temporal gives no second drainTimeout",
 	)
-	require.Equal(t, "Blocked", drained(machine(t, m)).Reason)
+	require.Equal(t, "Blocked", drainedCondition(readMachine(t, m)).Reason)
 
 	p.RelaxBudget(t, "held", 1)
 	awaitGone(t, m)
-	require.Equal(t, len(slow)+len(held), evictedOnce(t, name))
+	require.Equal(t, len(slow)+len(held), requireSingleEvictions(t, name))
 	seen := stages()
 	order := []v1alpha1.MachineDeletionStage{
 		v1alpha1.MachineDeletionDrain,
 		v1alpha1.MachineDeletionInstance,
 		v1alpha1.MachineDeletionNode,
 	}
-	require.GreaterOrEqual(t, len(seen), 2) // the last one is told only where it takes longer than a moment
+	require.GreaterOrEqual(t, len(seen), 2) // the watch may miss the last stage, which may be very short
 	require.Equal(t, order[:len(seen)], seen, "no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -86,8 +88,8 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	p.AwaitRunning(t, 2)
 }
 
-// drainRuns returns the run IDs of the open drains of a namespace.
-func drainRuns(t *testing.T, namespace string) (runs []string) {
+// openDrainRuns returns the run IDs of the open drains of a namespace.
+func openDrainRuns(t *testing.T, namespace string) (runs []string) {
 	t.Helper()
 	for _, w := range r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
 		runs = append(runs, w.Execution.RunId)
@@ -95,15 +97,15 @@ func drainRuns(t *testing.T, namespace string) (runs []string) {
 	return runs
 }
 
-// drainOf returns the ID of the workflow that empties the node of a machine.
-func drainOf(m v1alpha1.Machine) string {
+// drainWorkflowID returns the ID of the workflow that drains the node of a machine.
+func drainWorkflowID(m v1alpha1.Machine) string {
 	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 }
 
-// picture returns the answer of a machine's drain to the query for its pods; empty if the drain cannot answer yet.
-func picture(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
+// queryPods returns the answer of a drain workflow to the query for its pods; empty if the workflow cannot answer yet.
+func queryPods(t *testing.T, m v1alpha1.Machine) (seen drain.Picture) {
 	t.Helper()
-	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainOf(m), "", workflows.QueryPods)
+	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainWorkflowID(m), "", workflows.QueryPods)
 	if err == nil {
 		require.NoError(t, answer.Get(&seen))
 	}

@@ -19,7 +19,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Most nodes fall silent at once: failed machines are not replaced. The breaker counts every node of the cluster.
+// Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts
+// every node of the cluster.
 func TestAHeldReplacementIsExplained(t *testing.T) {
 	r.Namespace(t, "dark", "")
 	p := r.Pool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
@@ -30,30 +31,30 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p.AwaitRunning(t, 5)
 	nodes := p.Nodes(t)
 	for _, n := range nodes {
-		silence(t, n.Name)
+		setNotReady(t, n.Name)
 	}
-	s := stuck{
-		reason: "ReplacementHeld",
-		says:   []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"},
+	s := situation{
+		blockedReason: "ReplacementHeld",
+		messageParts:  []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"},
 	}
-	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
-	t.Log(blockedOf(p.Deployment(t)).Message)
-	inRunbook(t, "10: the breaker holds replacements", s.says...)
+	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
+	t.Log(blockedCondition(p.Deployment(t)).Message)
+	requireInRunbook(t, "10: the breaker holds replacements", s.messageParts...)
 	for _, n := range nodes {
-		label(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")
+		labelNode(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")
 	}
 	p.Delete(t)
 }
 
-// A call that the cloud does not answer counts as hanging after two minutes. Until then, the command says since when it
-// is open.
+// A call without an answer from the cloud counts as hanging after two minutes. During the first two minutes, millwright
+// explain prints the time since when the call is open.
 func TestAnOpenCallIsNamed(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
 	}))
 	release := func() error { return r.Cloud.Change(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil }) }
 	t.Cleanup(func() { _ = release() })
-	p := pool(t, "hanging", "", 1)
+	p := newPool(t, "hanging", "", 1)
 	rig.Eventually(t, "the open call is named", func() (bool, any) {
 		machines := p.Machines(t)
 		if len(machines) == 0 {
@@ -62,28 +63,28 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		lines := strings.Join(r.Millwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
 		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
 	})
-	require.Nil(t, blockedOf(p.Deployment(t)), "a creation may take its time")
-	s := stuck{
-		reason: "ProviderCall",
-		says: []string{
+	require.Nil(t, blockedCondition(p.Deployment(t)), "a creation may take its time")
+	s := situation{
+		blockedReason: "ProviderCall",
+		messageParts: []string{
 			"1 of 1 machine waits for its instance",
 			"the provider has not answered the call create-instance",
 			"; it fails and is replaced at ",
 			"`millwright explain machine/hanging-",
 		},
 	}
-	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
-	inRunbook(t, "12: the cloud does not answer", s.says...)
-	machineExplained(t, p, s.reason)
+	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
+	requireInRunbook(t, "12: the cloud does not answer", s.messageParts...)
+	requireMachineExplained(t, p, s.blockedReason)
 	require.NoError(t, release())
 	p.AwaitRunning(t, 1)
 	p.Delete(t)
 }
 
-// Without worker and bridge nobody writes a status: explain and doctor say who is missing. Without Temporal they say
-// that.
-func TestAProcessThatIsDownIsNamed(t *testing.T) {
-	p := pool(t, "down", "", 1)
+// Without worker and bridge, no process updates a status: explain and doctor name the missing processes. Without
+// Temporal, explain and doctor report that Temporal does not answer.
+func TestStoppedProcessesAreReported(t *testing.T) {
+	p := newPool(t, "down", "", 1)
 	p.AwaitRunning(t, 1)
 	r.Millwright(t, "doctor")
 	start := func() error {
@@ -114,7 +115,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
-		inRunbook(t, number, missing)
+		requireInRunbook(t, number, missing)
 	}
 
 	said, err = r.TryMillwright(t, "top", "-A")
@@ -126,7 +127,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
-		inRunbook(t, "15", part)
+		requireInRunbook(t, "15", part)
 	}
 	require.Less(
 		t,
@@ -136,7 +137,7 @@ func TestAProcessThatIsDownIsNamed(t *testing.T) {
 	)
 	first := r.Millwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
-	inRunbook(t, "15", "does not answer: nothing moves until it does")
+	requireInRunbook(t, "15", "does not answer: nothing moves until it does")
 
 	require.NoError(t, start())
 	p.AwaitRunning(t, 2)

@@ -21,17 +21,17 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// What is blocked is found with two commands: names of top are arguments of explain, whose fields have the sentence of
-// the status and its parts.
+// Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
+// JSON output of explain has the sentence of the status and its parts.
 func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
-	p := pool(t, "fields", "", 0)
-	secret(t, p.Namespace, "wrong")
+	p := newPool(t, "fields", "", 0)
+	setToken(t, p.Namespace, "wrong")
 	p.Scale(t, 2)
 	rig.Eventually(t, "both machines are blocked", func() (bool, any) {
 		d := p.Deployment(t)
-		return blockedOf(d) != nil &&
-			strings.HasPrefix(blockedOf(d).Message, "2 of 2 machines wait for their instances"), d.Status
+		return blockedCondition(d) != nil &&
+			strings.HasPrefix(blockedCondition(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
 	names := r.Millwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
 	require.Contains(t, names, "mcd/fields/fields")
@@ -65,13 +65,13 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	}
 	explained(names[ofMachine])
 	require.Equal(t, "kubectl edit secret -n fields small", said.Command)
-	secret(t, p.Namespace, rig.Canary)
+	setToken(t, p.Namespace, rig.Canary)
 	p.AwaitRunning(t, 2)
 	p.Delete(t)
 }
 
-// A class whose provider has always had a worker says so.
-func TestAClassSaysThatItIsServed(t *testing.T) {
+// A worker polls the queue of the class's provider, so the class has the condition Served.
+func TestServedClassHasTheConditionServed(t *testing.T) {
 	r.Namespace(t, "served", "")
 	_, err := r.Stack.Kubectl(
 		t.Context(),
@@ -89,7 +89,7 @@ func TestAClassSaysThatItIsServed(t *testing.T) {
 	require.Equal(t, []string{"WorkerPolls", "a worker serves provider virtual"}, []string{c.Reason, c.Message})
 }
 
-// The script kubectl of the stack's folder finds the plugin, and the plugin the cluster.
+// The script kubectl in the stack's folder finds the plugin millwright, and the plugin finds the cluster.
 func TestKubectlRunsThePlugin(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)

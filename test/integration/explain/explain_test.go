@@ -1,9 +1,9 @@
-// Tier: test for the command line; test-all for every situation that stands still.
+// Tier: test for the command line; test-all for every situation in which an object is blocked.
 
 //go:build integration
 
-// Package explain shows that everything that stands still is explained by one sentence in four places: the status, its
-// printer column, the page of the workflow, and the command millwright explain.
+// Package explain tests that the same sentence explains a blocked object in four places: the status, its printer
+// column, the page of the workflow in Temporal's UI, and the command millwright explain.
 package explain
 
 import (
@@ -29,46 +29,46 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-func TestWhatStandsStillIsExplained(t *testing.T) {
+func TestBlockedObjectsAreExplained(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := s.make(t, s.namespace)
-			rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return explained(t, p, s) })
+			p := s.createPool(t, s.namespace)
+			rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
 			kind := "machinedeployment"
 			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
-				// a new attempt may say it of another machine
+				// the sentence changes if a new attempt names another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
 				explained := r.Millwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
 				status := r.Millwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
-			inRunbook(t, name, s.says...)
-			if operation := p.Deployment(t).Status.CurrentOperation; s.within > 0 {
-				require.LessOrEqual(t, operation.Deadline.Sub(operation.Since.Time), s.within, operation.WaitsFor)
+			requireInRunbook(t, name, s.messageParts...)
+			if operation := p.Deployment(t).Status.CurrentOperation; s.maxWait > 0 {
+				require.LessOrEqual(t, operation.Deadline.Sub(operation.Since.Time), s.maxWait, operation.WaitsFor)
 			}
-			if !s.alone {
-				machineExplained(t, p, s.reason)
+			if !s.noMachineWaits {
+				requireMachineExplained(t, p, s.blockedReason)
 			}
-			if s.mend == nil {
+			if s.removeCause == nil {
 				p.Delete(t)
 				return
 			}
-			s.mend(t, p)
+			s.removeCause(t, p)
 			rig.Eventually(t, "nothing is blocked any more", func() (bool, any) {
 				d := p.Deployment(t)
-				return blockedOf(d) == nil && int(d.Status.AvailableReplicas) == s.after, d.Status
+				return blockedCondition(d) == nil && int(d.Status.AvailableReplicas) == s.runningAfter, d.Status
 			})
 		})
 	}
 }
 
-// inRunbook compares the section of a situation in the runbook with what the situation has just said. Both begin with
-// its number.
-func inRunbook(t *testing.T, situation string, says ...string) {
+// requireInRunbook requires that the section of a situation in docs/runbook.md contains these texts. The headings of
+// the sections and the names of the situations begin with the same number.
+func requireInRunbook(t *testing.T, situation string, says ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/runbook.md")
 	require.NoError(t, err)
@@ -81,12 +81,12 @@ func inRunbook(t *testing.T, situation string, says ...string) {
 	}
 }
 
-// explained compares what condition, current operation, printer column and the page of the workflow say about a
-// deployment.
-func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
+// isDeploymentExplained compares the sentences about a deployment in the condition Blocked, the current operation, the
+// printer column and the workflow's page.
+func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	d := p.Deployment(t)
-	blocked, operation := blockedOf(d), d.Status.CurrentOperation
-	if blocked == nil || operation == nil || blocked.Reason != s.reason {
+	blocked, operation := blockedCondition(d), d.Status.CurrentOperation
+	if blocked == nil || operation == nil || blocked.Reason != s.blockedReason {
 		var saw []string
 		for _, m := range p.Machines(t) {
 			if o := m.Status.CurrentOperation; o != nil {
@@ -95,7 +95,7 @@ func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
 		}
 		return false, append(saw, fmt.Sprint(d.Status))
 	}
-	for _, part := range s.says {
+	for _, part := range s.messageParts {
 		if !strings.Contains(blocked.Message, part) {
 			return false, blocked.Message + " lacks " + part
 		}
@@ -127,8 +127,8 @@ func explained(t *testing.T, p *rig.Pool, s stuck) (bool, any) {
 	return len(open) > 0, "no open run is Stuck"
 }
 
-// machineExplained compares the four places for one of the machines that stand still.
-func machineExplained(t *testing.T, p *rig.Pool, reason string) {
+// requireMachineExplained waits until all four places have the same sentence for at least one of the blocked machines.
+func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 	rig.Eventually(t, "a machine is explained in all places", func() (bool, any) {
 		var saw []any
 		for _, m := range p.Machines(t) {
@@ -157,7 +157,7 @@ func machineExplained(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-func blockedOf(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
+func blockedCondition(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
 	for i := range d.Status.Conditions {
 		if d.Status.Conditions[i].Type == v1alpha1.MachineDeploymentBlocked {
 			return &d.Status.Conditions[i]
@@ -166,14 +166,14 @@ func blockedOf(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentConditi
 	return nil
 }
 
-func pool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Pool {
+func newPool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, namespace, providerSpec)
 	return r.Pool(t, namespace, namespace, replicas)
 }
 
-// hosts returns a pool with one pod of the app web on each node.
-func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
+// newPoolWithPods creates a pool with one pod of the app web on each node.
+func newPoolWithPods(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, namespace, "")
 	p := r.Pool(t, namespace, namespace, replicas, rig.LabelNodes)
@@ -185,8 +185,8 @@ func hosts(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	return p
 }
 
-// secret replaces the token of the cloud in the Secret of a namespace's class.
-func secret(t *testing.T, namespace, token string) {
+// setToken writes a token for the cloud into the Secret of a namespace's class.
+func setToken(t *testing.T, namespace, token string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
 	_, err := r.Kube.CoreV1().
@@ -195,18 +195,20 @@ func secret(t *testing.T, namespace, token string) {
 	require.NoError(t, err)
 }
 
-// silence makes the kubelet of a node report that it is not ready.
-func silence(t *testing.T, node string) { label(t, node, "node-not-ready.stage.kwok.x-k8s.io=true") }
+// setNotReady makes the kubelet of a node report that the node is not ready.
+func setNotReady(t *testing.T, node string) {
+	labelNode(t, node, "node-not-ready.stage.kwok.x-k8s.io=true")
+}
 
-func label(t *testing.T, node, change string) {
+func labelNode(t *testing.T, node, change string) {
 	t.Helper()
 	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, change)
 	require.NoError(t, err)
 }
 
-// hold makes the nodes of a pool report the volumes of the pool's pods as in use, or as not in use. Kubernetes detaches
-// no volume that is in use.
-func hold(t *testing.T, p *rig.Pool, inUse bool) {
+// setVolumesInUse makes the nodes of a pool report the volumes of the pool's pods as in use, or as not in use.
+// Kubernetes detaches no volume that is in use.
+func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
 	for volume, attachment := range p.Attached(t) {

@@ -1,8 +1,9 @@
-// Tier: test-all. It needs crowds.
+// Tier: test-all. The package needs many machines.
 
 //go:build integration
 
-// Package fairness shows that many machines of one deployment let a few of another one pass, whatever they wait for.
+// Package fairness shows that many machines of one deployment do not hold up a few machines of another deployment,
+// whatever the machines wait for.
 package fairness
 
 import (
@@ -23,8 +24,9 @@ import (
 
 var r *rig.Rig
 
-// At a time, eight calls of the cloud are made and two nodes are drained, and each client of the worker sends 20
-// requests a second: fewer than by default, so that a hundred machines are many.
+// At most eight calls of the cloud run at a time, and at most two nodes are drained at a time. Each client of the
+// worker sends 20 requests a second. All these limits are lower than the defaults, so that a hundred machines exceed
+// the limits.
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Args: map[string][]string{
@@ -34,18 +36,19 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// A hundred machines wait for a cloud that takes four seconds for each. One of another deployment that is asked for
-// after all of them is made before most of them are.
-func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
+// 120 machines of one deployment wait for a cloud that takes four seconds for each machine. Then another deployment
+// requests one machine. The single machine is created before most of the 120 machines.
+func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"4s"}`
-	const many, passed = 120, 24 // three rounds of eight: what is under way, what does not yield, and its own
+	// three rounds of eight calls: calls in progress, calls that do not yield, and the round with the machine's own call
+	const many, passed = 120, 24
 	r.Namespace(t, "huge", slowly)
 	r.Namespace(t, "lone", slowly)
 	hang := func(hangs map[admin.Operation]admin.HangPoint) {
 		t.Helper()
 		require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
 	}
-	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}) // until all of them wait
+	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}) // until the calls of all machines wait
 	huge := r.Pool(t, "huge", "huge", many)
 	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0
@@ -67,10 +70,10 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 	hang(nil)
 	lone.AwaitRunning(t, 1)
 	huge.AwaitRunning(t, many)
-	own := creations(t, "lone")
+	own := createCalls(t, "lone")
 	require.Len(t, own, 1)
-	before := 0 // calls for the huge one that began while the lone one waited
-	for _, c := range creations(t, "huge") {
+	before := 0 // number of calls for the huge deployment that began while the call of the lone machine waited
+	for _, c := range createCalls(t, "huge") {
 		if c.Started.After(own[0].Scheduled) && c.Started.Before(own[0].Started) {
 			before++
 		}
@@ -88,8 +91,8 @@ func TestAHugeScaleUpLetsOthersPass(t *testing.T) {
 	lone.AwaitGone(t)
 }
 
-// creations returns the calls of the cloud that have made the machines of a namespace.
-func creations(t *testing.T, namespace string) (calls []rig.Activity) {
+// createCalls returns the create calls of the cloud for the machines of a namespace.
+func createCalls(t *testing.T, namespace string) (calls []rig.Activity) {
 	t.Helper()
 	for _, history := range r.Histories(t, namespace) {
 		for _, a := range rig.Activities(history) {
@@ -101,9 +104,9 @@ func creations(t *testing.T, namespace string) (calls []rig.Activity) {
 	return calls
 }
 
-// Sixteen nodes wait for their turn to be drained, two at a time. One of another deployment that is deleted after all
-// of them is the next.
-func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
+// Sixteen nodes wait for their drains. At most two nodes are drained at a time. Then a machine of another deployment is
+// deleted: the node of this machine is drained next.
+func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 	const many = 16
 	pools := map[string]*rig.Pool{}
 	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
@@ -112,12 +115,12 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 		p.AwaitRunning(t, int(replicas))
 		p.AwaitHosts(t, int(replicas))
 		p.Deploy(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
-			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one pod per node
 		})
 		pools[name] = p
 	}
 	huge, other := pools["drained"], pools["other"]
-	huge.Budget(t, "web", many) // until it is loosened, no drain gets on
+	huge.Budget(t, "web", many) // no drain can continue until the budget is relaxed
 	huge.Scale(t, 0)
 	rig.Eventually(t, "most of them wait for their turn", func() (bool, any) {
 		queued := 0
@@ -126,7 +129,9 @@ func TestAHugeScaleDownLetsOthersPass(t *testing.T) {
 				queued++
 			}
 		}
-		return queued >= many/2, queued // the others began early: their facts were a little old (docstring of drain.DecideTurn)
+		// The other machines began their drains early: these machines read slightly old facts about the queue (doc comment of
+		// drain.DecideTurn).
+		return queued >= many/2, queued
 	})
 	other.Scale(t, 0)
 	rig.Eventually(t, "the other one waits for its turn, too", func() (bool, any) {

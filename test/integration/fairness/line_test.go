@@ -21,8 +21,9 @@ import (
 	"millwright/worker/serve"
 )
 
-// A worker has had few calls for a while. When a set makes a batch of machines, their calls of the cloud start at once:
-// a poll is open for each of them, and a call does not wait until those before it have been fetched one by one.
+// A worker has had few calls for some time. Then a set creates a batch of machines, and the machines' calls of the
+// cloud start at once: the worker has an open poll for each call, and no call waits until earlier calls have been
+// polled one after the other.
 func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker
@@ -47,7 +48,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer cloud.Stop()
 	callers, err := serve.Start(r.Temporal, "line-callers", serve.Options(), serve.NewFatal(), func(w worker.Registry) {
-		w.RegisterWorkflowWithOptions(call, workflow.RegisterOptions{Name: "call"})
+		w.RegisterWorkflowWithOptions(callWorkflow, workflow.RegisterOptions{Name: "call"})
 	})
 	require.NoError(t, err)
 	defer callers.Stop()
@@ -62,7 +63,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, run.Get(t.Context(), nil))
 	}
-	calls(few, 2*time.Second) // Temporal takes polls back that have waited for a second
+	calls(few, 2*time.Second) // Temporal ends a poll after a second without a task
 	rig.Eventually(t, "a poll is open for each call of a batch", func() (bool, any) {
 		n := polls.Load()
 		return n >= scale.MaxBatch, n
@@ -70,8 +71,8 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	calls(scale.MaxBatch, 0)
 }
 
-// call makes n calls, one in each interval of the length every.
-func call(ctx workflow.Context, n int, every time.Duration) error {
+// callWorkflow makes n calls. The workflow waits for the time every after each call.
+func callWorkflow(ctx workflow.Context, n int, every time.Duration) error {
 	ctx = workflow.WithActivityOptions(
 		ctx,
 		workflow.ActivityOptions{TaskQueue: "line-cloud", StartToCloseTimeout: time.Minute},

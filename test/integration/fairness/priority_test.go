@@ -13,8 +13,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The API server counts the requests of our processes against the share of Millwright, and those for Leases against the
-// share of leaders. The stack applies the flow schemas of an installation, for its own users.
+// The API server assigns the requests of Millwright's processes to the priority level of Millwright, and their requests
+// for Leases to the priority level of leader election. The stack applies the flow schemas of an installation for the
+// stack's own users.
 func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
 	flows := r.Kube.FlowcontrolV1().FlowSchemas()
 	for _, identity := range []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity} {

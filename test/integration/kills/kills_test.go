@@ -1,11 +1,11 @@
-// Tier: test. Each fault of first rank happens once here.
+// Tier: test. Each of the most important faults happens once here.
 
 //go:build integration
 
-// Package kills shows each fault of first rank once: while machines are created, while a machine is drained and while a
-// rollout is in the middle, a process is killed with SIGKILL, and all three come to their end without a second
-// instance, a second eviction or a broken bound. Kills at all other moments are in the packages chaos, drain, sets and
-// rollouts (tier: test-all).
+// Package kills shows each of the most important faults once. A process is killed with SIGKILL while machines are
+// created, while a machine is drained and in the middle of a rollout. The creations, the drain and the rollout all
+// complete without a second instance, a second eviction or a broken bound. The packages chaos, drain, sets and rollouts
+// (tier: test-all) test kills at all other moments.
 package kills
 
 import (
@@ -33,23 +33,23 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// slow are the latencies of instances that are in the middle of their creation or deletion for some seconds.
-const slow = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
+// slowClass is a class whose instances take some seconds to create and to delete.
+const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
 
 const (
-	created = 12 // machines of the pool that is made
-	rolled  = 6  // machines of the pool that is rolled out
+	createdSize = 12 // number of machines of the pool that is created
+	rolledSize  = 6  // number of machines of the pool that is rolled out
 )
 
 func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Bridge, component.Temporal, component.APIServer} {
-		t.Run(victim, func(t *testing.T) { kill(t, victim) })
+		t.Run(victim, func(t *testing.T) { testKillOf(t, victim) })
 	}
 }
 
-// A worker dies when it has written that a machine runs, mostly before Temporal has its result. Then the node goes. The
-// next worker runs the end of the creation again, and must not take the machine back to Pending, in which it would wait
-// for the creation timeout.
+// A worker dies just after it has written that a machine is Running, in most cases before Temporal has the activity's
+// result. Then the node is deleted. The next worker runs the end of the creation again. The next worker must not set
+// the machine back to Pending, because then the machine would wait for the creation timeout.
 func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	const name = "reported"
 	r.Namespace(t, name, "")
@@ -72,31 +72,31 @@ func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-func kill(t *testing.T, victim string) {
+func testKillOf(t *testing.T, victim string) {
 	name := strings.TrimPrefix(victim, "kube-")
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	draining, gone, pods := prepareDrain(t, "drain-"+name)
 	rolling, verdict := startRollout(t, "roll-"+name)
-	r.Namespace(t, "make-"+name, slow)
-	making := r.Pool(t, "make-"+name, "make-"+name, created)
+	r.Namespace(t, "make-"+name, slowClass)
+	making := r.Pool(t, "make-"+name, "make-"+name, createdSize)
 	draining.Remove(t, gone.Name)
 
 	rig.Eventually(t, "all three are in the middle", func() (bool, any) {
-		instances, updated := len(making.Instances(t)), edition(t, rolling, "2")
-		stage := stageOf(t, draining, gone.Name)
+		instances, updated := len(making.Instances(t)), countEdition(t, rolling, "2")
+		stage := deletionStage(t, draining, gone.Name)
 		return instances > 0 && updated > 0 && stage == v1alpha1.MachineDeletionDrain, fmt.Sprint(instances, updated, stage)
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), victim))
 	require.NoError(t, r.Stack.Start(t.Context(), victim))
 
-	making.AwaitRunning(t, created)
-	require.Len(t, making.Instances(t), created)
+	making.AwaitRunning(t, createdSize)
+	require.Len(t, making.Instances(t), createdSize)
 	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
-		n, all := edition(t, rolling, "2"), len(rolling.Machines(t))
-		return n == rolled && all == rolled, fmt.Sprintf("%d of %d", n, all)
+		n, all := countEdition(t, rolling, "2"), len(rolling.Machines(t))
+		return n == rolledSize && all == rolledSize, fmt.Sprintf("%d of %d", n, all)
 	})
-	rolling.AwaitRunning(t, rolled)
+	rolling.AwaitRunning(t, rolledSize)
 	verdict()
 	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
@@ -104,8 +104,8 @@ func kill(t *testing.T, victim string) {
 	})
 	draining.AwaitRunning(t, 2)
 	require.NotContains(t, draining.Instances(t), gone.Spec.ProviderID)
-	accepted := map[string]int{} // a killed API server has not written all to the log
-	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+	accepted := map[string]int{} // a killed API server may have lost the last entries of the log
+	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Namespace == draining.Namespace && o.Subresource == "eviction" && line.ResponseStatus.Code == 201
 	}) {
@@ -125,11 +125,11 @@ func kill(t *testing.T, victim string) {
 	}
 }
 
-// prepareDrain makes a pool of two machines with pods that take some seconds to end, and returns one of the machines
-// and its pods.
+// prepareDrain makes a pool of two machines with pods that take some seconds to terminate. prepareDrain returns one of
+// the machines and its pods.
 func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
 	t.Helper()
-	r.Namespace(t, name, slow)
+	r.Namespace(t, name, slowClass)
 	p = r.Pool(t, name, name, 2, rig.LabelNodes)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
@@ -141,11 +141,12 @@ func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, p
 	return p, m, pods
 }
 
-// startRollout makes a pool, watches it, and changes its template. verdict fails the test if a bound was broken.
+// startRollout makes a pool, watches the pool, and changes its template. The returned function verdict fails the test
+// if a bound was broken.
 func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	t.Helper()
-	r.Namespace(t, name, slow)
-	p = r.Pool(t, name, name, rolled, func(d *v1alpha1.MachineDeployment) {
+	r.Namespace(t, name, slowClass)
+	p = r.Pool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -153,7 +154,7 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 			}},
 		}
 	})
-	p.AwaitRunning(t, rolled)
+	p.AwaitRunning(t, rolledSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher := checker.Watch(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
@@ -177,8 +178,8 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	}
 }
 
-// edition counts the machines whose template has this label.
-func edition(t *testing.T, p *rig.Pool, value string) (n int) {
+// countEdition counts the machines whose label edition has this value.
+func countEdition(t *testing.T, p *rig.Pool, value string) (n int) {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		if m.Labels["edition"] == value {
@@ -188,8 +189,8 @@ func edition(t *testing.T, p *rig.Pool, value string) (n int) {
 	return n
 }
 
-// stageOf returns the stage of a machine's deletion; empty if there is none.
-func stageOf(t *testing.T, p *rig.Pool, machine string) v1alpha1.MachineDeletionStage {
+// deletionStage returns the stage of a machine's deletion; empty if the machine is not being deleted.
+func deletionStage(t *testing.T, p *rig.Pool, machine string) v1alpha1.MachineDeletionStage {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		if d := m.Status.Deletion; m.Name == machine && d != nil {

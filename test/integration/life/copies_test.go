@@ -20,8 +20,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// A test restore copies all Machines of a pool into another namespace: the copies name the instances and the nodes of the
-// originals. A rollout, a scale-down and the end of the copies lose no instance, and each node is drained.
+// A test restore copies all Machines of a pool into another namespace. The copies have the provider IDs and the node
+// labels of the originals. Neither a rollout nor a scale-down nor the deletion of the copies deletes the instance of a
+// remaining original Machine. The node of each deleted original Machine is drained.
 func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	const name, copies, size = "originals", "copies", 10
@@ -50,7 +51,7 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 		return said == size, said
 	})
 
-	drained := ends(t, name)
+	drained := watchDrainResults(t, name)
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
 		n, all := 0, p.Machines(t)
@@ -89,8 +90,9 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// ends watches the machines of a namespace, and returns a function that says how the drain of each one that has gone ended.
-func ends(t *testing.T, namespace string) func() map[string]string {
+// watchDrainResults watches the machines of a namespace. The returned function returns the reason of the condition
+// Drained of each machine that is gone, by the machine's name.
+func watchDrainResults(t *testing.T, namespace string) func() map[string]string {
 	t.Helper()
 	events, err := r.Machines.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -121,8 +123,8 @@ func ends(t *testing.T, namespace string) func() map[string]string {
 	}
 }
 
-// While an instance boots, somebody makes a Node of the machine's name for another instance. The machine does not join
-// with it, and nothing is written to it: its owner deletes it at once.
+// While an instance boots, somebody creates a Node with the machine's name and another provider ID. The machine does
+// not join with this Node, and Millwright writes nothing to the Node: its creator can delete it at once.
 func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	t.Parallel()
 	const name = "squatted"

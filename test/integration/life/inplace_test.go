@@ -14,8 +14,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// bare puts a pod of the app bare on a node.
-func bare(t *testing.T, p *rig.Pool, node string) {
+// createBarePod creates a pod without a controller, with the app label bare, on a node.
+func createBarePod(t *testing.T, p *rig.Pool, node string) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bare", Labels: map[string]string{"app": "bare"}},
@@ -25,7 +25,7 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 			TerminationGracePeriodSeconds: new(int64),
 		},
 	}
-	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the namespace's service account may not be there yet
+	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the namespace's service account may not exist yet
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
@@ -33,11 +33,11 @@ func bare(t *testing.T, p *rig.Pool, node string) {
 
 func TestNodeIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "inplace", small, 1, "")
+	p := newPool(t, "inplace", smallProviderSpec, 1, "")
 	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
 	node := before.Labels[v1alpha1.LabelNode]
-	bare(t, p, node)
+	createBarePod(t, p, node)
 	p.Budget(t, "bare", 1)
 	label := func(changes ...string) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 		require.NoError(t, err)
 	}
 	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) {
-		// The labels are set at each look.
+		// The function sets the labels again at each attempt.
 		t.Helper()
 		rig.Eventually(t, reason+", "+string(phase), func() (bool, any) {
 			if len(labels) > 0 {
@@ -53,7 +53,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			}
 			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 			require.NoError(t, err)
-			m := machine(t, p, before.Name)
+			m := readMachine(t, p, before.Name)
 			for _, c := range n.Status.Conditions {
 				if c.Type == v1alpha1.NodeInPlaceUpdate && c.Reason == reason {
 					return m.Status.CurrentStatus.Phase == phase && n.Spec.Unschedulable == cordoned, m.Status.CurrentStatus
@@ -62,8 +62,8 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			return false, n.Status.Conditions
 		})
 	}
-	// Its deployment does not update in place: it takes these labels off whenever it looks, and may do so before the
-	// machine has seen them. The condition stays.
+	// The deployment's strategy is not InPlaceUpdate: the deployment removes these labels at each reconcile, perhaps
+	// before the machine has seen the labels. The node's condition InPlaceUpdate stays.
 	shows(v1alpha1.ReasonCandidateForUpdate, v1alpha1.MachineRunning, false, v1alpha1.LabelCandidateForUpdate+"=true")
 	shows(
 		v1alpha1.ReasonSelectedForUpdate,
@@ -73,7 +73,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 		v1alpha1.LabelSelectedForUpdate+"=true",
 	)
 	rig.Eventually(t, "its budget keeps the pod", func() (bool, any) {
-		conditions := machine(t, p, before.Name).Status.Conditions
+		conditions := readMachine(t, p, before.Name).Status.Conditions
 		return slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.MachineDrained && c.Reason == v1alpha1.ReasonBlocked
 		}), conditions
@@ -82,9 +82,9 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	require.Len(t, p.Pods(t, "bare"), 1)
 	p.RelaxBudget(t, "bare", 0)
 	shows(v1alpha1.ReasonReadyForUpdate, v1alpha1.MachineInPlaceUpdating, true)
-	label(v1alpha1.LabelUpdateResult + "=successful")                      // as the agent on the node does
-	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, false) // its deployment lets pods come again
-	after := machine(t, p, before.Name)
+	label(v1alpha1.LabelUpdateResult + "=successful")                      // the agent on the node sets this label
+	shows(v1alpha1.ReasonUpdateSuccessful, v1alpha1.MachineRunning, false) // the deployment uncordons the node
+	after := readMachine(t, p, before.Name)
 	require.Equal(t, before.UID, after.UID)
 	require.Equal(t, "Drained", after.Status.Drain.Result)
 	require.Empty(t, p.Pods(t, "bare"))

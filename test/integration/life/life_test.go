@@ -1,10 +1,10 @@
-// Tier: test for one case of each way to fail; test-all for the rest.
+// Tier: test for one case of each kind of failure; test-all for the other cases.
 
 //go:build integration
 
-// Package life shows the life of a machine up to the moment that it must go: it joins in time or fails on time, it
-// falls ill and recovers or is replaced, and what blocks it is shown and heals by itself. It runs alone on its stack,
-// since the breaker counts every node of the cluster.
+// Package life tests the life of a machine before its deletion: it joins in time or fails on time, it becomes unhealthy
+// and recovers or is replaced, and an error that blocks the machine is shown and heals by itself. The package runs
+// alone on its stack, because the breaker counts every node of the cluster.
 package life
 
 import (
@@ -41,10 +41,11 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-const small = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
+const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// pool makes a namespace with a pool of its name; template is JSON that is added to the spec of its machines.
-func pool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
+// newPool creates a namespace and a pool with the same name. Template is JSON that is merged into the spec of the
+// machines.
+func newPool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, name, providerSpec)
 	p := r.Pool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
@@ -59,24 +60,25 @@ func pool(t *testing.T, name, providerSpec string, replicas int32, template stri
 	return p
 }
 
-var behaviour sync.Mutex
+var behaviourMutex sync.Mutex
 
-// change changes how the cloud behaves, also while other tests do.
-func change(t *testing.T, change func(*admin.Behaviour)) {
+// changeBehaviour changes the behaviour of the cloud. A mutex orders the changes of parallel tests.
+func changeBehaviour(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
-	behaviour.Lock()
-	defer behaviour.Unlock()
+	behaviourMutex.Lock()
+	defer behaviourMutex.Unlock()
 	require.NoError(t, r.Cloud.Change(context.WithoutCancel(t.Context()), change))
 }
 
-// sicken makes the kubelet of a node report that it is not ready, or ready again.
-func sicken(t *testing.T, node string, sick bool) {
+// setNotReady makes the kubelet of a node report that the node is not ready, or ready again.
+func setNotReady(t *testing.T, node string, sick bool) {
 	t.Helper()
-	sickenAll(t, sick, node)
+	setAllNotReady(t, sick, node)
 }
 
-// sickenAll does the same as sicken for several nodes in one request: they change at the same time.
-func sickenAll(t *testing.T, sick bool, nodes ...string) {
+// setAllNotReady does the same as setNotReady for several nodes in one request, so that the nodes change at the same
+// time.
+func setAllNotReady(t *testing.T, sick bool, nodes ...string) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
 	if sick {
@@ -88,7 +90,7 @@ func sickenAll(t *testing.T, sick bool, nodes ...string) {
 	require.NoError(t, err)
 }
 
-func machine(t *testing.T, p *rig.Pool, name string) *v1alpha1.Machine {
+func readMachine(t *testing.T, p *rig.Pool, name string) *v1alpha1.Machine {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		if m.Name == name {
@@ -98,7 +100,7 @@ func machine(t *testing.T, p *rig.Pool, name string) *v1alpha1.Machine {
 	return nil
 }
 
-func names(p *rig.Pool, t *testing.T) []string {
+func machineNames(p *rig.Pool, t *testing.T) []string {
 	t.Helper()
 	var list []string
 	for _, m := range p.Machines(t) {
@@ -108,8 +110,8 @@ func names(p *rig.Pool, t *testing.T) []string {
 	return list
 }
 
-// heard requires an event about a machine, with that reason.
-func heard(t *testing.T, namespace, name, reason string) corev1.Event {
+// awaitEvent waits for an event about a machine with this reason.
+func awaitEvent(t *testing.T, namespace, name, reason string) corev1.Event {
 	t.Helper()
 	var found corev1.Event
 	rig.Eventually(t, "event "+reason+" of "+name, func() (bool, any) {
@@ -132,9 +134,9 @@ func heard(t *testing.T, namespace, name, reason string) corev1.Event {
 
 func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 	t.Parallel()
-	// workflows/machine proves that a machine does not fail later: TestMachineThatNeverJoinsFailsAtItsDeadline
+	// TestMachineThatNeverJoinsFailsAtItsDeadline of workflows/machine proves that a machine does not fail too late.
 	const timeout = 15 * time.Second
-	p := pool(
+	p := newPool(
 		t,
 		"nojoin",
 		`{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`,
@@ -157,7 +159,7 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 		return len(failed) >= 3, failed
 	})
 	for name, after := range failed {
-		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are whole seconds
+		require.GreaterOrEqual(t, after, timeout-time.Second, "machine %s", name) // both times are in whole seconds
 	}
 	require.LessOrEqual(t, most, 1, "the budget covers failed joins")
 	require.LessOrEqual(t, len(p.Deployment(t).Status.Replacements), 1)
@@ -165,19 +167,19 @@ func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
 
 func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "dead", small, 3, `{"healthTimeout":"5s"}`)
+	p := newPool(t, "dead", smallProviderSpec, 3, `{"healthTimeout":"5s"}`)
 	p.AwaitRunning(t, 3)
 	victim := p.Machines(t)[0]
-	sicken(t, victim.Labels[v1alpha1.LabelNode], true)
+	setNotReady(t, victim.Labels[v1alpha1.LabelNode], true)
 	p.AwaitSeen(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil
 	})
 	rig.Eventually(t, "replaced", func() (bool, any) {
-		return machine(t, p, victim.Name) == nil, names(p, t)
+		return readMachine(t, p, victim.Name) == nil, machineNames(p, t)
 	})
 	p.AwaitRunning(t, 3)
 	for _, reason := range []string{"Joined", "Unhealthy", "ReplacementGranted"} {
-		require.NotEmpty(t, heard(t, p.Namespace, victim.Name, reason).Message)
+		require.NotEmpty(t, awaitEvent(t, p.Namespace, victim.Name, reason).Message)
 	}
 	rig.Eventually(t, "the grant is given back", func() (bool, any) {
 		left := p.Deployment(t).Status.Replacements
@@ -187,33 +189,34 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 
 func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "recovers", small, 1, `{"healthTimeout":"24h"}`) // for both illnesses: one clock may count them
+	// the timeout may include both times at which the node is not ready
+	p := newPool(t, "recovers", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
 	p.AwaitRunning(t, 1)
 	before := p.Machines(t)[0]
-	for range 2 { // it flaps
-		sicken(t, before.Labels[v1alpha1.LabelNode], true)
+	for range 2 { // the node becomes not ready and ready twice
+		setNotReady(t, before.Labels[v1alpha1.LabelNode], true)
 		rig.Eventually(t, "Unknown", func() (bool, any) {
-			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, nil
+			return readMachine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, nil
 		})
-		sicken(t, before.Labels[v1alpha1.LabelNode], false)
+		setNotReady(t, before.Labels[v1alpha1.LabelNode], false)
 		rig.Eventually(t, "Running", func() (bool, any) {
-			return machine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineRunning, nil
+			return readMachine(t, p, before.Name).Status.CurrentStatus.Phase == v1alpha1.MachineRunning, nil
 		})
 	}
-	m := machine(t, p, before.Name)
+	m := readMachine(t, p, before.Name)
 	require.Equal(t, before.UID, m.UID)
 	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
 }
 
 func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
-	p := pool(t, "breaker", small, 6, `{"healthTimeout":"5s"}`)
+	p := newPool(t, "breaker", smallProviderSpec, 6, `{"healthTimeout":"5s"}`)
 	p.AwaitRunning(t, 6)
-	before := names(p, t)
+	before := machineNames(p, t)
 	var dead []string
 	for _, m := range p.Machines(t)[:4] {
 		dead = append(dead, m.Labels[v1alpha1.LabelNode])
 	}
-	sickenAll(t, true, dead...)
+	setAllNotReady(t, true, dead...)
 	rig.Eventually(t, "held, and said so", func() (bool, any) {
 		for _, c := range p.Deployment(t).Status.Conditions {
 			if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
@@ -238,10 +241,10 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		r.LookAgain(t, run.KindMachine, p.Namespace, name)
 	}
 	p.LookAgain(t)
-	require.Equal(t, before, names(p, t), "none is replaced while most look dead")
-	sickenAll(t, false, dead...)
+	require.Equal(t, before, machineNames(p, t), "none is replaced while most look dead")
+	setAllNotReady(t, false, dead...)
 	p.AwaitRunning(t, 6)
-	require.Equal(t, before, names(p, t), "each was judged by its own node, and kept")
+	require.Equal(t, before, machineNames(p, t), "each was judged by its own node, and kept")
 	rig.Eventually(t, "held no more", func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
 		return !slices.ContainsFunc(conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
@@ -250,11 +253,11 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 	})
 }
 
-// Without a deployment no budget bounds how many machines a set replaces at once. Somebody deletes the Nodes of all its
-// machines: the breaker counts Nodes that are being deleted, and no machine fails.
+// A set without a deployment has no budget that limits concurrent replacements. Somebody deletes the Nodes of all
+// machines of the set: the breaker counts Nodes that are being deleted, and no machine fails.
 func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
-	r.Namespace(t, name, small)
+	r.Namespace(t, name, smallProviderSpec)
 	labels := map[string]string{"pool": name}
 	sets := r.Machines.MachineV1alpha1().MachineSets(name)
 	_, err := sets.Create(t.Context(), &v1alpha1.MachineSet{
@@ -283,7 +286,8 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 		return len(nodes) == size, nodes
 	})
 	before := machines()
-	// Nobody looks until all are being deleted: the first one alone would be replaced at once.
+	// The bridge is stopped until all Nodes are being deleted. A running bridge would signal the first deletion, and the
+	// first machine would be replaced at once.
 	require.NoError(t, r.Stack.Signal(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(t, r.Stack.Signal(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
@@ -327,10 +331,10 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 func TestQuotaErrorsHealByThemselves(t *testing.T) {
 	t.Parallel()
 	room := func(instances int) {
-		change(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
+		changeBehaviour(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
 	}
 	room(0)
-	p := pool(t, "quota", `{"region":"eu","zone":"eu-q","instanceType":"small"}`, 2, "")
+	p := newPool(t, "quota", `{"region":"eu","zone":"eu-q","instanceType":"small"}`, 2, "")
 	rig.Eventually(t, "machine, set and deployment say so", func() (bool, any) {
 		set, deployment := "", ""
 		for _, s := range p.Sets(t) {
@@ -353,10 +357,10 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 		}
 		return set == "ResourceExhausted" && deployment == set && machines == 2, []any{set, deployment, machines}
 	})
-	before := names(p, t)
+	before := machineNames(p, t)
 	room(2)
 	p.AwaitRunning(t, 2)
-	require.Equal(t, before, names(p, t), "nobody was replaced for it")
+	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 	rig.Eventually(t, "the reason is gone", func() (bool, any) {
 		for _, s := range p.Sets(t) {
 			for _, c := range s.Status.Conditions {
@@ -369,19 +373,19 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 	})
 }
 
-// odd is a token that looks different wherever it is escaped, and holds the canary in each form.
-const odd = "odd/" + rig.Canary + "+?"
+// specialToken is a token that each kind of escaping changes. Each escaped form contains the canary.
+const specialToken = "odd/" + rig.Canary + "+?"
 
-// The cloud refuses the token of a class, for longer than its machines have time to be created.
+// The cloud refuses the token of a class for longer than the creation timeout of the machines.
 func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, timeout = "rotated", 20 * time.Second
-	accept := func(tokens ...string) { // for all classes of the cloud
-		change(t, func(b *admin.Behaviour) { b.Tokens = tokens })
+	accept := func(tokens ...string) { // the tokens are valid for all classes of the cloud
+		changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = tokens })
 	}
-	accept(rig.Canary, odd)
+	accept(rig.Canary, specialToken)
 	t.Cleanup(func() { accept() })
-	r.Namespace(t, namespace, small)
+	r.Namespace(t, namespace, smallProviderSpec)
 	token := func(value string) {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, value)
 		_, err := r.Kube.CoreV1().
@@ -403,9 +407,9 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 		}
 		return stuck == 2, p.Machines(t)
 	})
-	before := names(p, t)
-	for _, m := range p.Machines(t) { // the clock of the creation stands still
-		// the illness lasts this long; both times are whole seconds
+	before := machineNames(p, t)
+	for _, m := range p.Machines(t) { // the creation timeout does not run while the credentials are wrong
+		// wait until the machine is older than the creation timeout; both times are in whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 		r.LookAgain(t, run.KindMachine, namespace, m.Name)
 	}
@@ -422,21 +426,21 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	}
 	token(rig.Canary)
 	p.AwaitRunning(t, 2)
-	require.Equal(t, before, names(p, t), "nobody was replaced for it")
+	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 }
 
-// A cloud quotes the token of a request in its error, as it is and in the forms in which requests carry it. Without
-// this test, no error of the cloud would hold the canary, which is looked for in all that is written down.
-func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
+// A cloud quotes the token of a request in its error, plain and in the encodings of its requests. Without this test, no
+// error of the cloud would contain the canary, for which the package searches Millwright's output.
+func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
-	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", odd,
-		base64.StdEncoding.EncodeToString([]byte("millwright:"+odd)), url.QueryEscape(odd))
+	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", specialToken,
+		base64.StdEncoding.EncodeToString([]byte("millwright:"+specialToken)), url.QueryEscape(specialToken))
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
 	}))
-	r.Namespace(t, namespace, small)
-	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, odd)
+	r.Namespace(t, namespace, smallProviderSpec)
+	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, specialToken)
 	_, err := r.Kube.CoreV1().
 		Secrets(namespace).
 		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
@@ -450,7 +454,8 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 		said := list[0].Status.LastOperation.Description
 		return strings.Count(said, "[redacted]") == 3 && strings.Contains(said, "may not do that"), said
 	})
-	for _, form := range []string{odd, url.QueryEscape(odd)} { // Leaks looks for the base64 of each, too
+	// Leaks also searches for the base64 of each form
+	for _, form := range []string{specialToken, url.QueryEscape(specialToken)} {
 		places, _, err := r.Leaks(t.Context(), form)
 		require.NoError(t, err)
 		require.Empty(t, places)
@@ -461,19 +466,20 @@ func TestWhatTheCloudQuotesOfASecretIsNotRepeated(t *testing.T) {
 
 func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	t.Parallel()
-	p := pool(
+	p := newPool(
 		t,
 		"vanished",
-		small,
+		smallProviderSpec,
 		2,
 		`{"healthTimeout":"24h","nodeTemplate":{"metadata":{"labels":{"pool":"vanished"}}}}`,
 	)
 	p.AwaitRunning(t, 2)
 	p.AwaitHosts(t, 2)
 	p.Deploy(t, "web", 2, func(pod *corev1.PodTemplateSpec) {
-		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} // one a node
+		// the host port allows only one pod per node
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	})
-	p.Budget(t, "web", 2) // for dead pods it would hold a drain until the deadline
+	p.Budget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
 	victim := p.Machines(t)[0]
 	require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
@@ -482,7 +488,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
 	})
-	// The node monitor says so after 60 s. This test does not wait for it.
+	// The node controller would set Ready to Unknown after 60 s. This test does not wait for the node controller.
 	silent := fmt.Appendf(
 		nil,
 		`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
@@ -493,21 +499,21 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 		Patch(t.Context(), node, types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	rig.Eventually(t, "replaced long before the health timeout", func() (bool, any) {
-		return machine(t, p, victim.Name) == nil, names(p, t)
+		return readMachine(t, p, victim.Name) == nil, machineNames(p, t)
 	})
 	p.AwaitRunning(t, 2)
-	heard(t, p.Namespace, victim.Name, "InstanceGone")
+	awaitEvent(t, p.Namespace, victim.Name, "InstanceGone")
 	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 }
 
-// Without our finalizer a Node that is deleted is gone at once. Its instance runs, so its machine would wait for its
-// health timeout. That each of the four workflows is woken by what the one before it has written, and not by the
-// resync, the tests TestEveryFactOf... of k8sbridge/watch prove.
-func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
+// Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so its
+// machine could only wait for the health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that each of
+// the four workflows is woken by a write of the workflow before it, and not by the resync.
+func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
-	pool(t, "beside", small, 2, "").AwaitRunning(t, 2)
-	p := pool(t, "nodegone", small, 1, `{"healthTimeout":"24h"}`)
+	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunning(t, 2)
+	p := newPool(t, "nodegone", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
 	p.AwaitRunning(t, 1)
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
@@ -523,18 +529,19 @@ func TestNodeThatIsGoneIsReplacedAtOnce(t *testing.T) {
 	})
 	p.AwaitDeleted(t, victim)
 	p.AwaitRunning(t, 1)
-	heard(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment replaces it
+	awaitEvent(t, p.Namespace, victim.Name, "ReplacementGranted") // only a deployment grants replacements
 }
 
 func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	t.Parallel()
-	pool(t, "others", small, 4, "").AwaitRunning(t, 4) // with three of three nodes gone, nothing would be replaced
-	p := pool(t, "byhand", small, 3, "")
+	// without the 4 nodes of this pool, 3 of 3 nodes would be gone, and the breaker would hold all replacements
+	newPool(t, "others", smallProviderSpec, 4, "").AwaitRunning(t, 4)
+	p := newPool(t, "byhand", smallProviderSpec, 3, "")
 	p.AwaitRunning(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	p.AwaitSynced(t)           // without our finalizer a node is gone, and nobody knows why
-	for _, m := range before { // all at once, as kubectl delete nodes --all does
+	p.AwaitSynced(t)           // without Millwright's finalizer the node would be gone at once
+	for _, m := range before { // all nodes at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
 		deleted = append(deleted, m.Name)
@@ -559,10 +566,10 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 
 func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	t.Parallel()
-	p := pool(
+	p := newPool(
 		t,
 		"sync",
-		small,
+		smallProviderSpec,
 		1,
 		`{"nodeTemplate":{"metadata":{"labels":{"team":"a"},"annotations":{"note":"b"}},"spec":{"taints":[{"key":"dedicated","value":"x","effect":"NoSchedule"}]}}}`,
 	)
@@ -608,14 +615,14 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
-	r.Namespace(t, namespace, small)
+	r.Namespace(t, namespace, smallProviderSpec)
 	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(
 			`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`,
 		), metav1.PatchOptions{})
 	require.NoError(t, err)
 	ours := metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID}
-	// a token is there only until its node has joined
+	// a bootstrap token exists only until its node has joined
 	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
 	require.NoError(t, err)
 	defer seen.Stop()
@@ -658,7 +665,7 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// The worker dies after the cloud made the instance and before anybody wrote it down.
+// The worker is killed after the cloud has created the instance and before the provider ID is written to the Machine.
 func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.ClientTokens = false
@@ -669,7 +676,7 @@ func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T
 	})
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	r.Namespace(t, "killed", small)
+	r.Namespace(t, "killed", smallProviderSpec)
 	p := r.Pool(t, "killed", "killed", 1)
 	rig.Eventually(t, "the instance is made, and nobody knows", func() (bool, any) {
 		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)

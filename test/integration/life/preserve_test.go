@@ -17,8 +17,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// annotate sets the wish to preserve a machine; null takes it back.
-func annotate(t *testing.T, p *rig.Pool, name, value string) {
+// annotatePreserve sets the annotation that preserves a machine; null removes the annotation.
+func annotatePreserve(t *testing.T, p *rig.Pool, name, value string) {
 	t.Helper()
 	patch := `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":` + value + `}}}`
 	_, err := r.Machines.MachineV1alpha1().
@@ -27,10 +27,10 @@ func annotate(t *testing.T, p *rig.Pool, name, value string) {
 	require.NoError(t, err)
 }
 
-func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
+func awaitPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.MachinePhase) {
 	t.Helper()
 	rig.Eventually(t, "preserved in phase "+string(phase), func() (bool, any) {
-		m := machine(t, p, name)
+		m := readMachine(t, p, name)
 		if m == nil {
 			return false, "it is gone"
 		}
@@ -52,16 +52,16 @@ func shownPreserved(t *testing.T, p *rig.Pool, name string, phase v1alpha1.Machi
 
 func TestPreservedMachineFailsAndStays(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "kept", small, 2, `{"healthTimeout":"3s"}`)
+	p := newPool(t, "kept", smallProviderSpec, 2, `{"healthTimeout":"3s"}`)
 	p.AwaitRunning(t, 2)
 	name := p.Machines(t)[0].Name
-	annotate(t, p, name, `"now"`)
-	shownPreserved(t, p, name, v1alpha1.MachineRunning)
-	until := machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime
-	node := machine(t, p, name).Labels[v1alpha1.LabelNode]
-	bare(t, p, node)
-	sicken(t, name, true)
-	shownPreserved(t, p, name, v1alpha1.MachineFailed)
+	annotatePreserve(t, p, name, `"now"`)
+	awaitPreserved(t, p, name, v1alpha1.MachineRunning)
+	until := readMachine(t, p, name).Status.CurrentStatus.PreserveExpiryTime
+	node := readMachine(t, p, name).Labels[v1alpha1.LabelNode]
+	createBarePod(t, p, node)
+	setNotReady(t, name, true)
+	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is emptied", func() (bool, any) {
 		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -72,44 +72,44 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	})
 	require.True(
 		t,
-		until.Equal(machine(t, p, name).Status.CurrentStatus.PreserveExpiryTime),
+		until.Equal(readMachine(t, p, name).Status.CurrentStatus.PreserveExpiryTime),
 		"failing does not move its end",
 	)
 	p.LookAgain(t)
-	require.NotNil(t, machine(t, p, name), "no set takes it")
-	p.Scale(t, 1) // the other one goes first
+	require.NotNil(t, readMachine(t, p, name), "no set takes it")
+	p.Scale(t, 1) // the set deletes the other machine first
 	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
-		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, names(p, t)
+		return len(p.Machines(t)) == 1 && p.Machines(t)[0].Name == name, machineNames(p, t)
 	})
-	sicken(t, name, false)
-	shownPreserved(t, p, name, v1alpha1.MachineRunning)
-	annotate(t, p, name, `"false"`)
+	setNotReady(t, name, false)
+	awaitPreserved(t, p, name, v1alpha1.MachineRunning)
+	annotatePreserve(t, p, name, `"false"`)
 	rig.Eventually(t, "preserved no more", func() (bool, any) {
-		m := machine(t, p, name)
+		m := readMachine(t, p, name)
 		return m.Status.CurrentStatus.PreserveExpiryTime == nil, m.Status.CurrentStatus
 	})
 }
 
-func TestPreservationIsOverOnTime(t *testing.T) {
+func TestPreservationExpiresOnTime(t *testing.T) {
 	t.Parallel()
-	p := pool(t, "over", small, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
+	p := newPool(t, "over", smallProviderSpec, 1, `{"healthTimeout":"2s","machinePreserveTimeout":"20s"}`)
 	p.AwaitRunning(t, 1)
 	name := p.Machines(t)[0].Name
-	annotate(t, p, name, `"when-failed"`)
-	sicken(t, name, true)
-	shownPreserved(t, p, name, v1alpha1.MachineFailed)
-	m := machine(t, p, name)
+	annotatePreserve(t, p, name, `"when-failed"`)
+	setNotReady(t, name, true)
+	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
+	m := readMachine(t, p, name)
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
 	late := p.AwaitDeleted(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
-	// nor later: TestPreservationEndsOnTime of workflows/machine
+	// TestPreservationEndsOnTime of workflows/machine proves that the deletion is not too late
 	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")
 	p.AwaitRunning(t, 1)
 }
 
-func TestSetKeepsAFailedMachineByItself(t *testing.T) {
+func TestSetPreservesAFailedMachineAutomatically(t *testing.T) {
 	t.Parallel()
-	r.Namespace(t, "auto", small)
+	r.Namespace(t, "auto", smallProviderSpec)
 	p := r.Pool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -118,9 +118,9 @@ func TestSetKeepsAFailedMachineByItself(t *testing.T) {
 	})
 	p.AwaitRunning(t, 2)
 	name := p.Machines(t)[0].Name
-	sicken(t, name, true)
-	shownPreserved(t, p, name, v1alpha1.MachineFailed)
-	require.Equal(t, v1alpha1.ValuePreserveAuto, machine(t, p, name).Annotations[v1alpha1.AnnotationPreserve])
+	setNotReady(t, name, true)
+	awaitPreserved(t, p, name, v1alpha1.MachineFailed)
+	require.Equal(t, v1alpha1.ValuePreserveAuto, readMachine(t, p, name).Annotations[v1alpha1.AnnotationPreserve])
 	p.Delete(t)
 	p.AwaitGone(t)
 }

@@ -1,8 +1,8 @@
-// Tier: test-all. It compiles everything anew under another path.
+// Tier: test-all. The package compiles all code again under another module path.
 
 //go:build integration
 
-// Package modulepath shows that the path of the modules can be changed with one command.
+// Package modulepath shows that one command changes the path of the modules.
 package modulepath
 
 import (
@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// path is the new one.
-const path = "example.com/org/machines"
+// newModulePath is the module path after the change.
+const newModulePath = "example.com/org/machines"
 
 func run(t *testing.T, folder string, arguments ...string) (string, error) {
 	t.Helper()
@@ -29,21 +29,21 @@ func run(t *testing.T, folder string, arguments ...string) (string, error) {
 	return string(out), err
 }
 
-func must(t *testing.T, folder string, arguments ...string) string {
+func mustRun(t *testing.T, folder string, arguments ...string) string {
 	t.Helper()
 	out, err := run(t, folder, arguments...)
 	require.NoError(t, err, "%v: %s", arguments, out)
 	return out
 }
 
-// TestAnotherPath changes the path in a clone of the last commit. What is left of the old one would not compile, or would
-// be found by the tests that are run there.
+// TestAnotherPath changes the module path in a clone of the last commit. A remaining old path would not compile, or the
+// tests in the clone would find it.
 func TestAnotherPath(t *testing.T) {
 	origin, err := build.FindRepo("")
 	require.NoError(t, err)
 	repo := filepath.Join(t.TempDir(), "clone")
-	must(t, origin, "git", "clone", "--quiet", ".", repo)
-	old := strings.TrimSpace(must(t, repo, "go", "list", "-m"))
+	mustRun(t, origin, "git", "clone", "--quiet", ".", repo)
+	old := strings.TrimSpace(mustRun(t, repo, "go", "list", "-m"))
 
 	for given, says := range map[string]string{
 		"NEW=":                          "which path?",
@@ -56,21 +56,21 @@ func TestAnotherPath(t *testing.T) {
 		assert.Contains(t, out, says)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
-	out, err := run(t, repo, "make", "module-path", "NEW="+path)
+	out, err := run(t, repo, "make", "module-path", "NEW="+newModulePath)
 	require.Error(t, err)
 	require.Contains(t, out, "the tree has changes: commit them first")
 	require.NoError(t, os.Remove(filepath.Join(repo, "new.go")))
 
-	must(t, repo, "make", "module-path", "NEW="+path)
+	mustRun(t, repo, "make", "module-path", "NEW="+newModulePath)
 	for _, module := range []string{
 		".", "deploy/render", "deploy/release", "devstack/kubernetes", "devstack/lab", "provider/incus", "provider/mcmdriver/azure",
 	} {
-		name := strings.TrimSuffix(path+"/"+module, "/.")
-		assert.Equal(t, name, strings.TrimSpace(must(t, filepath.Join(repo, module), "go", "list", "-m")))
-		packages := must(t, filepath.Join(repo, module), "go", "list", "-deps", "-test", "-tags=integration", "./...")
+		name := strings.TrimSuffix(newModulePath+"/"+module, "/.")
+		assert.Equal(t, name, strings.TrimSpace(mustRun(t, filepath.Join(repo, module), "go", "list", "-m")))
+		packages := mustRun(t, filepath.Join(repo, module), "go", "list", "-deps", "-test", "-tags=integration", "./...")
 		assert.NotRegexp(t, `(?m)^`+old+`(/|$)`, packages, module)
 	}
-	changed := must(t, repo, "git", "diff", "--name-only")
+	changed := mustRun(t, repo, "git", "diff", "--name-only")
 	for _, name := range []string{"tools.mod", ".golangci.yml", "api/generate.sh", ".devcontainer/devcontainer.json", "docs/tutorials/provider.md"} {
 		assert.Contains(t, changed, name+"\n")
 	}
@@ -88,13 +88,13 @@ func TestAnotherPath(t *testing.T) {
 	)
 	assert.Empty(t, left)
 
-	must(t, repo, "go", "build", "./...")
-	must(t, repo, "go", "vet", "./decide/...", "./api/...", "./workflows/run")
-	must(t, repo, "go", "vet", "-tags=integration", "./test/tiers")
-	must(t, repo, "go", "test", "-run=TestWhoMayDecide|TestMapShowsEveryRoom", "./docs")
-	must(t, repo, "go", "test", "./devstack/build", "./test/mutate")
-	must(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
-	out, err = run(t, repo, "make", "module-path", "NEW="+path)
+	mustRun(t, repo, "go", "build", "./...")
+	mustRun(t, repo, "go", "vet", "./decide/...", "./api/...", "./workflows/run")
+	mustRun(t, repo, "go", "vet", "-tags=integration", "./test/tiers")
+	mustRun(t, repo, "go", "test", "-run=TestWhoMayDecide|TestMapShowsEveryRoom", "./docs")
+	mustRun(t, repo, "go", "test", "./devstack/build", "./test/mutate")
+	mustRun(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
+	out, err = run(t, repo, "make", "module-path", "NEW="+newModulePath)
 	require.Error(t, err)
-	require.Contains(t, out, "the path is "+path+" already")
+	require.Contains(t, out, "the path is "+newModulePath+" already")
 }

@@ -1,8 +1,9 @@
-// Tier: test-all. It is a variant of flags.
+// Tier: test-all. The package tests other flags.
 
 //go:build integration
 
-// Package mtls shows worker, bridge and millwright with a Temporal that demands certificates, and with encrypted payloads.
+// Package mtls shows worker, bridge and millwright with a Temporal that requires client certificates, and with
+// encrypted payloads.
 package mtls
 
 import (
@@ -38,14 +39,14 @@ import (
 )
 
 var (
-	r      *rig.Rig
-	stored client.Client // without keys: it shows what Temporal stores
-	keys   string        // path of the file of keys
+	r             *rig.Rig
+	keylessClient client.Client // client without encryption keys: shows the payloads as Temporal stores them
+	keysPath      string        // path of the file with the encryption keys
 )
 
-func TestMain(m *testing.M) { os.Exit(main(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func main(m *testing.M) int {
+func runTests(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "millwright-keys-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -53,36 +54,36 @@ func main(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // rand.Read never fails
 	text, token := base64.StdEncoding.EncodeToString(key), rand.Text()
-	keys = filepath.Join(folder, "keys")
+	keysPath = filepath.Join(folder, "keys")
 	apiKey := filepath.Join(folder, "api-key")
 	if err := errors.Join(
-		os.WriteFile(keys, []byte("first "+text+"\n"), 0o600),
+		os.WriteFile(keysPath, []byte("first "+text+"\n"), 0o600),
 		os.WriteFile(apiKey, []byte(token), 0o600),
 	); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// the stack's Temporal takes any API key
-	given := []string{"--payload-keys-path", keys, "--temporal-api-key-path", apiKey}
+	// the stack's Temporal accepts any API key
+	given := []string{"--payload-keys-path", keysPath, "--temporal-api-key-path", apiKey}
 	options := stack.Options{
 		TemporalTLS: true,
 		Args:        map[string][]string{component.Worker: given, component.Bridge: given},
 	}
 	return rig.Main(m, options, func(up *rig.Rig) {
-		r, stored = up, up.Temporal
+		r, keylessClient = up, up.Temporal
 		r.Secrets = []string{string(key), text, token}
 		if r.Temporal, err = client.NewLazyClient(
-			connect(append(certificates(), "--payload-keys-path", keys)...),
+			clientOptions(append(certificateFlags(), "--payload-keys-path", keysPath)...),
 		); err != nil {
 			panic(err)
 		}
 	})
 }
 
-// certificates are the flags with which a client is let in.
-func certificates() []string {
+// certificateFlags returns the flags of a client with a certificate that Temporal accepts.
+func certificateFlags() []string {
 	l := r.Stack.Layout()
 	return []string{
 		"--temporal-tls-cert-path",
@@ -94,8 +95,8 @@ func certificates() []string {
 	}
 }
 
-// connect returns the options of a client with these flags.
-func connect(arguments ...string) client.Options {
+// clientOptions returns the options of a client with these flags.
+func clientOptions(arguments ...string) client.Options {
 	var flags connection.Flags
 	set := pflag.NewFlagSet("test", pflag.PanicOnError)
 	flags.Register(set)
@@ -121,7 +122,7 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			"without TLS":           {"--temporal-tls=false"},
 			"without a certificate": {"--temporal-tls-ca-path", r.Stack.Layout().TemporalAuthority()},
 		} {
-			_, err := client.DialContext(t.Context(), connect(arguments...))
+			_, err := client.DialContext(t.Context(), clientOptions(arguments...))
 			require.Error(t, err, name)
 			assert.NotContains(t, err.Error(), "deadline", "%s: the server refuses at once", name)
 			t.Log(name+":", err)
@@ -135,10 +136,10 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			"--cluster-name",
 			string(rig.Installation),
 			"--payload-keys-path",
-			keys,
+			keysPath,
 		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
-		assert.Equal(t, works, r.Millwright(t, append(check, certificates()...)...)[0])
+		assert.Equal(t, works, r.Millwright(t, append(check, certificateFlags()...)...)[0])
 		l := r.Stack.Layout()
 		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClient(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalAuthority()} {
 			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
@@ -173,7 +174,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 		return payloads, nil
 	}
 	raw := *r
-	raw.Temporal = stored
+	raw.Temporal = keylessClient
 	for _, event := range raw.History(t, id, "").GetEvents() {
 		require.NoError(
 			t,
@@ -191,19 +192,19 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 		require.NoError(t, err)
 		return answer.GetWorkflowExecutionInfo().GetMemo()
 	}
-	for name, payload := range mark(stored).GetFields() {
+	for name, payload := range mark(keylessClient).GetFields() {
 		assert.Equal(t, "binary/encrypted", string(payload.GetMetadata()["encoding"]), name)
 	}
-	assert.False(t, proto.Equal(mark(stored), mark(r.Temporal)), "with the keys it is readable")
+	assert.False(t, proto.Equal(mark(keylessClient), mark(r.Temporal)), "with the keys it is readable")
 	assert.NotEmpty(t, r.Details(t, id), "and so is the page of a run")
 
 	another := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
 	other := providers.Command(kubecli.NewEnvironment())
-	other.SilenceErrors, other.SilenceUsage = true, true // as millwright's
+	other.SilenceErrors, other.SilenceUsage = true, true // millwright also silences errors and usage
 	other.SetArgs(
 		append(
-			certificates(),
+			certificateFlags(),
 			"check",
 			namespace+"/small",
 			"--cluster-name",
@@ -216,7 +217,8 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 			r.Stack.TemporalAddress(),
 		),
 	)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // an error that names no key would be one of time
+	// The timeout is long, because the command must fail with an error that names the missing key, not with a timeout.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	require.ErrorContains(
 		t,

@@ -1,4 +1,4 @@
-// Tier: test-all. It is a variant of the cluster.
+// Tier: test-all. The package tests another kind of cluster.
 
 //go:build integration
 
@@ -28,23 +28,23 @@ var r *rig.Rig
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Args: map[string][]string{component.APIServer: {"--runtime-config=policy/v1=false"}},
-		// The scheduler never becomes ready without disruption budgets, because it fills a cache of them.
+		// Without disruption budgets, the scheduler never becomes ready, because it fills a cache of disruption budgets.
 		Components: slices.DeleteFunc(component.Names(), func(name string) bool { return name == component.Scheduler }),
 	}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// The worker starts although there are no disruption budgets to cache. A drain deletes pods where it would evict them
-// elsewhere: with their own grace period, and without those that it waits for.
+// The worker starts although the API server has no disruption budgets to cache. A drain deletes pods instead of
+// evicting them, with the pods' own grace period. A drain does not delete pods that it only waits for.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
 	p := r.Pool(t, namespace, namespace, 1, rig.LabelNodes)
 	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
-	run(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
+	runPod(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
 	for _, name := range []string{"web-0", "web-1"} {
-		run(t, m, name, func(*corev1.Pod) {})
+		runPod(t, m, name, func(*corev1.Pod) {})
 	}
 	err := r.Kube.CoreV1().
 		Pods(namespace).
@@ -56,7 +56,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.NoError(t, err)
 	defer seen.Stop()
 	p.Scale(t, 0)
-	for ending := map[string]bool{}; len(ending) < 2; { // the pods terminate, with their own grace period
+	for ending := map[string]bool{}; len(ending) < 2; { // the pods terminate with their own grace period
 		event, open := <-seen.ResultChan()
 		require.True(t, open, "the watch has ended; terminating: %v", ending)
 		if pod, isPod := event.Object.(*corev1.Pod); isPod && pod.DeletionTimestamp != nil && !ending[pod.Name] {
@@ -65,29 +65,29 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 		}
 	}
 	rig.Eventually(t, "they are gone, and the drain waits for the job", func() (bool, any) {
-		left, now := pods(t, namespace), p.Machines(t)
+		left, now := podsIn(t, namespace), p.Machines(t)
 		return len(left) == 1 && left[0].Name == "job" && len(now) == 1 &&
-			drained(now[0]).Reason == vocabulary.ReasonBlocked, now
+			drainedCondition(now[0]).Reason == vocabulary.ReasonBlocked, now
 	})
 	now := p.Machines(t)[0]
 	require.Equal(t, "DeleteInOrder", now.Status.Deletion.Drain.Means)
 	require.Equal(t, v1alpha1.MachineStateProcessing, now.Status.LastOperation.State, "to wait is no failure")
 	require.Equal(t, vocabulary.StepDeleteInOrder, now.Status.CurrentOperation.Step)
-	require.Contains(t, heard(t, m, vocabulary.ReasonCannotEvict), "deletes in order")
-	require.Contains(t, heard(t, m, vocabulary.ReasonCannotEvict), "the API server does not serve policy/v1")
-	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, asked(t, namespace), "no eviction is tried")
+	require.Contains(t, awaitEvent(t, m, vocabulary.ReasonCannotEvict), "deletes in order")
+	require.Contains(t, awaitEvent(t, m, vocabulary.ReasonCannotEvict), "the API server does not serve policy/v1")
+	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, podRequests(t, namespace), "no eviction is tried")
 
 	require.NoError(t, r.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine and its instance are gone", func() (bool, any) {
 		left := p.Machines(t)
 		return len(left) == 0 && len(p.Instances(t)) == 0, left
 	})
-	require.Contains(t, heard(t, m, vocabulary.DrainDrained), "all pods are gone")
+	require.Contains(t, awaitEvent(t, m, vocabulary.DrainDrained), "all pods are gone")
 }
 
-// run makes a pod on the node of a machine, past the scheduler, and returns when it runs. It ends 5 seconds after it is
-// told to, well within its grace period.
-func run(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)) {
+// runPod creates a pod on the node of a machine, without the scheduler, and returns when the pod runs. The pod
+// terminates 5 seconds after its deletion, well within its grace period.
+func runPod(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -112,15 +112,15 @@ func run(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.Pod)
 	})
 }
 
-func pods(t *testing.T, namespace string) []corev1.Pod {
+func podsIn(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
 	list, err := r.Kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// drained returns the condition Drained of a machine.
-func drained(m v1alpha1.Machine) corev1.NodeCondition {
+// drainedCondition returns the condition Drained of a machine.
+func drainedCondition(m v1alpha1.Machine) corev1.NodeCondition {
 	for _, c := range m.Status.Conditions {
 		if c.Type == v1alpha1.MachineDrained {
 			return c
@@ -129,8 +129,8 @@ func drained(m v1alpha1.Machine) corev1.NodeCondition {
 	return corev1.NodeCondition{}
 }
 
-// heard returns the message of an event of a machine.
-func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
+// awaitEvent waits for an event of a machine with this reason, and returns the event's message.
+func awaitEvent(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
 		events, err := r.Kube.CoreV1().
@@ -145,11 +145,11 @@ func heard(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	return message
 }
 
-// asked returns the worker's requests about the pods of a namespace, from the audit log, sorted.
-func asked(t *testing.T, namespace string) []string {
+// podRequests returns the worker's requests about the pods of a namespace, from the audit log, sorted.
+func podRequests(t *testing.T, namespace string) []string {
 	t.Helper()
 	var found []string
-	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == "pods" && line.ObjectRef.Namespace == namespace && line.User.Username == component.WorkerIdentity
 	}) {
 		switch {

@@ -1,9 +1,9 @@
-// Tier: test-all. It is a variant of flags.
+// Tier: test-all. The package tests another value of a flag.
 
 //go:build integration
 
-// Package notarget shows machines that become no nodes: --target-kubeconfig=none, for control planes that are made of
-// machines themselves.
+// Package notarget shows machines that get no nodes, with --target-kubeconfig=none. The flag is for control planes that
+// consist of machines.
 package notarget
 
 import (

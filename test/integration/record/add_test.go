@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A history is added under a new name, with its digest. One that exists stays as it is.
+// A history is added under a new name, with its digest. An existing history stays unchanged.
 func TestHistoriesAreOnlyAdded(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, addHistory(root, "v0.1", "rollout/paused", []byte("one")))

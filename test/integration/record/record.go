@@ -1,9 +1,9 @@
-// Tier: test-all. Its tests show that every recorded situation can be recorded again.
+// Tier: test-all. The package's tests show that every recorded situation can be recorded again.
 
 //go:build integration
 
 // Package record stores histories of a real Temporal server, of closed and of open runs, for workflows/replay_test.go.
-// `make record` runs the tests that call this package; other runs of the tests skip them.
+// `make record` runs the tests that call this package. All other test runs skip the tests that call this package.
 package record
 
 import (
@@ -34,52 +34,52 @@ import (
 )
 
 var (
-	writing sync.Mutex // one test at a time adds a history
-	lengths sync.Map   // numbers of events of the histories that were added, by ID of the run
+	writeLock       sync.Mutex // makes tests add histories one at a time
+	recordedLengths sync.Map   // number of events of each added history, by ID of the run
 
-	folder = flag.String(
+	folderFlag = flag.String(
 		"record",
 		"",
 		"name of the folder in workflows/testdata/replay into which histories are recorded; empty means that none is",
 	)
-	only = flag.String(
+	onlyFlag = flag.String(
 		"record-only",
 		"",
 		"regular expression of the histories that are kept, such as ^rollout/; empty means all",
 	)
 )
 
-// Enabled reports whether this run of the tests records histories. It parses the flags.
+// Enabled reports whether this run of the tests records histories. Enabled parses the flags.
 func Enabled() bool {
 	flag.Parse()
-	return *folder != ""
+	return *folderFlag != ""
 }
 
-// Begin skips the test unless this run records.
-func Begin(t *testing.T) {
+// SkipUnlessEnabled skips the test unless this run of the tests records histories.
+func SkipUnlessEnabled(t *testing.T) {
 	t.Helper()
 	if !Enabled() {
 		t.Skip("records only with -record (make record): a recorded history never changes")
 	}
 }
 
-// Kind is a query for the runs of a kind in a namespace.
-func Kind(k run.Kind, namespace string) string {
+// KindQuery returns a query for the runs of a kind in a namespace.
+func KindQuery(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 
-// Ended is appended to a query to find closed runs only.
-const Ended = ` AND ExecutionStatus != "Running"`
+// EndedOnly is appended to a query to find only closed runs.
+const EndedOnly = ` AND ExecutionStatus != "Running"`
 
-// Open is appended to a query to find open runs only.
-const Open = ` AND ExecutionStatus = "Running"`
+// OpenOnly is appended to a query to find only open runs.
+const OpenOnly = ` AND ExecutionStatus = "Running"`
 
 // Save stores the longest history of the runs that a query finds and that have begun all the named activities. The name
 // has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored history
-// does not change. A history that was stored is not stored again under another name unless it has grown.
+// does not change. Save does not store a stored history again under another name, unless the history has grown.
 func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
-	if wanted := regexp.MustCompile(*only); !wanted.MatchString(name) {
+	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {
 		return
 	}
 	var longest *historypb.History
@@ -87,7 +87,7 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	rig.Eventually(t, "a run for "+name, func() (bool, any) {
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
-			stored, _ := lengths.Load(w.Execution.RunId)
+			stored, _ := recordedLengths.Load(w.Execution.RunId)
 			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !hasBegun(h, a) })
 			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
 				longest, id = h, w.Execution.RunId
@@ -95,19 +95,19 @@ func Save(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 		}
 		return longest != nil, fmt.Sprint(query, activities)
 	})
-	lengths.Store(id, len(longest.Events))
+	recordedLengths.Store(id, len(longest.Events))
 	text, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(longest)
 	require.NoError(t, err)
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	writing.Lock()
-	defer writing.Unlock()
+	writeLock.Lock()
+	defer writeLock.Unlock()
 	// A failure here does not stop the recording of the next situation.
-	assert.NoError(t, addHistory(filepath.Join(repo, "workflows", "testdata", "replay"), *folder, name, text))
+	assert.NoError(t, addHistory(filepath.Join(repo, "workflows", "testdata", "replay"), *folderFlag, name, text))
 	t.Logf("%s: %d events", name, len(longest.Events))
 }
 
-// hasBegun reports whether a run has begun an activity, as a regular or as a local one.
+// hasBegun reports whether a run has begun an activity, as a regular or as a local activity.
 func hasBegun(h *historypb.History, activity string) bool {
 	return slices.ContainsFunc(h.Events, func(e *historypb.HistoryEvent) bool {
 		if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity {
@@ -122,8 +122,8 @@ func hasBegun(h *historypb.History, activity string) bool {
 	})
 }
 
-// addHistory writes a history into a folder of root, and its digest into the folder's list, which has the form of
-// sha256sum. It changes no existing file except this list.
+// addHistory writes a history into a folder of root, and its digest into the folder's list. The list has the format of
+// sha256sum. addHistory changes no existing file except this list.
 func addHistory(root, folder, name string, text []byte) error {
 	file := filepath.ToSlash(filepath.Join(folder, name)) + ".json.gz"
 	path := filepath.Join(root, filepath.FromSlash(file))

@@ -31,15 +31,15 @@ func TestMain(m *testing.M) {
 }
 
 func TestRecord(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	slow := `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`
 
-	// A machine that is created, joins, loses its node, gets it back and is deleted.
+	// A machine is created, joins, loses its node, gets its node back and is deleted.
 	r.Namespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	life := r.Pool(t, "life", "life", 1)
 	life.AwaitRunning(t, 1)
-	save(t, "machine/awaited", Kind(run.KindMachine, "life")+Ended)
+	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedOnly)
 	label := func(value string) {
 		_, err := r.Stack.Kubectl(
 			t.Context(),
@@ -52,27 +52,27 @@ func TestRecord(t *testing.T) {
 		require.NoError(t, err)
 	}
 	label("=true")
-	phase(t, life, v1alpha1.MachineUnknown)
+	awaitPhase(t, life, v1alpha1.MachineUnknown)
 	label("-")
-	phase(t, life, v1alpha1.MachineRunning)
+	awaitPhase(t, life, v1alpha1.MachineRunning)
 	life.Scale(t, 60)
 	life.AwaitRunning(t, 60)
 	life.Scale(t, 0)
 	life.AwaitRunning(t, 0)
-	save(t, "machineset/scaled-in-batches", Kind(run.KindMachineSet, "life")+Ended)
+	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedOnly)
 
-	// A creation in flight, interrupted by the deletion of everything.
+	// The deletion of all objects interrupts a creation in progress.
 	r.Namespace(t, "cut", slow)
 	cut := r.Pool(t, "cut", "cut", 2)
-	step(t, cut, "create-instance")
-	save(t, "machine/creating", Kind(run.KindMachine, "cut")+Open)
+	awaitStep(t, cut, "create-instance")
+	saveHistory(t, "machine/creating", KindQuery(run.KindMachine, "cut")+OpenOnly)
 	cut.Delete(t)
 	cut.AwaitGone(t)
-	save(t, "machine/creation-interrupted", Kind(run.KindMachine, "cut")+Ended)
-	save(t, "machineset/deleted", Kind(run.KindMachineSet, "cut")+Ended)
-	save(t, "machinedeployment/deleted", Kind(run.KindMachineDeployment, "cut")+Ended)
+	saveHistory(t, "machine/creation-interrupted", KindQuery(run.KindMachine, "cut")+EndedOnly)
+	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedOnly)
+	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedOnly)
 
-	// A machine that waits for a Secret, another that waits for a busy cloud, a third that waits for its node.
+	// One machine waits for a Secret, one machine waits for a cloud without capacity, and one machine waits for its node.
 	r.Namespace(t, "stuck", "")
 	r.DeleteClassAndSecret(t, "stuck")
 	_, err := r.Machines.MachineV1alpha1().
@@ -80,12 +80,12 @@ func TestRecord(t *testing.T) {
 		Create(t.Context(), rig.Class("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck := r.Pool(t, "stuck", "stuck", 1)
-	condition(t, stuck, v1alpha1.ReasonSecretNotFound)
-	save(t, "machine/waiting-for-secret", Kind(run.KindMachine, "stuck")+Open)
+	awaitCondition(t, stuck, v1alpha1.ReasonSecretNotFound)
+	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenOnly)
 	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.Credentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunning(t, 1)
-	save(t, "machine/secret-appeared", Kind(run.KindMachine, "stuck")+Ended)
+	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedOnly)
 
 	r.Namespace(t, "busy", "")
 	require.NoError(
@@ -96,16 +96,16 @@ func TestRecord(t *testing.T) {
 		),
 	)
 	busy := r.Pool(t, "busy", "busy", 1)
-	condition(t, busy, "ResourceExhausted")
-	save(t, "machine/backing-off", Kind(run.KindMachine, "busy")+Open)
+	awaitCondition(t, busy, "ResourceExhausted")
+	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenOnly)
 
 	r.Namespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	unborn := r.Pool(t, "unborn", "unborn", 1)
-	phase(t, unborn, v1alpha1.MachinePending)
-	save(t, "machine/awaiting-node", Kind(run.KindMachine, "unborn")+Open)
-	save(t, "machinedeployment/open", Kind(run.KindMachineDeployment, "unborn")+Open)
+	awaitPhase(t, unborn, v1alpha1.MachinePending)
+	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenOnly)
+	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenOnly)
 
-	// A node that stays ill: the machine waits, is granted its replacement, fails and goes.
+	// A node stays unhealthy: its machine waits, is allowed to be replaced, fails and is deleted.
 	r.Namespace(t, "ill", "")
 	ill := r.Pool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -116,15 +116,23 @@ func TestRecord(t *testing.T) {
 	victim := ill.Machines(t)[0].Name
 	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
-	phase(t, ill, v1alpha1.MachineUnknown)
-	save(t, "machine/awaiting-recovery", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Open)
+	awaitPhase(t, ill, v1alpha1.MachineUnknown)
+	saveHistory(
+		t,
+		"machine/awaiting-recovery",
+		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+OpenOnly,
+	)
 	rig.Eventually(t, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
 	})
-	save(t, "machine/replaced", Kind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+Ended)
-	save(t, "machinedeployment/replacing", Kind(run.KindMachineDeployment, "ill"))
+	saveHistory(
+		t,
+		"machine/replaced",
+		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+EndedOnly,
+	)
+	saveHistory(t, "machinedeployment/replacing", KindQuery(run.KindMachineDeployment, "ill"))
 
-	// A machine that is preserved, and one whose node is updated in place.
+	// A machine is preserved, and the node of a machine is updated in place.
 	r.Namespace(t, "kept", "")
 	kept := r.Pool(t, "kept", "kept", 1)
 	kept.AwaitRunning(t, 1)
@@ -138,8 +146,8 @@ func TestRecord(t *testing.T) {
 		v1alpha1.AnnotationPreserve+"=now",
 	)
 	require.NoError(t, err)
-	step(t, kept, "preserved")
-	save(t, "machine/preserved", Kind(run.KindMachine, "kept")+Open)
+	awaitStep(t, kept, "preserved")
+	saveHistory(t, "machine/preserved", KindQuery(run.KindMachine, "kept")+OpenOnly)
 	r.Namespace(t, "updated", "")
 	updated := r.Pool(t, "updated", "updated", 1)
 	updated.AwaitRunning(t, 1)
@@ -147,7 +155,7 @@ func TestRecord(t *testing.T) {
 		_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
 	}
-	phase(t, updated, v1alpha1.MachineInPlaceUpdating)
+	awaitPhase(t, updated, v1alpha1.MachineInPlaceUpdating)
 	_, err = r.Stack.Kubectl(
 		t.Context(),
 		"label",
@@ -156,16 +164,16 @@ func TestRecord(t *testing.T) {
 		v1alpha1.LabelUpdateResult+"=successful",
 	)
 	require.NoError(t, err)
-	phase(t, updated, v1alpha1.MachineRunning)
-	save(t, "machine/updated-in-place", Kind(run.KindMachine, "updated")+Ended)
+	awaitPhase(t, updated, v1alpha1.MachineRunning)
+	saveHistory(t, "machine/updated-in-place", KindQuery(run.KindMachine, "updated")+EndedOnly)
 
-	// A class and its Secret that go when the last machine has gone.
+	// A class and its Secret are deleted after the last machine.
 	ill.Delete(t)
 	ill.AwaitGone(t)
 	r.DeleteClassAndSecret(t, "ill")
-	save(t, "machineclass/deleted", Kind(run.KindMachineClass, "ill")+Ended)
+	saveHistory(t, "machineclass/deleted", KindQuery(run.KindMachineClass, "ill")+EndedOnly)
 
-	// A rollout that is paused, resumed and superseded, and one that is completed.
+	// A rollout is paused, resumed and superseded, and another rollout is completed.
 	r.Namespace(t, "rolled", "")
 	rolled := r.Pool(t, "rolled", "rolled", 6)
 	r.Policy(
@@ -179,29 +187,29 @@ func TestRecord(t *testing.T) {
 		rolled.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 	}
 	edition("2")
-	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
-	progressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
-	save(t, "rollout/paused", Kind(run.KindRollout, "rolled")+Open)
-	save(t, "machinedeployment/rolling", Kind(run.KindMachineDeployment, "rolled")+Open)
+	awaitProgressing(t, rolled, v1alpha1.ReasonDeploymentPaused)
+	saveHistory(t, "rollout/paused", KindQuery(run.KindRollout, "rolled")+OpenOnly)
+	saveHistory(t, "machinedeployment/rolling", KindQuery(run.KindMachineDeployment, "rolled")+OpenOnly)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
-	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, "the first rollout is superseded", func() (bool, any) {
-		list := r.Workflows(t, Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		list := r.Workflows(t, KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	save(t, "rollout/superseded", Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
-	progressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
+	saveHistory(t, "rollout/superseded", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+	awaitProgressing(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
-	progressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
-	save(t, "rollout/completed", Kind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+	awaitProgressing(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
+	saveHistory(t, "rollout/completed", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 
-	// An instance without a machine, at the second sweep.
+	// The second sweep finds an instance without a machine.
 	sweepTwice(t, "rolled")
-	save(t, "orphancollection/collected", Kind(run.KindOrphanCollection, "rolled")+Ended)
+	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedOnly)
 
-	// A machine whose node is drained: a budget blocks it, and then lets it go.
+	// The node of a machine is drained: a budget first blocks the drain, and then allows the drain.
 	r.Namespace(t, "drained", "")
 	drained := r.Pool(t, "drained", "drained", 2, rig.LabelNodes)
 	drained.AwaitRunning(t, 2)
@@ -211,50 +219,52 @@ func TestRecord(t *testing.T) {
 	host, _ := drained.Host(t, "web")
 	drained.Remove(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
-	condition(t, drained, "Blocked")
-	save(t, "drain/blocked", Kind(run.KindDrain, "drained")+Open)
-	save(t, "machine/draining", Kind(run.KindMachine, "drained")+of+Open)
-	// Another drainTimeout makes the drain give its activity up, which ends with what it saw: the next one has another ID.
+	awaitCondition(t, drained, "Blocked")
+	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenOnly)
+	saveHistory(t, "machine/draining", KindQuery(run.KindMachine, "drained")+of+OpenOnly)
+	// After a change of drainTimeout, the drain cancels its activity, which ends with its last observation. The next
+	// activity has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		w := r.Workflows(t, Kind(run.KindDrain, "drained"))[0].Execution
+		w := r.Workflows(t, KindQuery(run.KindDrain, "drained"))[0].Execution
 		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
-	save(t, "drain/given-up", Kind(run.KindDrain, "drained")+Open)
+	saveHistory(t, "drain/given-up", KindQuery(run.KindDrain, "drained")+OpenOnly)
 	drained.RelaxBudget(t, "web", 1)
-	save(t, "drain/drained", Kind(run.KindDrain, "drained")+Ended)
-	save(t, "machine/drained-and-deleted", Kind(run.KindMachine, "drained")+of+Ended)
+	saveHistory(t, "drain/drained", KindQuery(run.KindDrain, "drained")+EndedOnly)
+	saveHistory(t, "machine/drained-and-deleted", KindQuery(run.KindMachine, "drained")+of+EndedOnly)
 
 	rig.Eventually(t, "a deployment continues as new when it has settled", func() (bool, any) {
-		list := r.Workflows(t, Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
+		list := r.Workflows(t, KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	save(
+	saveHistory(
 		t,
 		"machinedeployment/continued-as-new",
-		Kind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
+		KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
 	)
 }
 
-// sweepTwice makes an instance in a namespace's class that no machine claims, and starts sweeps until it is gone.
+// sweepTwice makes an instance of a namespace's class that no machine claims, and starts sweeps until the instance is
+// gone.
 func sweepTwice(t *testing.T, namespace string) {
 	t.Helper()
 	r.CreateByHand(t, namespace, "lost")
 	sweeps := r.Sweeps(t, namespace, time.Second)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-		time.Sleep(2 * time.Second) // two looks, so far apart
+		time.Sleep(2 * time.Second) // two sweeps must be this far apart
 		left, err := r.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		return !slices.ContainsFunc(left, func(i admin.Instance) bool { return i.Name == "lost" }), len(left)
 	})
 }
 
-// progressing waits until the deployment's condition has this reason.
-func progressing(t *testing.T, p *rig.Pool, reason string) {
+// awaitProgressing waits until the deployment's condition Progressing has this reason.
+func awaitProgressing(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
 	rig.Eventually(t, "Progressing: "+reason, func() (bool, any) {
 		conditions := p.Deployment(t).Status.Conditions
@@ -264,27 +274,32 @@ func progressing(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-// save stores a history of this stack.
-func save(t *testing.T, name, query string, activities ...string) {
+// saveHistory saves a history of this package's stack.
+func saveHistory(t *testing.T, name, query string, activities ...string) {
 	t.Helper()
 	Save(t, r, name, query, activities...)
 }
 
-func phase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
+func awaitPhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
 	t.Helper()
-	some(t, p, "phase "+string(want), func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase == want })
+	awaitMachine(
+		t,
+		p,
+		"phase "+string(want),
+		func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.Phase == want },
+	)
 }
 
-func step(t *testing.T, p *rig.Pool, want string) {
+func awaitStep(t *testing.T, p *rig.Pool, want string) {
 	t.Helper()
-	some(t, p, "step "+want, func(m v1alpha1.Machine) bool {
+	awaitMachine(t, p, "step "+want, func(m v1alpha1.Machine) bool {
 		return m.Status.CurrentOperation != nil && m.Status.CurrentOperation.Step == want
 	})
 }
 
-func condition(t *testing.T, p *rig.Pool, reason string) {
+func awaitCondition(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
-	some(t, p, "condition "+reason, func(m v1alpha1.Machine) bool {
+	awaitMachine(t, p, "condition "+reason, func(m v1alpha1.Machine) bool {
 		for _, c := range m.Status.Conditions {
 			if c.Reason == reason {
 				return true
@@ -294,7 +309,7 @@ func condition(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-func some(t *testing.T, p *rig.Pool, what string, holds func(v1alpha1.Machine) bool) {
+func awaitMachine(t *testing.T, p *rig.Pool, what string, holds func(v1alpha1.Machine) bool) {
 	t.Helper()
 	rig.Eventually(t, what, func() (bool, any) {
 		machines := p.Machines(t)

@@ -20,16 +20,16 @@ import (
 	"millwright/workflows/run"
 )
 
-// idOf returns the ID of the workflow of an object.
-func idOf(k run.Kind, o metav1.Object, revision ...int64) string {
+// workflowID returns the ID of the workflow of an object.
+func workflowID(k run.Kind, o metav1.Object, revision ...int64) string {
 	return rig.Installation.ID(
 		k,
 		kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())},
 		revision...)
 }
 
-// ask sends a request to a workflow by an update, as soon as the workflow is open.
-func ask(t *testing.T, id string, command request.Command) {
+// requestByUpdate sends a request to a workflow by an update, as soon as the workflow is open.
+func requestByUpdate(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
 	rig.Eventually(t, string(command)+" is answered", func() (bool, any) {
@@ -44,19 +44,20 @@ func ask(t *testing.T, id string, command request.Command) {
 	})
 }
 
-// say sends a request to a workflow by a signal.
-func say(t *testing.T, id string, command request.Command) {
+// requestBySignal sends a request to a workflow by a signal.
+func requestBySignal(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "bob", Reason: "a recording"}
 	require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in))
 }
 
-// of narrows a query to the runs of a machine.
-func of(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
+// ofMachine returns the end of a query that finds only the runs of a machine.
+func ofMachine(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
 
-// What people request of machines and of their drains: by updates, by signals, and by cancelling a workflow.
+// TestRecordRequestsForMachines records people's requests to machines and to their drains: by updates, by signals, and
+// by cancelling a workflow.
 func TestRecordRequestsForMachines(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "asked", "")
 	p := r.Pool(t, "asked", "asked", 4, rig.LabelNodes)
@@ -81,34 +82,34 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	}
 
 	forced := blocked()
-	id := idOf(run.KindDrain, &forced)
-	ask(t, id, request.Hold)
-	say(t, id, request.Resume)
-	say(t, id, request.Unpreserve) // refused
-	ask(t, id, request.Retry)
-	ask(t, id, request.Force)
+	id := workflowID(run.KindDrain, &forced)
+	requestByUpdate(t, id, request.Hold)
+	requestBySignal(t, id, request.Resume)
+	requestBySignal(t, id, request.Unpreserve) // the workflow refuses this request
+	requestByUpdate(t, id, request.Retry)
+	requestByUpdate(t, id, request.Force)
 	awaitGone(t, p, forced.Name)
-	save(t, "drain/forced", Kind(run.KindDrain, "asked")+of(forced.Name)+Ended)
+	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+ofMachine(forced.Name)+EndedOnly)
 
 	skipped := blocked()
-	ask(t, idOf(run.KindDrain, &skipped), request.Skip)
+	requestByUpdate(t, workflowID(run.KindDrain, &skipped), request.Skip)
 	awaitGone(t, p, skipped.Name)
-	save(t, "drain/skipped", Kind(run.KindDrain, "asked")+of(skipped.Name)+Ended)
+	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+ofMachine(skipped.Name)+EndedOnly)
 
 	cancelled := blocked()
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), idOf(run.KindDrain, &cancelled), ""))
-	some(t, p, "the deletion is held", func(m v1alpha1.Machine) bool {
+	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindDrain, &cancelled), ""))
+	awaitMachine(t, p, "the deletion is held", func(m v1alpha1.Machine) bool {
 		return m.Name == cancelled.Name && m.Annotations[v1alpha1.AnnotationHold] != ""
 	})
-	save(t, "drain/cancelled", Kind(run.KindDrain, "asked")+of(cancelled.Name)+Ended)
-	step(t, p, "held")
-	save(t, "machine/held", Kind(run.KindMachine, "asked")+of(cancelled.Name)+Open)
-	ask(t, idOf(run.KindMachine, &cancelled), request.Resume)
+	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+ofMachine(cancelled.Name)+EndedOnly)
+	awaitStep(t, p, "held")
+	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+ofMachine(cancelled.Name)+OpenOnly)
+	requestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
 	p.RelaxBudget(t, "web", 0)
 	awaitGone(t, p, cancelled.Name)
-	save(t, "machine/resumed", Kind(run.KindMachine, "asked")+of(cancelled.Name)+Ended)
+	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+ofMachine(cancelled.Name)+EndedOnly)
 
-	// The cloud refuses to delete the instance, and a person gives the instance up.
+	// The cloud refuses to delete the instance, and a person requests to abandon the instance.
 	require.NoError(
 		t,
 		r.Cloud.AddFault(
@@ -118,30 +119,30 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	)
 	given := p.Machines(t)[0]
 	p.Remove(t, given.Name)
-	condition(t, p, "PermissionDenied")
-	save(t, "machine/deletion-refused", Kind(run.KindMachine, "asked")+of(given.Name)+Open)
-	ask(t, idOf(run.KindMachine, &given), request.AbandonInstance)
+	awaitCondition(t, p, "PermissionDenied")
+	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+ofMachine(given.Name)+OpenOnly)
+	requestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
 	awaitGone(t, p, given.Name)
-	save(t, "machine/abandoned", Kind(run.KindMachine, "asked")+of(given.Name)+Ended)
+	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+ofMachine(given.Name)+EndedOnly)
 }
 
-// A person cancels the workflow of a machine; another run continues its work.
+// A person cancels the workflow of a machine; another run continues the work.
 func TestRecordACancelledMachine(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
 	p := r.Pool(t, "halted", "halted", 1)
-	step(t, p, "create-instance")
+	awaitStep(t, p, "create-instance")
 	m := p.Machines(t)[0]
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), idOf(run.KindMachine, &m), ""))
-	save(t, "machine/cancelled", Kind(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
+	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindMachine, &m), ""))
+	saveHistory(t, "machine/cancelled", KindQuery(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
 	p.Scale(t, 0)
 	p.AwaitRunning(t, 0)
 }
 
-// What people request of a deployment and its rollouts.
+// TestRecordRequestsForDeployments records people's requests to a deployment and its rollouts.
 func TestRecordRequestsForDeployments(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "steered", "")
 	p := r.Pool(t, "steered", "steered", 3)
@@ -152,64 +153,65 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	p.AwaitRunning(t, 3)
-	id := idOf(run.KindMachineDeployment, p.Deployment(t))
+	id := workflowID(run.KindMachineDeployment, p.Deployment(t))
 	rolloutID := func() string {
 		t.Helper()
 		d := p.Deployment(t)
-		return idOf(run.KindRollout, d, revisionOf(t, d))
+		return workflowID(run.KindRollout, d, revisionOf(t, d))
 	}
 	waits := func() {
 		t.Helper()
-		progressing(t, p, v1alpha1.ReasonRolloutWaiting)
+		awaitProgressing(t, p, v1alpha1.ReasonRolloutWaiting)
 	}
 	runOf := func(id string) string { return fmt.Sprintf("WorkflowId = %q", id) }
-	edition(t, p, "2")
+	setEdition(t, p, "2")
 	waits()
-	ask(t, id, request.Pause)
-	progressing(t, p, v1alpha1.ReasonDeploymentPaused)
-	say(t, rolloutID(), request.Resume)
+	requestByUpdate(t, id, request.Pause)
+	awaitProgressing(t, p, v1alpha1.ReasonDeploymentPaused)
+	requestBySignal(t, rolloutID(), request.Resume)
 	waits()
-	ask(t, rolloutID(), request.Cancel)
-	progressing(t, p, v1alpha1.ReasonRolloutHeld)
-	save(t, "rollout/held", runOf(rolloutID())+Ended)
-	save(t, "machinedeployment/held", runOf(id)+Open)
-	ask(t, id, request.Undo)
-	ask(t, id, request.Approve)
-	progressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
-	ask(t, id, request.Start)
+	requestByUpdate(t, rolloutID(), request.Cancel)
+	awaitProgressing(t, p, v1alpha1.ReasonRolloutHeld)
+	saveHistory(t, "rollout/held", runOf(rolloutID())+EndedOnly)
+	saveHistory(t, "machinedeployment/held", runOf(id)+OpenOnly)
+	requestByUpdate(t, id, request.Undo)
+	requestByUpdate(t, id, request.Approve)
+	awaitProgressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
+	requestByUpdate(t, id, request.Start)
 	waits()
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), rolloutID(), ""))
-	progressing(t, p, v1alpha1.ReasonRolloutHeld)
-	save(t, "rollout/cancelled", runOf(rolloutID())+Ended)
-	ask(t, id, request.Resume)
+	awaitProgressing(t, p, v1alpha1.ReasonRolloutHeld)
+	saveHistory(t, "rollout/cancelled", runOf(rolloutID())+EndedOnly)
+	requestByUpdate(t, id, request.Resume)
 	waits()
 
-	// Another run of the deployment's workflow follows the rollout that the former one has started.
+	// Another run of the deployment's workflow follows the rollout that the terminated run has started.
 	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
 	p.Scale(t, 4)
 	rig.Eventually(t, "another run", func() (bool, any) {
-		open := r.Workflows(t, runOf(id)+Open)
+		open := r.Workflows(t, runOf(id)+OpenOnly)
 		return len(open) == 1, open
 	})
 	r.AwaitFollowed(t, rolloutID(), id)
-	ask(t, rolloutID(), request.Approve)
-	progressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
-	save(t, "rollout/followed", runOf(rolloutID())+Ended)
-	save(t, "machinedeployment/following", runOf(id)+Open)
-	edition(t, p, "3")
+	requestByUpdate(t, rolloutID(), request.Approve)
+	awaitProgressing(t, p, v1alpha1.ReasonNewMachineSetAvailable)
+	saveHistory(t, "rollout/followed", runOf(rolloutID())+EndedOnly)
+	saveHistory(t, "machinedeployment/following", runOf(id)+OpenOnly)
+	setEdition(t, p, "3")
 	waits()
 	last := rolloutID()
 	p.Delete(t)
 	p.AwaitGone(t)
-	save(t, "rollout/deleted", runOf(last)+Ended)
+	saveHistory(t, "rollout/deleted", runOf(last)+EndedOnly)
 }
 
-// The mark of an installation, which is open, and one that is given up.
+// TestRecordInstallations records the open workflow that marks an installation, and the workflow of an abandoned
+// installation.
 func TestRecordInstallations(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	mark := `WorkflowType = "Installation"`
-	save(t, "installation/open", mark+Open)
+	saveHistory(t, "installation/open", mark+OpenOnly)
 	id := run.Installation("former").MarkID()
 	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Queue(run.QueueMachines)}
 	former, err := r.Temporal.ExecuteWorkflow(
@@ -225,5 +227,5 @@ func TestRecordInstallations(t *testing.T) {
 	})
 	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), id, ""))
 	require.NoError(t, former.Get(t.Context(), nil))
-	save(t, "installation/cancelled", fmt.Sprintf("WorkflowId = %q", id)+Ended)
+	saveHistory(t, "installation/cancelled", fmt.Sprintf("WorkflowId = %q", id)+EndedOnly)
 }

@@ -26,7 +26,7 @@ import (
 // awaitDrained waits until the condition Drained of a machine has this reason.
 func awaitDrained(t *testing.T, p *rig.Pool, name, reason string) {
 	t.Helper()
-	some(t, p, "Drained: "+reason, func(m v1alpha1.Machine) bool {
+	awaitMachine(t, p, "Drained: "+reason, func(m v1alpha1.Machine) bool {
 		return m.Name == name && slices.ContainsFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.MachineDrained && c.Reason == reason
 		})
@@ -41,8 +41,8 @@ func awaitGone(t *testing.T, p *rig.Pool, name string) {
 	})
 }
 
-// edition gives the template of a pool another label.
-func edition(t *testing.T, p *rig.Pool, value string) {
+// setEdition changes the label edition of a pool's template.
+func setEdition(t *testing.T, p *rig.Pool, value string) {
 	t.Helper()
 	p.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
@@ -54,17 +54,17 @@ func revisionOf(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
 	return n
 }
 
-// label labels a node.
-func label(t *testing.T, node string, labels ...string) {
+// labelNode labels a node.
+func labelNode(t *testing.T, node string, labels ...string) {
 	t.Helper()
 	_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
 	require.NoError(t, err)
 }
 
-const sick, well = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
+const sickLabel, wellLabel = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
 
-// place puts a pod on a node.
-func place(t *testing.T, p *rig.Pool, node string) {
+// placePod creates a pod on a node.
+func placePod(t *testing.T, p *rig.Pool, node string) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bare"},
@@ -76,33 +76,33 @@ func place(t *testing.T, p *rig.Pool, node string) {
 		},
 	}
 	rig.Eventually(t, "a pod on the node", func() (bool, any) {
-		// the service account of the namespace may not be there yet
+		// the service account of the namespace may not exist yet
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
 }
 
-// The nodes of machines that stay are drained: before an update in place, and after a failure of a preserved machine.
+// The nodes of machines that stay are drained: before an update in place, and after a preserved machine has failed.
 func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "renewed", "")
 	p := r.Pool(t, "renewed", "renewed", 1)
 	p.AwaitRunning(t, 1)
 	m := p.Machines(t)[0]
-	place(t, p, m.Labels[v1alpha1.LabelNode])
-	label(
+	placePod(t, p, m.Labels[v1alpha1.LabelNode])
+	labelNode(
 		t,
 		m.Labels[v1alpha1.LabelNode],
 		v1alpha1.LabelCandidateForUpdate+"=true",
 		v1alpha1.LabelSelectedForUpdate+"=true",
 	)
-	phase(t, p, v1alpha1.MachineInPlaceUpdating)
-	save(t, "machine/updating-in-place", Kind(run.KindMachine, "renewed")+Open)
-	label(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
-	phase(t, p, v1alpha1.MachineRunning)
-	save(t, "machine/drained-and-updated", Kind(run.KindMachine, "renewed")+Ended)
-	save(t, "drain/for-an-update", Kind(run.KindDrain, "renewed")+Ended)
+	awaitPhase(t, p, v1alpha1.MachineInPlaceUpdating)
+	saveHistory(t, "machine/updating-in-place", KindQuery(run.KindMachine, "renewed")+OpenOnly)
+	labelNode(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
+	awaitPhase(t, p, v1alpha1.MachineRunning)
+	saveHistory(t, "machine/drained-and-updated", KindQuery(run.KindMachine, "renewed")+EndedOnly)
+	saveHistory(t, "drain/for-an-update", KindQuery(run.KindDrain, "renewed")+EndedOnly)
 
 	r.Namespace(t, "spared", "")
 	q := r.Pool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
@@ -112,7 +112,7 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	})
 	q.AwaitRunning(t, 1)
 	spared := q.Machines(t)[0]
-	place(t, q, spared.Labels[v1alpha1.LabelNode])
+	placePod(t, q, spared.Labels[v1alpha1.LabelNode])
 	_, err := r.Stack.Kubectl(
 		t.Context(),
 		"annotate",
@@ -123,16 +123,16 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		v1alpha1.AnnotationPreserve+"=when-failed",
 	)
 	require.NoError(t, err)
-	label(t, spared.Labels[v1alpha1.LabelNode], sick)
-	phase(t, q, v1alpha1.MachineFailed)
+	labelNode(t, spared.Labels[v1alpha1.LabelNode], sickLabel)
+	awaitPhase(t, q, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is drained", func() (bool, any) {
 		list, err := r.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 0, len(list.Items)
 	})
-	save(t, "drain/for-a-preservation", Kind(run.KindDrain, "spared")+Ended)
-	label(t, spared.Labels[v1alpha1.LabelNode], well)
-	phase(t, q, v1alpha1.MachineRunning)
+	saveHistory(t, "drain/for-a-preservation", KindQuery(run.KindDrain, "spared")+EndedOnly)
+	labelNode(t, spared.Labels[v1alpha1.LabelNode], wellLabel)
+	awaitPhase(t, q, v1alpha1.MachineRunning)
 	_, err = r.Stack.Kubectl(
 		t.Context(),
 		"annotate",
@@ -144,12 +144,12 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		"--overwrite",
 	)
 	require.NoError(t, err)
-	save(t, "machine/preserved-and-recovered", Kind(run.KindMachine, "spared")+Ended)
+	saveHistory(t, "machine/preserved-and-recovered", KindQuery(run.KindMachine, "spared")+EndedOnly)
 }
 
 // A set preserves a machine that has failed, and a deployment marks the machine that the cluster autoscaler has chosen.
 func TestRecordMachinesThatAreChosen(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "chosen", "")
 	p := r.Pool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
@@ -160,24 +160,24 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 	})
 	p.AwaitRunning(t, 3)
 	machines := p.Machines(t)
-	label(t, machines[0].Labels[v1alpha1.LabelNode], sick)
-	some(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
+	labelNode(t, machines[0].Labels[v1alpha1.LabelNode], sickLabel)
+	awaitMachine(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
 		return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 	})
-	save(t, "machineset/preserving", Kind(run.KindMachineSet, "chosen"), "RequestPreservation")
+	saveHistory(t, "machineset/preserving", KindQuery(run.KindMachineSet, "chosen"), "RequestPreservation")
 	chosen := machines[1].Name + "~" + time.Now().UTC().Format(time.RFC3339)
 	p.Patch(
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen),
 	)
 	awaitGone(t, p, machines[1].Name)
-	save(t, "machinedeployment/marking", Kind(run.KindMachineDeployment, "chosen"), "MarkMachines")
+	saveHistory(t, "machinedeployment/marking", KindQuery(run.KindMachineDeployment, "chosen"), "MarkMachines")
 }
 
-// An instance vanishes at the cloud, so that the machine is replaced before its health timeout; a node joins with a
-// bootstrap token.
+// An instance vanishes in the cloud, so the machine is replaced before its health timeout. Another machine's node joins
+// with a bootstrap token.
 func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "lost", "")
 	p := r.Pool(t, "lost", "lost", 2)
@@ -199,7 +199,7 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 		Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	awaitGone(t, p, m.Name)
-	save(t, "machine/vanished", Kind(run.KindMachine, "lost")+of(m.Name)+Ended)
+	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+ofMachine(m.Name)+EndedOnly)
 
 	r.Namespace(t, "joined", "")
 	_, err = r.Kube.CoreV1().
@@ -208,13 +208,13 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	require.NoError(t, err)
 	q := r.Pool(t, "joined", "joined", 1)
 	q.AwaitRunning(t, 1)
-	save(t, "machine/joined-with-a-token", Kind(run.KindMachine, "joined")+Ended)
+	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedOnly)
 }
 
-// A set adopts a machine and lets it go, follows its template, is refused a machine by the API server, and is looked at
-// while it waits.
+// A set adopts a machine and releases the machine, follows its template, gets an error of the API server for a new
+// machine, and receives a query while it waits.
 func TestRecordSets(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "owned", "")
 	p := r.Pool(t, "owned", "owned", 2)
@@ -226,13 +226,13 @@ func TestRecordSets(t *testing.T) {
 		_, err := machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	done := func(situation, activity string) { // with the run of the set ended, the next situation is in another history
+	done := func(situation, activity string) { // with the set run ended, the next situation has its own history
 		t.Helper()
 		rig.Eventually(t, "the set is calm", func() (bool, any) {
 			open := r.OpenWorkflows(t, "owned")
 			return open["MachineSet"] == 0, open
 		})
-		save(t, "machineset/"+situation, Kind(run.KindMachineSet, "owned")+Ended, activity)
+		saveHistory(t, "machineset/"+situation, KindQuery(run.KindMachineSet, "owned")+EndedOnly, activity)
 	}
 	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.AwaitRunning(t, 2)
@@ -263,14 +263,15 @@ func TestRecordSets(t *testing.T) {
 			return c.Type == v1alpha1.MachineSetReplicaFailure
 		}), sets
 	})
-	save(t, "machineset/refused", Kind(run.KindMachineSet, "refused")+Open)
-	r.Permit(t, "refused")
+	saveHistory(t, "machineset/refused", KindQuery(run.KindMachineSet, "refused")+OpenOnly)
+	r.DeleteRefusal(t, "refused")
 	q.AwaitRunning(t, 1)
 }
 
-// Rollouts that update nodes in place, that go back on their own, and that delete old machines first.
+// TestRecordRollouts records rollouts that update nodes in place, that roll back automatically, and that delete old
+// machines first.
 func TestRecordRollouts(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "inplace", "")
 	p := r.Pool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
@@ -286,7 +287,7 @@ func TestRecordRollouts(t *testing.T) {
 		}
 	})
 	p.AwaitRunning(t, 3)
-	edition(t, p, "2")
+	setEdition(t, p, "2")
 	saved := false
 	rig.Eventually(t, "all machines are updated in place", func() (bool, any) {
 		for _, n := range p.Nodes(t) {
@@ -297,16 +298,16 @@ func TestRecordRollouts(t *testing.T) {
 			}
 			if !saved {
 				saved = true
-				save(t, "rollout/updating-in-place", Kind(run.KindRollout, "inplace")+Open)
+				saveHistory(t, "rollout/updating-in-place", KindQuery(run.KindRollout, "inplace")+OpenOnly)
 			}
 			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 			if _, err := r.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 				require.NoError(t, err)
 			}
 		}
-		return len(r.Workflows(t, Kind(run.KindRollout, "inplace")+Ended)) > 0, p.Deployment(t).Status
+		return len(r.Workflows(t, KindQuery(run.KindRollout, "inplace")+EndedOnly)) > 0, p.Deployment(t).Status
 	})
-	save(t, "rollout/updated-in-place", Kind(run.KindRollout, "inplace")+Ended)
+	saveHistory(t, "rollout/updated-in-place", KindQuery(run.KindRollout, "inplace")+EndedOnly)
 
 	r.Namespace(t, "returned", "")
 	q := r.Pool(
@@ -329,33 +330,33 @@ func TestRecordRollouts(t *testing.T) {
 	require.NoError(t, err)
 	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
 	rig.Eventually(t, "it goes back", func() (bool, any) {
-		list := r.Workflows(t, Kind(run.KindRollout, "returned")+Ended)
+		list := r.Workflows(t, KindQuery(run.KindRollout, "returned")+EndedOnly)
 		return len(list) > 0, q.Deployment(t).Status.Conditions
 	})
-	save(t, "rollout/rolled-back", Kind(run.KindRollout, "returned")+Ended)
+	saveHistory(t, "rollout/rolled-back", KindQuery(run.KindRollout, "returned")+EndedOnly)
 
 	r.Namespace(t, "recreated", "")
 	s := r.Pool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
 	})
 	s.AwaitRunning(t, 2)
-	edition(t, s, "2")
+	setEdition(t, s, "2")
 	rig.Eventually(t, "all machines are new", func() (bool, any) {
-		list := r.Workflows(t, Kind(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
+		list := r.Workflows(t, KindQuery(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	save(t, "rollout/recreated", Kind(run.KindRollout, "recreated"))
+	saveHistory(t, "rollout/recreated", KindQuery(run.KindRollout, "recreated"))
 }
 
-// A class that gets its finalizers, and one that waits for its machines; a check of its provider; sweeps that find
-// nothing, are held, and find no class.
+// TestRecordClasses records a class that gets its finalizers, a class that waits for its machines, a check of a class's
+// provider, and sweeps that find nothing, are held, or find no class.
 func TestRecordClasses(t *testing.T) {
-	Begin(t)
+	SkipUnlessEnabled(t)
 	t.Parallel()
 	r.Namespace(t, "classes", "")
 	p := r.Pool(t, "classes", "classes", 2)
 	p.AwaitRunning(t, 2)
-	save(t, "machineclass/guarded", Kind(run.KindMachineClass, "classes")+Ended)
+	saveHistory(t, "machineclass/guarded", KindQuery(run.KindMachineClass, "classes")+EndedOnly)
 	r.Millwright(
 		t,
 		"provider",
@@ -366,26 +367,26 @@ func TestRecordClasses(t *testing.T) {
 		"--temporal-address",
 		r.Stack.TemporalAddress(),
 	)
-	save(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+Ended)
+	saveHistory(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+EndedOnly)
 
 	sweeps := r.Sweeps(t, "classes", time.Second)
 	sweep := func(situation string) {
 		t.Helper()
-		had := len(r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended))
+		had := len(r.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedOnly))
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		rig.Eventually(t, "the sweep has ended", func() (bool, any) {
-			list := r.Workflows(t, Kind(run.KindOrphanCollection, "classes")+Ended)
+			list := r.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedOnly)
 			if len(list) <= had {
 				return false, list
 			}
-			save(t, "orphancollection/"+situation, fmt.Sprintf("WorkflowId = %q", list[0].Execution.WorkflowId))
+			saveHistory(t, "orphancollection/"+situation, fmt.Sprintf("WorkflowId = %q", list[0].Execution.WorkflowId))
 			return true, nil
 		})
 	}
 	sweep("nothing-found")
 	for i := range 6 {
 		stray := r.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
-		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on it is old enough
+		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on the instance is old enough
 	}
 	sweep("held")
 
@@ -393,7 +394,7 @@ func TestRecordClasses(t *testing.T) {
 		t,
 		r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}),
 	)
-	save(t, "machineclass/awaiting-machines", Kind(run.KindMachineClass, "classes")+Open)
+	saveHistory(t, "machineclass/awaiting-machines", KindQuery(run.KindMachineClass, "classes")+OpenOnly)
 	p.Scale(t, 0)
 	rig.Eventually(t, "the class is gone", func() (bool, any) {
 		_, err := r.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})

@@ -1,10 +1,11 @@
-// Tier: test-all. It is a variant of flags.
+// Tier: test-all. The package tests other flags.
 
 //go:build integration
 
-// Package remote shows that a provider can be served by processes of its own, which alone call the cloud: the core
-// worker of this stack has neither the provider's queue nor the right to look at any Secret but the bootstrap tokens it
-// makes. The bridge watches the metadata of Secrets, which RBAC cannot tell from what is in them.
+// Package remote shows that separate processes can serve a provider, and that only these processes call the cloud. The
+// core worker of this stack does not poll the provider's task queue. The only Secrets that the core worker may read are
+// the bootstrap tokens that it creates. The bridge watches the metadata of Secrets: RBAC cannot allow only the
+// metadata.
 package remote
 
 import (
@@ -34,18 +35,19 @@ const namespace = "remote"
 
 var r *rig.Rig
 
-// rate is the maximum number of calls that both workers of the provider together begin in a second.
-const rate = 4
+// callsPerSecond is the maximum number of calls that both workers of the provider together begin in a second.
+const callsPerSecond = 4
 
 func TestMain(m *testing.M) {
-	limit := fmt.Sprintf("--max-cloud-calls-per-second=%d", rate)
+	limit := fmt.Sprintf("--max-cloud-calls-per-second=%d", callsPerSecond)
 	options := stack.Options{
-		Components: append(component.Names(), providersWorkers()...),
+		Components: append(component.Names(), providerWorkers()...),
 		Args: map[string][]string{
 			component.Worker:         {"--queues=machines,kubernetes", "--guard-secrets=false", "--virtualcloud-address="},
 			component.Bridge:         {"--guard-secrets=false"},
 			component.ProviderWorker: {limit},
-			component.SecondWorker: { // as the first one: it starts in the stack's folder
+			// with the flags of the first worker of the provider: the second worker starts in the stack's folder
+			component.SecondWorker: {
 				limit, "--queues=provider-virtual", "--kubeconfig=" + component.Layout("").Kubeconfig(component.ProviderIdentity),
 			},
 		},
@@ -53,12 +55,12 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// providersWorkers are the processes that serve the provider's queue.
-func providersWorkers() []string { return []string{component.ProviderWorker, component.SecondWorker} }
+// providerWorkers returns the processes that poll the provider's task queue.
+func providerWorkers() []string { return []string{component.ProviderWorker, component.SecondWorker} }
 
-// withoutSecrets takes every right on Secrets from the core worker's role, and lets the provider's worker get them: in
-// the stack it has only the role that reads no Secrets.
-func withoutSecrets(t *testing.T) {
+// revokeSecretRights removes every right on Secrets from the core worker's role, and allows the provider's worker to
+// get Secrets. In the stack, the provider's worker has only the role without access to Secrets.
+func revokeSecretRights(t *testing.T) {
 	t.Helper()
 	roles := r.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), component.WorkerIdentity, metav1.GetOptions{})
@@ -77,7 +79,7 @@ func withoutSecrets(t *testing.T) {
 	r.ReadSecrets(t, component.ProviderIdentity)
 }
 
-func may(t *testing.T, user, verb, resource string) bool {
+func isAllowed(t *testing.T, user, verb, resource string) bool {
 	t.Helper()
 	group := ""
 	if resource == "machines" {
@@ -98,23 +100,29 @@ func may(t *testing.T, user, verb, resource string) bool {
 }
 
 func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
-	withoutSecrets(t)
+	revokeSecretRights(t)
 	rig.Eventually(t, "the core worker may read no Secret, the provider's may", func() (bool, any) {
-		core := may(t, component.WorkerIdentity, "get", "secrets") || may(t, component.WorkerIdentity, "list", "secrets")
-		return !core && may(t, component.ProviderIdentity, "get", "secrets"), core
+		core := isAllowed(t, component.WorkerIdentity, "get", "secrets") ||
+			isAllowed(t, component.WorkerIdentity, "list", "secrets")
+		return !core && isAllowed(t, component.ProviderIdentity, "get", "secrets"), core
 	})
 	for _, verb := range []string{"create", "patch", "delete", "update"} {
-		require.False(t, may(t, component.ProviderIdentity, verb, "machines"), "the provider's worker may %s machines", verb)
+		require.False(
+			t,
+			isAllowed(t, component.ProviderIdentity, verb, "machines"),
+			"the provider's worker may %s machines",
+			verb,
+		)
 	}
 	r.Namespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	p := r.Pool(t, namespace, namespace, 5)
 	p.AwaitRunning(t, 5)
-	checksOfAClass(t)
+	testClassChecks(t)
 
-	theLimitHoldsForBothTogether(t)
+	testSharedRateLimit(t)
 
-	// Without the provider's workers nothing is made or removed; nothing is lost either.
-	for _, name := range providersWorkers() {
+	// Without the provider's workers no instance is made or removed, and none is lost.
+	for _, name := range providerWorkers() {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 	p.Scale(t, 6)
@@ -127,9 +135,9 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		return false, p.Machines(t)
 	})
 	require.Len(t, p.Instances(t), 5)
-	_, err := provider(t, "check", namespace+"/small")
+	_, err := runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
-	for _, name := range providersWorkers() {
+	for _, name := range providerWorkers() {
 		require.NoError(t, r.Stack.Start(t.Context(), name))
 	}
 	p.AwaitRunning(t, 6)
@@ -138,18 +146,19 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	p.AwaitGone(t)
 }
 
-// theLimitHoldsForBothTogether makes machines with both workers. The cloud's own times show that they began no more
-// calls than one of them may. With a limit for each worker the instances would be made in half the time.
-func theLimitHoldsForBothTogether(t *testing.T) {
-	const many, name = 64, "hurry" // more than one worker has open polls: the server answers those that are open longest
+// testSharedRateLimit makes machines with both workers. The creation times of the instances show that both workers
+// together do not exceed the limit of one worker. With a separate limit for each worker, the instances would be made in
+// half the time.
+func testSharedRateLimit(t *testing.T) {
+	const many, name = 64, "hurry" // several workers have open polls: the server answers the polls that are open longest
 	before := map[string]float64{}
-	for _, worker := range providersWorkers() {
+	for _, worker := range providerWorkers() {
 		before[worker] = r.Metric(t, worker, "millwright_provider_calls_total")
 	}
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, many)
 	p.AwaitRunning(t, many)
-	for _, worker := range providersWorkers() {
+	for _, worker := range providerWorkers() {
 		calls := r.Metric(t, worker, "millwright_provider_calls_total") - before[worker]
 		t.Logf("%s made %v calls", worker, calls)
 		require.Positive(t, calls, worker)
@@ -166,15 +175,15 @@ func theLimitHoldsForBothTogether(t *testing.T) {
 	slices.SortFunc(made, time.Time.Compare)
 	took := made[many-1].Sub(made[0])
 	t.Logf("%d instances were made within %s", many, took)
-	// 15 s with one limit for both, 7.5 s with one for each, after a burst of 4. On a busy machine the first call may
-	// be late, which makes it less.
+	// The expected time is 15 s with one limit for both workers, and 7.5 s with a limit for each worker, after a burst of
+	// 4 calls. On a busy computer the first call may be late, which makes the measured time shorter.
 	require.Greater(t, took, 10*time.Second)
 	p.Delete(t)
 	p.AwaitGone(t)
 }
 
-// provider runs millwright provider, and returns what it prints.
-func provider(t *testing.T, arguments ...string) (string, error) {
+// runProvider runs millwright provider, and returns its output.
+func runProvider(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	c := providers.Command(kubecli.NewEnvironment())
 	var out bytes.Buffer
@@ -196,21 +205,21 @@ func provider(t *testing.T, arguments ...string) (string, error) {
 	return out.String(), err
 }
 
-// checksOfAClass asks the provider's worker whether it can use the class, which it can, and cannot when its credentials
-// are refused or its Secret is away.
-func checksOfAClass(t *testing.T) {
+// testClassChecks asks the provider's worker whether it can use the class. The worker can use the class, except when
+// the cloud refuses the class's credentials or the class's Secret is missing.
+func testClassChecks(t *testing.T) {
 	t.Helper()
-	said, err := provider(t, "check", namespace+"/small")
+	said, err := runProvider(t, "check", namespace+"/small")
 	require.NoError(t, err)
 	require.Contains(t, said, "can use class remote/small: the cloud lists 5 instances")
-	said, err = provider(t, "list", "-n", namespace)
+	said, err = runProvider(t, "list", "-n", namespace)
 	require.NoError(t, err)
 	require.Regexp(t, `remote +small +virtual +2 +5 +-`, said)
 
 	before, err := r.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
-	_, err = provider(t, "check", namespace+"/small")
+	_, err = runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")
 	require.NotContains(t, err.Error(), rig.Canary)
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), before))
@@ -219,6 +228,6 @@ func checksOfAClass(t *testing.T) {
 	other.Name, other.SecretRef.Name = "other", "none"
 	_, err = r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = provider(t, "check", namespace+"/other")
+	_, err = runProvider(t, "check", namespace+"/other")
 	require.ErrorContains(t, err, "Secret remote/none of MachineClass other does not exist (SecretNotFound)")
 }

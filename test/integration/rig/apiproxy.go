@@ -33,54 +33,56 @@ import (
 )
 
 // APIFaults are the faults of an APIProxy. Chances are from 0 to 1. A request that is not a watch gets at most one
-// fault. Of the faults, only Lost lets the request reach the API server. The zero value has no faults.
+// fault. A request with the fault Lost reaches the API server; a request with Unavailable, Busy or Conflict does not.
+// The zero value has no faults.
 type APIFaults struct {
 	Unavailable float64       // chance of 503, also for watches
 	Busy        float64       // chance of 429 with Retry-After: 1
 	Conflict    float64       // chance that a PUT, PATCH or DELETE gets 409
-	Lost        float64       // chance that a write takes effect, and the connection breaks before the answer
-	WatchDelay  time.Duration // delay of each event of open and new watches; the order of events stays
-	DelayOnly   string        // resource whose watches have WatchDelay, such as nodes; empty: all resources
+	Lost        float64       // chance that a write takes effect and the connection breaks before the answer
+	WatchDelay  time.Duration // delay of each event in open and new watches; the order of the events stays
+	DelayOnly   string        // resource whose watches have WatchDelay, for example nodes; empty: all resources
 }
 
-// APIProxy stands between processes of one identity and the API server. All its methods are safe for concurrent use.
+// APIProxy is a proxy between processes with one identity and the API server. All methods of APIProxy are safe for
+// concurrent use.
 type APIProxy struct {
-	server   *httptest.Server
-	identity string // path of the kubeconfig for the API server; it is read at the first request
-	proxy    func() (*httputil.ReverseProxy, error)
+	server       *httptest.Server
+	identity     string // path of the kubeconfig for the API server; the first request reads the file
+	reverseProxy func() (*httputil.ReverseProxy, error)
 
-	mu      sync.Mutex
-	faults  APIFaults
-	dice    *rand.Rand
-	watches map[int]context.CancelFunc // open watches, by their number
-	opened  int                        // number of watches opened so far
-	closed  time.Time                  // time until which new watches are refused
-	broken  int                        // number of watches that the last cut broke
-	counts  map[string]int             // number of faults, by name
+	mu            sync.Mutex
+	faults        APIFaults
+	random        *rand.Rand
+	watches       map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
+	openedWatches int                        // number of watches opened so far
+	refuseUntil   time.Time                  // time until which the proxy refuses new watches
+	cutWatches    int                        // number of watches that the last CutWatches broke
+	faultCounts   map[string]int             // number of faults, by name
 }
 
-// newAPIProxy returns a proxy that listens. The kubeconfig need not exist before the first request.
+// newAPIProxy starts a proxy. The kubeconfig need not exist before the first request.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
-		identity: identity,
-		dice:     rand.New(rand.NewPCG(1, 7)),
-		watches:  map[int]context.CancelFunc{},
-		counts:   map[string]int{},
+		identity:    identity,
+		random:      rand.New(rand.NewPCG(1, 7)),
+		watches:     map[int]context.CancelFunc{},
+		faultCounts: map[string]int{},
 	}
-	p.proxy = sync.OnceValues(p.connect)
+	p.reverseProxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
-	p.server.EnableHTTP2 = true // the API server has HTTP/2, too
+	p.server.EnableHTTP2 = true // the API server also supports HTTP/2
 	p.server.StartTLS()
 	return p
 }
 
-// connect reads the kubeconfig of the identity, and returns a proxy to the API server in it.
+// connect reads the identity's kubeconfig, and returns a proxy to the API server that the kubeconfig names.
 func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.identity)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := rest.TransportFor(config) // it adds the token of the identity
+	transport, err := rest.TransportFor(config) // the transport adds the identity's token
 	if err != nil {
 		return nil, err
 	}
@@ -98,50 +100,50 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 				response.Body = delayedReader(
 					response.Request.Context(),
 					response.Body,
-					func() time.Duration { return p.delay(resource) },
+					func() time.Duration { return p.currentDelay(resource) },
 				)
 			}
 			return nil
 		},
-		// the API server does not answer: break the connection
+		// if the API server does not answer, the proxy breaks the connection
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil
 }
 
-// Set replaces all faults, from the next request on. WatchDelay also changes for open watches.
+// Set replaces all faults for all requests that begin later. A new WatchDelay is also effective in open watches.
 func (p *APIProxy) Set(f APIFaults) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = f
 }
 
-// CutWatches breaks all open watches, and refuses new watches for the duration.
+// CutWatches breaks all open watches, and refuses new watches for this duration.
 func (p *APIProxy) CutWatches(refuse time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed, p.broken = time.Now().Add(refuse), len(p.watches)
+	p.refuseUntil, p.cutWatches = time.Now().Add(refuse), len(p.watches)
 	for _, end := range p.watches {
-		p.counts["cut"]++
+		p.faultCounts["cut"]++
 		end()
 	}
 }
 
-// countWatches returns how many watches are open, and how many the last cut broke.
+// countWatches returns the number of open watches, and the number of watches that the last CutWatches broke.
 func (p *APIProxy) countWatches() (open, broken int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.watches), p.broken
+	return len(p.watches), p.cutWatches
 }
 
-// Counts returns the number of faults so far, by name: unavailable, busy, conflict, lost, cut.
+// Counts returns the number of faults since the start, by name: unavailable, busy, conflict, lost, cut.
 func (p *APIProxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.counts)
+	return maps.Clone(p.faultCounts)
 }
 
-// delay returns the current delay of events in watches of a resource.
-func (p *APIProxy) delay(resource string) time.Duration {
+// currentDelay returns the current delay of events in watches of a resource.
+func (p *APIProxy) currentDelay(resource string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if only := p.faults.DelayOnly; only != "" && only != resource {
@@ -150,13 +152,13 @@ func (p *APIProxy) delay(resource string) time.Duration {
 	return p.faults.WatchDelay
 }
 
-// chooseFault chooses the fault of a request, and counts it; empty: no fault.
+// chooseFault chooses the fault of a request at random, and counts the fault. chooseFault returns "" for no fault.
 func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	watch, f := isWatch(r), p.faults
 	changes := r.Method == http.MethodPut || r.Method == http.MethodPatch || r.Method == http.MethodDelete
-	n := p.dice.Float64()
+	n := p.random.Float64()
 	under := func(chance float64, applies bool) bool {
 		if !applies {
 			return false
@@ -165,7 +167,7 @@ func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 		return n < 0
 	}
 	switch {
-	case watch && time.Now().Before(p.closed), under(f.Unavailable, true):
+	case watch && time.Now().Before(p.refuseUntil), under(f.Unavailable, true):
 		name = "unavailable"
 	case under(f.Busy, !watch):
 		name = "busy"
@@ -176,7 +178,7 @@ func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 	default:
 		return ""
 	}
-	p.counts[name]++
+	p.faultCounts[name]++
 	return name
 }
 
@@ -210,9 +212,9 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case "lost":
 		w = &discardingWriter{header: http.Header{}}
-		defer panic(http.ErrAbortHandler) // the server breaks the connection or the stream
+		defer panic(http.ErrAbortHandler) // this panic makes the server break the connection or the stream
 	}
-	proxy, err := p.proxy()
+	proxy, err := p.reverseProxy()
 	if err != nil {
 		writeAPIError(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
@@ -225,12 +227,12 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(w, r)
 }
 
-// recordWatch records an open watch until done is called. CutWatches breaks the watch: it calls end.
+// recordWatch records an open watch until done is called. CutWatches calls end to break the watch.
 func (p *APIProxy) recordWatch(end context.CancelFunc) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.opened++
-	id := p.opened
+	p.openedWatches++
+	id := p.openedWatches
 	p.watches[id] = end
 	return func() {
 		p.mu.Lock()
@@ -245,7 +247,7 @@ func isWatch(r *http.Request) bool {
 	return watch == "true" || watch == "1"
 }
 
-// writeAPIError writes an error as the API server does.
+// writeAPIError writes an error in the format of the API server.
 func writeAPIError(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
@@ -262,8 +264,8 @@ func (d *discardingWriter) Header() http.Header         { return d.header }
 func (d *discardingWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discardingWriter) WriteHeader(int)             {}
 
-// delayedReader returns a reader that delivers the pieces of body in order. A piece is delivered after the delay that
-// was set when the piece arrived. The reader fails when ctx ends.
+// delayedReader returns a reader that delivers the pieces of body in order. Each piece of body is delayed by the value
+// of delay at the arrival of the piece. The delayed reader fails when ctx ends.
 func delayedReader(ctx context.Context, body io.ReadCloser, delay func() time.Duration) io.ReadCloser {
 	type piece struct {
 		at   time.Time
@@ -328,15 +330,15 @@ func (p *Proxies) SetFor(t *testing.T, f APIFaults) {
 	t.Cleanup(func() { p.Set(APIFaults{}) })
 }
 
-// CutWatches breaks all open watches of both proxies, and refuses new watches for the duration.
+// CutWatches breaks all open watches of both proxies, and refuses new watches for this duration.
 func (p *Proxies) CutWatches(refuse time.Duration) {
 	p.Worker.CutWatches(refuse)
 	p.Bridge.CutWatches(refuse)
 }
 
-// AwaitWatches waits until as many watches are open as the last cut broke. Without it, Millwright may not see a change
-// of the test: after each failure of a watch, a client waits longer, up to 60 s (client-go's reflector: 30 s and up to
-// 30 s jitter). The client begins with a short wait again if its watches did not fail for 2 min.
+// AwaitWatches waits until as many watches are open as the last CutWatches broke. Without AwaitWatches, Millwright may
+// not see a change of the test: after each failure of a watch, a client waits longer, up to 60 s (client-go's
+// reflector: 30 s and up to 30 s jitter). The back-off of a client is reset if its watches did not fail for 2 min.
 func (p *Proxies) AwaitWatches(t *testing.T) {
 	t.Helper()
 	for name, proxy := range map[string]*APIProxy{"worker": p.Worker, "bridge": p.Bridge} {
@@ -347,7 +349,8 @@ func (p *Proxies) AwaitWatches(t *testing.T) {
 	}
 }
 
-// UpBehindProxies starts a stack as Up does. Its workers and bridges reach the API server through the rig's proxies.
+// UpBehindProxies starts a stack as Up does. The stack's workers and bridges reach the API server through the rig's
+// proxies.
 func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	layout := component.Layout(dir)
 	folder := layout.Path("proxies")
@@ -378,8 +381,8 @@ func UpBehindProxies(ctx context.Context, dir string, options stack.Options) (*R
 	return r, nil
 }
 
-// kubeconfig returns the kubeconfig of the processes behind the proxy. It has no credentials, because the proxy adds
-// them.
+// kubeconfig returns the kubeconfig of the processes behind the proxy. The returned kubeconfig has no credentials,
+// because the proxy adds the credentials.
 func (p *APIProxy) kubeconfig() clientcmdapi.Config {
 	const name = "proxy"
 	config := clientcmdapi.NewConfig()

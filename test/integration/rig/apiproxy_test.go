@@ -24,9 +24,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fakeAPI is an API server that counts requests by method, and whose watches tell a line every 50 ms: how many lines it
-// has written.
-func fakeAPI(
+// newFakeAPI starts a fake API server and an APIProxy in front of it. The server counts requests by method. Each watch
+// writes a line with the number of written lines every 50 ms.
+func newFakeAPI(
 	t *testing.T,
 ) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {
 	t.Helper()
@@ -52,7 +52,7 @@ func fakeAPI(
 	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
 	config.CurrentContext = "c"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	p = newAPIProxy(file) // before the file exists
+	p = newAPIProxy(file) // newAPIProxy runs before the file exists
 	t.Cleanup(p.server.Close)
 	t.Cleanup(p.server.CloseClientConnections)
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
@@ -65,7 +65,7 @@ func fakeAPI(
 }
 
 func TestFaultsOfRequests(t *testing.T) {
-	p, through, seen, _ := fakeAPI(t)
+	p, through, seen, _ := newFakeAPI(t)
 	namespaces := through.CoreV1().Namespaces()
 	get := func() error { _, err := namespaces.Get(t.Context(), "n", metav1.GetOptions{}); return err }
 	remove := func() error { return namespaces.Delete(t.Context(), "n", metav1.DeleteOptions{}) }
@@ -90,7 +90,7 @@ func TestFaultsOfRequests(t *testing.T) {
 }
 
 func TestFaultsOfWatches(t *testing.T) {
-	p, through, _, written := fakeAPI(t)
+	p, through, _, written := newFakeAPI(t)
 	watch := func() (*bufio.Scanner, error) {
 		body, err := through.RESTClient().Get().AbsPath("/api/v1/namespaces").Param("watch", "true").Stream(t.Context())
 		if err != nil {
@@ -127,7 +127,7 @@ func TestFaultsOfWatches(t *testing.T) {
 	}
 }
 
-func TestALateWatchTellsAllInOrder(t *testing.T) {
+func TestDelayedWatchKeepsTheOrderOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cut := context.WithCancel(t.Context())
 		body, api := io.Pipe()
@@ -137,7 +137,7 @@ func TestALateWatchTellsAllInOrder(t *testing.T) {
 			delay = after
 			_, err := io.WriteString(api, line+"\n")
 			require.NoError(t, err)
-			synctest.Wait() // the delay has been read
+			synctest.Wait() // wait until the reader has read the delay
 		}
 		begun := time.Now()
 		hears := func(line string, after time.Duration) {

@@ -22,8 +22,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// Audited is one line of the API server's audit log: a request of one of Millwright's identities.
-type Audited struct {
+// AuditedRequest is one line of the API server's audit log: a request of one of Millwright's identities.
+type AuditedRequest struct {
 	Verb, RequestURI string
 	ObjectRef        struct{ APIGroup, Resource, Namespace, Name, Subresource string }
 	User             struct{ Username string }
@@ -35,10 +35,10 @@ type Audited struct {
 	}
 }
 
-// Audit returns the lines of the audit log for which wanted returns true, in order. They include every request that the
-// API server has answered before the call: the log is written after the answer, so Audit sends a request of its own and
-// waits until the log has it.
-func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
+// Audit returns the lines of the audit log for which wanted returns true, in order. The result includes every request
+// that the API server has answered before the call. The API server writes the log after its answer, so Audit sends a
+// request and waits until the log has this request.
+func (r *Rig) Audit(t *testing.T, wanted func(AuditedRequest) bool) (found []AuditedRequest) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	Eventually(t, "the audit log has what was asked until now", func() (bool, any) {
@@ -53,7 +53,7 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 		lines := bufio.NewScanner(file)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
-			var line Audited
+			var line AuditedRequest
 			switch err := json.Unmarshal(lines.Bytes(), &line); {
 			case err != nil: // the last line may be incomplete
 			case line.ObjectRef.Name == mark:
@@ -67,8 +67,8 @@ func (r *Rig) Audit(t *testing.T, wanted func(Audited) bool) (found []Audited) {
 	return found
 }
 
-// Ask sends a GET request for a path of an API server, and returns status and header of the answer. The header has the
-// UID of the flow schema that matched.
+// Ask sends a GET request for a path of an API server, and returns the status and the header of the answer. The header
+// of the answer has the UID of the flow schema that matched the request.
 func Ask(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -83,8 +83,8 @@ func Ask(t *testing.T, config *rest.Config, path string) (status int, header htt
 	return answer.StatusCode, answer.Header
 }
 
-// ReadSecrets lets only these users read the Secrets of classes: the users of processes that serve a provider's queue.
-// By default the stack's worker serves all queues and may read these Secrets.
+// ReadSecrets lets only these users read the Secrets of classes. The users must be processes that serve a provider's
+// queue. By default the stack's worker serves all queues and may read these Secrets.
 func (r *Rig) ReadSecrets(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Leaks searches for secrets in everything that Millwright writes: the histories of all runs, the logs and the metrics
-// of its processes, the events, and the machine objects. It returns the places with a secret, and the number of
-// histories that it has read.
+// Leaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
+// processes, the events, and the objects of machine.sapcloud.io. Leaks returns the places with a secret, and the number
+// of histories that it has read.
 func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
@@ -64,10 +64,10 @@ func (r *Rig) Leaks(ctx context.Context, secrets ...string) (places []string, hi
 	return places, histories, nil
 }
 
-// eachHistory calls look with what Temporal shows of each run and with each event of its history, and returns the
-// number of runs.
+// eachHistory calls look with the visibility record of each run and with each event of the run's history. eachHistory
+// returns the number of runs.
 func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
-	runs, err := r.workflows(ctx, "")
+	runs, err := r.listWorkflows(ctx, "")
 	if err != nil {
 		return 0, err
 	}
@@ -91,14 +91,15 @@ func (r *Rig) eachHistory(ctx context.Context, look func(where string, text []by
 	return len(runs), nil
 }
 
-// isMillwrightProcess reports whether a component is a process of Millwright: worker or bridge, or a process of some
-// stacks whose name begins with one of these and a hyphen (worker-2, worker-provider).
+// isMillwrightProcess reports whether a component is a process of Millwright. A process of Millwright has the name
+// worker or bridge, or a name that begins with worker or bridge and a hyphen (worker-2, worker-provider) in some
+// stacks.
 func isMillwrightProcess(name string) bool {
 	kind, _, _ := strings.Cut(name, "-")
 	return kind == component.Worker || kind == component.Bridge
 }
 
-// eachMetrics calls look with the metrics of each process of Millwright that is ready.
+// eachMetrics calls look with the metrics of each ready process of Millwright.
 func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []byte)) error {
 	components, err := r.Stack.Status(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 		if c.State != stack.StateReady || !isMillwrightProcess(c.Name) {
 			continue
 		}
-		text, err := r.metrics(ctx, c.Name)
+		text, err := r.readMetrics(ctx, c.Name)
 		if err != nil {
 			return err
 		}
@@ -117,8 +118,8 @@ func (r *Rig) eachMetrics(ctx context.Context, look func(where string, text []by
 	return nil
 }
 
-// metrics returns the text of the metrics of one of Millwright's processes.
-func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
+// readMetrics returns the text of the metrics of one of Millwright's processes.
+func (r *Rig) readMetrics(ctx context.Context, component string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(
 		ctx,
 		http.MethodGet,
@@ -143,7 +144,7 @@ func (r *Rig) metrics(ctx context.Context, component string) ([]byte, error) {
 	return text, nil
 }
 
-// eachLog calls look with the log of each process of Millwright and of each process that Millwright calls.
+// eachLog calls look with the logs of Millwright's processes, of Temporal and of the virtual cloud.
 func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	state, err := r.Stack.State()
 	if err != nil {
@@ -162,12 +163,13 @@ func (r *Rig) eachLog(look func(where string, text []byte)) error {
 	return nil
 }
 
-// encodedForms returns the forms of a secret in a text: plain, and in base64 at each of the three offsets.
+// encodedForms returns the forms that a secret may have in a text: plain, and in base64 at each of the three offsets.
 func encodedForms(secret string) [][]byte {
 	forms := [][]byte{[]byte(secret)}
 	for offset := range 3 {
 		encoded := base64.StdEncoding.EncodeToString(append(make([]byte, offset), secret...))
-		forms = append(forms, []byte(encoded[4:len(encoded)-4])) // the ends depend on the text around the secret
+		// the first and the last characters depend on the text around the secret
+		forms = append(forms, []byte(encoded[4:len(encoded)-4]))
 	}
 	return forms
 }

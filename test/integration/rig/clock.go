@@ -14,26 +14,28 @@ import (
 	"millwright/devstack/build"
 )
 
-// clockVariable is the environment variable with the error of a skewed binary's clock: a duration, negative if the
-// clock is behind.
+// clockVariable is the environment variable with the clock error of a skewed binary: a duration, negative if the clock
+// is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
-// Clock returns the environment of a skewed binary whose clock is ahead by d, or behind if d is negative.
+// Clock returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is negative.
 func Clock(d time.Duration) []string { return []string{clockVariable + "=" + d.String()} }
 
 const (
-	// readsClock is the line of Go's time.Now that reads the clock. It must be in time.go exactly once.
-	readsClock = "\tsec, nsec, mono := runtimeNow()\n"
+	// clockReadLine is the line of Go's time.Now that reads the clock. The file time.go must contain this line exactly
+	// once.
+	clockReadLine = "\tsec, nsec, mono := runtimeNow()\n"
 
-	// skewsClock is added after that line. The monotonic clock stays right, and with it timers and sleeps.
-	skewsClock = "\tsec += testClock\n"
+	// clockSkewLine is inserted after clockReadLine. The line does not change the monotonic clock, so timers and sleeps
+	// stay right.
+	clockSkewLine = "\tsec += testClock\n"
 
-	// skew is a further file of package time.
-	skew = `package time
+	// skewSource is an additional file of package time.
+	skewSource = `package time
 
 import "syscall"
 
-// testClock is by how many seconds the wall clock is wrong.
+// testClock is the error of the wall clock in seconds.
 var testClock = readTestClock()
 
 func readTestClock() int64 {
@@ -50,8 +52,8 @@ func readTestClock() int64 {
 `
 )
 
-// SkewedWorker builds a worker whose clock Clock sets, in an existing folder, and returns the worker's path. The first
-// call compiles all packages, which takes minutes.
+// SkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of Clock sets the
+// worker's clock error. The first call compiles all packages, which takes minutes.
 func SkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -61,7 +63,8 @@ func SkewedWorker(folder string) (string, error) {
 	return binary, buildSkewed(repo, folder, "./"+build.Worker, binary)
 }
 
-// buildSkewed builds a program whose clock Clock sets. From is the folder of its module.
+// buildSkewed builds a program whose clock error the environment of Clock sets. From is the folder of the program's
+// module.
 func buildSkewed(from, folder, what, binary string) error {
 	overlay, err := writeOverlay(folder)
 	if err != nil {
@@ -75,8 +78,8 @@ func buildSkewed(from, folder, what, binary string) error {
 	return nil
 }
 
-// writeOverlay writes the changed files of package time, and the overlay file for the go command, whose path it
-// returns.
+// writeOverlay writes the changed files of package time and the overlay file for the go command. writeOverlay returns
+// the path of the overlay file.
 func writeOverlay(folder string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -87,12 +90,12 @@ func writeOverlay(folder string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the sources of Go: %w", err)
 	}
-	changed, err := patchNow(string(text))
+	changed, err := patchTimeNow(string(text))
 	if err != nil {
 		return "", err
 	}
 	replace := map[string]string{}
-	for name, content := range map[string]string{"time.go": changed, "testclock.go": skew} {
+	for name, content := range map[string]string{"time.go": changed, "testclock.go": skewSource} {
 		file := filepath.Join(folder, name)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return "", fmt.Errorf("write a changed file of package time: %w", err)
@@ -110,14 +113,14 @@ func writeOverlay(folder string) (string, error) {
 	return file, nil
 }
 
-// patchNow returns the source of package time with a wrong wall clock in time.Now.
-func patchNow(source string) (string, error) {
-	if n := strings.Count(source, readsClock); n != 1 {
+// patchTimeNow returns the source of package time with clockSkewLine in time.Now.
+func patchTimeNow(source string) (string, error) {
+	if n := strings.Count(source, clockReadLine); n != 1 {
 		return "", fmt.Errorf(
 			"time.go of this version of Go has the line %q %d times, and not once: adapt clock.go",
-			strings.TrimSpace(readsClock),
+			strings.TrimSpace(clockReadLine),
 			n,
 		)
 	}
-	return strings.Replace(source, readsClock, readsClock+skewsClock, 1), nil
+	return strings.Replace(source, clockReadLine, clockReadLine+clockSkewLine, 1), nil
 }

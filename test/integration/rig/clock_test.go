@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const tells = `package main
+const clockProgram = `package main
 
 import (
 	"fmt"
@@ -29,14 +29,14 @@ func main() {
 }
 `
 
-func TestABinaryWithAWrongClock(t *testing.T) {
+func TestBinaryWithASkewedClock(t *testing.T) {
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(tells), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(clockProgram), 0o600))
 	require.NoError(t, buildSkewed(folder, folder, "main.go", filepath.Join(folder, "main")))
 	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		command := exec.Command(filepath.Join(folder, "main"))
 		command.Env = Clock(by)
-		began := time.Now().Truncate(time.Second) // the binary tells whole seconds
+		began := time.Now().Truncate(time.Second) // the binary prints whole seconds
 		text, err := command.Output()
 		require.NoError(t, err)
 		told, err := time.Parse(time.RFC3339, string(text))
@@ -46,7 +46,7 @@ func TestABinaryWithAWrongClock(t *testing.T) {
 	}
 }
 
-func TestAnUnknownVersionOfGoIsNamed(t *testing.T) {
-	_, err := patchNow("package time")
+func TestUnknownSourceOfTimeNowIsAnError(t *testing.T) {
+	_, err := patchTimeNow("package time")
 	require.ErrorContains(t, err, "adapt clock.go")
 }

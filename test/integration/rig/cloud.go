@@ -19,15 +19,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// CreateByHand creates an instance of a namespace's class for a machine that never existed. Another instance must
-// exist, from which CreateByHand takes the cluster's name.
+// CreateByHand creates an instance of a namespace's class for a machine that never existed. CreateByHand takes the
+// cluster's name from another instance, which must exist.
 func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in its tags. An empty UID makes an
-// instance without a UID, as another controller would.
+// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in the instance's tags. An empty UID
+// creates an instance without a UID tag, as another controller would.
 func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
@@ -43,9 +43,9 @@ func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virt
 	return planted
 }
 
-// Sweeps creates a schedule of sweeps of a namespace's class, besides the schedule of the bridge. A sweep runs when the
-// test triggers it. Confirm is how long an orphan must be without a machine before a sweep deletes it. The schedule is
-// deleted at the end of the test.
+// Sweeps creates a paused schedule of orphan sweeps for a namespace's class, in addition to the bridge's schedule. A
+// sweep runs only when the test triggers the schedule. A sweep deletes an orphan that has been without a machine for
+// the time confirm. Sweeps deletes the schedule at the end of the test.
 func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
 	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
@@ -69,10 +69,10 @@ func (r *Rig) Sweeps(t *testing.T, namespace string, confirm time.Duration) sdk.
 	return handle
 }
 
-// FaultyCloud makes the cloud as difficult as a real cloud may be. It names the nodes itself when they boot. A node
-// gets its provider ID one second after it registers, and has a taint until then. Lists have pages of two instances,
-// and show instances for a minute after they are gone. Refusals quote the credentials. FaultyCloud does not change
-// stale reads and client tokens.
+// FaultyCloud makes the virtual cloud as difficult as a real cloud may be. The cloud chooses the name of a node at its
+// boot. A node gets its provider ID one second after its registration, and has a taint until it has a provider ID.
+// Lists have pages of two instances, and contain an instance for one minute after its deletion. Errors quote the
+// credentials. FaultyCloud does not set stale reads and does not change client tokens.
 func FaultyCloud(b *admin.Behaviour) {
 	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
 	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true

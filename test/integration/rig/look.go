@@ -19,10 +19,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// LookAgain makes Millwright decide again about an object, and returns when the decision is carried out and the run
-// waits or has ended. A test that must see that nothing happens calls LookAgain and checks the object afterwards.
-// LookAgain signals the object's workflow as the bridge does, even if the object is calm. If a deployment has an open
-// rollout, it also signals the rollout.
+// LookAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which requires
+// that nothing happens calls LookAgain and then checks the object. LookAgain signals the object's workflow as the
+// bridge does, even if the object is calm (needs no action). If a deployment has an open rollout, LookAgain also
+// signals the rollout.
 func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
@@ -75,14 +75,14 @@ func (r *Rig) LookAgain(t *testing.T, kind run.Kind, namespace, name string) {
 		}
 	}
 	for _, look := range looks {
-		r.awaitRest(t, look)
+		r.awaitIdleRun(t, look)
 	}
 }
 
-// awaitRest waits until a run that was signalled has ended, or has neither a pending workflow task nor a pending
-// activity. The signal has made a workflow task pending: the run decides in this task or after the activity that it
-// waits for.
-func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
+// awaitIdleRun waits until a signalled run has ended, or has neither a pending workflow task nor a pending activity.
+// The signal has made a workflow task pending. The run decides in this workflow task, or after the activity for which
+// the run waits.
+func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	t.Helper()
 	Eventually(t, look.GetID()+" has looked again", func() (bool, any) {
 		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), look.GetID(), look.GetRunID())
@@ -95,7 +95,7 @@ func (r *Rig) awaitRest(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// LookAgain calls Rig.LookAgain for the deployment, and then for each of its sets.
+// LookAgain calls Rig.LookAgain for the deployment, and then for each of the deployment's sets.
 func (p *Pool) LookAgain(t *testing.T) {
 	t.Helper()
 	p.rig.LookAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)

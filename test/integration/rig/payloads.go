@@ -14,12 +14,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// LargestPayloads reads the histories of all runs. It returns the size of the largest list of payloads in bytes, by
-// kind: the type of the event, and the name of the workflow, activity, signal, update or marker of the event. Answers
-// to queries and heartbeats are not in histories.
+// LargestPayloads reads the histories of all runs. LargestPayloads returns the size of the largest payload list in
+// bytes, by kind. A kind is the type of the event, and the name of the event's workflow, activity, signal, update or
+// marker. Histories contain neither answers to queries nor heartbeats.
 func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	t.Helper()
-	runs, err := r.workflows(t.Context(), "")
+	runs, err := r.listWorkflows(t.Context(), "")
 	require.NoError(t, err)
 	largest := map[string]int{}
 	var mu sync.Mutex
@@ -29,7 +29,7 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 		readers.Go(func() {
 			for i := range next {
 				run := runs[i]
-				sizes, err := r.payloadsOf(t, run.Type.Name, run.Execution)
+				sizes, err := r.payloadSizesOfRun(t, run.Type.Name, run.Execution)
 				if err != nil {
 					t.Errorf("read the history of %s: %v", run.Execution.WorkflowId, err)
 				}
@@ -49,9 +49,9 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	return largest
 }
 
-// payloadsOf returns the sizes that LargestPayloads returns, but of one run only.
-func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
-	sizes, names := map[string]int{}, map[int64]string{} // names of activities, by ID of the event that scheduled them
+// payloadSizesOfRun returns the sizes of the largest payload lists of one run, by kind as in LargestPayloads.
+func (r *Rig) payloadSizesOfRun(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
+	sizes, names := map[string]int{}, map[int64]string{} // names of activities, by the ID of their scheduled event
 	events := r.Temporal.GetWorkflowHistory(
 		t.Context(),
 		run.WorkflowId,
@@ -76,8 +76,8 @@ func (r *Rig) payloadsOf(t *testing.T, workflow string, run *commonpb.WorkflowEx
 	return sizes, nil
 }
 
-// eventName returns the name of the activity, signal, update or marker of an event; empty for an event of the workflow
-// itself.
+// eventName returns the name of the activity, signal, update or marker of an event. eventName returns "" for an event
+// without such a name.
 func eventName(event *historypb.HistoryEvent, activities map[int64]string) string {
 	if scheduled := event.GetActivityTaskScheduledEventAttributes(); scheduled != nil {
 		activities[event.EventId] = scheduled.ActivityType.GetName()

@@ -18,15 +18,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// LabelNodes gives the nodes of a pool the label pool with the pool's name, by which pods select them, and an
-// annotation that lets the stack attach volumes to them.
+// LabelNodes gives the nodes of a pool the label "pool" with the pool's name, which pods use as their node selector.
+// LabelNodes also sets an annotation that lets the stack attach volumes to the nodes.
 func LabelNodes(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
 	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 }
 
-// AwaitHosts waits until n nodes have the label of the pool.
+// AwaitHosts waits until n nodes have the pool's label.
 func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, "nodes carry the label of their pool", func() (bool, any) {
@@ -36,7 +36,8 @@ func (p *Pool) AwaitHosts(t *testing.T, n int) {
 	})
 }
 
-// PodTemplate returns a template for pods on the nodes of the pool, with a grace period of 2 s, and its selector.
+// PodTemplate returns a template for pods on the pool's nodes, with a grace period of 2 s, and a selector for these
+// pods.
 func (p *Pool) PodTemplate(
 	app string,
 	changes ...func(*corev1.PodTemplateSpec),
@@ -56,7 +57,7 @@ func (p *Pool) PodTemplate(
 	return template, &metav1.LabelSelector{MatchLabels: labels}
 }
 
-// Deploy runs pods on the nodes of the pool, and returns when they run.
+// Deploy creates a Deployment of pods on the pool's nodes, and waits until the pods run.
 func (p *Pool) Deploy(t *testing.T, app string, replicas int32, changes ...func(*corev1.PodTemplateSpec)) {
 	t.Helper()
 	template, selector := p.PodTemplate(app, changes...)
@@ -90,8 +91,8 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// Budget creates a disruption budget with minAvailable keep for the pods of an app, after changes to its spec. It
-// returns when the budget's status counts the pods.
+// Budget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its spec.
+// Budget returns when the budget's status counts the pods.
 func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
@@ -113,8 +114,8 @@ func (p *Pool) Budget(t *testing.T, app string, keep int32, changes ...func(*pol
 	})
 }
 
-// RelaxBudget sets minAvailable of a disruption budget, and lets pods that are not ready be evicted always. Otherwise
-// the API server would evict no pod if minAvailable is 0 and no pod is ready.
+// RelaxBudget sets minAvailable of a PodDisruptionBudget, and always allows the eviction of pods that are not ready.
+// With the default policy, the API server evicts no pod if minAvailable is 0 and no pod is ready.
 func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d,"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, keep)
@@ -124,8 +125,9 @@ func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
-// RelaxBudgetAndWatch changes a disruption budget as RelaxBudget does, and waits until the budget allows evictions. It
-// returns the time from which on it allows them, by the clock of the controller that counts the budget's pods.
+// RelaxBudgetAndWatch changes a PodDisruptionBudget as RelaxBudget does, and waits until the budget allows evictions.
+// RelaxBudgetAndWatch returns the time since which the budget allows evictions, by the clock of the disruption
+// controller.
 func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
@@ -152,7 +154,7 @@ func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Ti
 	}
 }
 
-// Host returns a machine of the pool whose node holds pods of the app, and those pods.
+// Host returns a machine of the pool whose node has pods of the app, and the pods on this node.
 func (p *Pool) Host(t *testing.T, app string) (v1alpha1.Machine, []corev1.Pod) {
 	t.Helper()
 	for _, m := range p.Machines(t) {

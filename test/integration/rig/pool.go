@@ -22,10 +22,10 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Canary is in every Secret of a test. It must never be in a history, a log, a metric or an event.
+// Canary is in every Secret of a test. The canary must never be in a history, a log, a metric or an event.
 const Canary = "canary-9c1f4be27d"
 
-// Credentials returns the Secret of a class.
+// Credentials returns the Secret of the class "small".
 func Credentials(namespace string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
@@ -33,7 +33,8 @@ func Credentials(namespace string) *corev1.Secret {
 	}
 }
 
-// Class returns a MachineClass of the virtual provider. An empty spec is a small machine without latencies.
+// Class returns a MachineClass of the virtual provider. If providerSpec is empty, the class has small instances without
+// latencies.
 func Class(namespace, providerSpec string) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
@@ -52,8 +53,8 @@ type Pool struct {
 	Name      string
 }
 
-// Pool creates a MachineDeployment, to which it first applies the changes. Its machines use the namespace's class
-// "small".
+// Pool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use the
+// namespace's class "small".
 func (r *Rig) Pool(
 	t *testing.T,
 	namespace, name string,
@@ -78,7 +79,7 @@ func (r *Rig) Pool(
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
 
-// Policy creates a RolloutPolicy for the object with the name, in an existing namespace.
+// Policy creates a RolloutPolicy for the object with this name, in an existing namespace.
 func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
 	t.Helper()
 	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
@@ -87,7 +88,7 @@ func (r *Rig) Policy(t *testing.T, namespace, name string, spec v1alpha1.Rollout
 	require.NoError(t, err)
 }
 
-// Spec returns the spec of a machine of the class "small".
+// Spec returns the spec of a machine with the class "small".
 func Spec() v1alpha1.MachineSpec {
 	return v1alpha1.MachineSpec{Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 }
@@ -126,7 +127,7 @@ func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 	return d
 }
 
-// Machines reads the pool's machines; none if the API server does not answer.
+// Machines reads the pool's machines. Machines returns nil if the API server does not answer.
 func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := p.rig.Machines.MachineV1alpha1().
@@ -162,8 +163,8 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 	return nodes
 }
 
-// AwaitRunning waits until exactly n machines exist, all of them are Running, and the MachineDeployment's status says
-// so.
+// AwaitRunning waits until exactly n machines exist, all of them are Running, and the MachineDeployment's status counts
+// n machines.
 func (p *Pool) AwaitRunning(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
@@ -185,7 +186,7 @@ func (p *Pool) AwaitRunning(t *testing.T, n int) {
 }
 
 // AwaitSynced waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine may be
-// Running before its node has them.
+// Running before its node has the UID and the finalizer.
 func (p *Pool) AwaitSynced(t *testing.T) {
 	t.Helper()
 	Eventually(t, "each node of "+p.Name+" has the mark of its machine", func() (bool, any) {
@@ -198,7 +199,7 @@ func (p *Pool) AwaitSynced(t *testing.T) {
 	})
 }
 
-// AwaitGone waits until nothing of the pool is left: objects, nodes, instances.
+// AwaitGone waits until the pool has no machine, no set, no node and no instance.
 func (p *Pool) AwaitGone(t *testing.T) {
 	t.Helper()
 	Eventually(t, "nothing left of "+p.Name, func() (bool, any) {
@@ -214,8 +215,9 @@ func (p *Pool) AwaitGone(t *testing.T) {
 	})
 }
 
-// AwaitDeleted waits until a machine is gone, and returns the time at which its deletion began, in whole seconds by the
-// clock of the API server. This time is exact even if a busy computer lets the test see the end late.
+// AwaitDeleted waits until a machine is gone, and returns the machine's deletion timestamp. The deletion timestamp is
+// in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the end of the
+// machine late.
 func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
@@ -224,7 +226,7 @@ func (p *Pool) AwaitDeleted(t *testing.T, m v1alpha1.Machine) time.Time {
 }
 
 // AwaitSeen waits until a condition was true for a later version of the machine m, even if only for a moment, and
-// returns that version. Is names the condition in the failure message.
+// returns this version. The failure message contains the text is.
 func (p *Pool) AwaitSeen(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -240,7 +242,7 @@ func (p *Pool) AwaitSeen(
 	)
 }
 
-// awaitEvent waits for an event of a machine after the version m.
+// awaitEvent waits for a watch event of a machine after the version m.
 func (p *Pool) awaitEvent(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -268,7 +270,7 @@ func (p *Pool) awaitEvent(
 	}
 }
 
-// Instances returns the provider IDs of the instances that the cloud has for the pool's machines.
+// Instances returns the provider IDs of the cloud's instances for the pool's machines.
 func (p *Pool) Instances(t *testing.T) []string {
 	t.Helper()
 	all, err := p.rig.Cloud.Instances(t.Context())
@@ -282,9 +284,9 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// Refuse makes the API server refuse new machines for which a CEL expression is false, with a message, in all
-// namespaces. It returns when the API server refuses a machine with the name m-2 in the namespace, so the expression
-// must be false for this machine. The policy has the name of the namespace; Permit deletes it.
+// Refuse creates an admission policy with the name of the namespace: the API server refuses new machines for which the
+// CEL expression is false, in all namespaces, with this message. Refuse returns when the API server refuses a machine
+// named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal deletes the policy.
 func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
@@ -325,8 +327,8 @@ func (r *Rig) Refuse(t *testing.T, namespace, expression, message string) {
 	})
 }
 
-// Permit deletes the policy that Refuse has created.
-func (r *Rig) Permit(t *testing.T, namespace string) {
+// DeleteRefusal deletes the policy that Refuse has created.
+func (r *Rig) DeleteRefusal(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
 	require.NoError(

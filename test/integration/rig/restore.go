@@ -14,8 +14,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// SaveStore copies the data of the API server's store to a folder that does not exist yet. It stops etcd meanwhile,
-// because a copy of files that are being written may be unreadable.
+// SaveStore copies the data of etcd to a folder that does not exist yet. SaveStore stops etcd during the copy, because
+// a copy of files that etcd is writing may be unreadable.
 func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	if err := r.Stack.Stop(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
@@ -26,10 +26,11 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	return r.Stack.Start(ctx, component.Etcd)
 }
 
-// RestoreStore restores the API server's store from a copy, as an administrator would: no API server runs meanwhile,
-// and Kubernetes' own clients with caches are restarted afterwards. Without that, their watches would continue from a
-// version that the API server has not reached again, and get no events until then. The caller must restart the kubelets
-// (see Rejoin of the cloud's client), and the workers and bridges, which notice the restore and end.
+// RestoreStore restores the data of etcd from a copy, as an administrator would. RestoreStore stops the API server
+// first, and afterwards restarts Kubernetes' own clients with caches. Without a restart, the watches of Kubernetes' own
+// clients would continue from a later resource version, and get no events until the API server reaches this version.
+// The caller must restart the kubelets (see Rejoin of the cloud's client), and the workers and bridges, which detect
+// the restore and end.
 func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.Kill(ctx, name); err != nil {
@@ -64,16 +65,16 @@ func (r *Rig) RestoreStore(ctx context.Context, from string) error {
 // etcdFolder is the folder of etcd's data.
 func (r *Rig) etcdFolder() string { return filepath.Join(r.Stack.Dir(), component.Etcd) }
 
-// WipeTemporal gives Temporal an empty database and bootstraps it, as after the loss of a database without a backup.
-// All other components keep running.
+// WipeTemporal gives Temporal an empty database and bootstraps Temporal, as after the loss of a database without a
+// backup. All other components keep running.
 func (r *Rig) WipeTemporal(t *testing.T) {
 	t.Helper()
 	r.EmptyTemporal(t)
 	require.NoError(t, r.Stack.Start(t.Context(), component.Bootstrap))
 }
 
-// EmptyTemporal kills Temporal, removes its database and starts it without the namespace. It first searches the
-// histories for the canary, because they are lost afterwards.
+// EmptyTemporal kills Temporal, deletes its database and starts Temporal without Millwright's namespace. EmptyTemporal
+// first searches the histories for the canary, because afterwards the histories are lost.
 func (r *Rig) EmptyTemporal(t *testing.T) {
 	t.Helper()
 	leaks, _, err := r.Leaks(t.Context(), Canary)

@@ -1,10 +1,10 @@
-// Tier: test-all. Its tests test the tools of the other packages.
+// Tier: test-all. The tests in this package test the tools of the other packages.
 
 //go:build integration
 
-// Package rig connects the integration tests of test/integration to the local stack: it has clients for all components,
-// pools of machines, and functions that wait and say in a failure what they have seen. It asserts nothing about
-// machines itself.
+// Package rig connects the integration tests of test/integration to the local stack. The package has clients for all
+// components, pools of machines, and functions that wait for a condition and report the last observed state in a
+// failure. The package asserts nothing about machines itself.
 package rig
 
 import (
@@ -46,12 +46,12 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
-	Proxies  *Proxies // nil unless UpBehindProxies has started the stack
-	Secrets  []string // further secrets of this stack's processes, which must not leak, like the Canary
+	Proxies  *Proxies // nil, unless UpBehindProxies has started the stack
+	Secrets  []string // further secrets of this stack's processes; Leaks must not find them
 }
 
-// Up starts a stack that ends with this process, and connects to it. Call it from TestMain, and end the tests after an
-// error.
+// Up starts a stack and connects to the stack, which ends with this process. TestMain calls Up, and ends the tests
+// after an error.
 func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	options.Dir, options.FreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
@@ -61,7 +61,7 @@ func Up(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	return connect(s)
 }
 
-// connect makes the clients of a running stack.
+// connect creates the clients of a running stack.
 func connect(s *stack.Stack) (*Rig, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(component.Test))
 	if err != nil {
@@ -72,7 +72,7 @@ func connect(s *stack.Stack) (*Rig, error) {
 	if r.Machines, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	config.ContentType = runtime.ContentTypeProtobuf // test/checker lists all nodes several times a second
+	config.ContentType = runtime.ContentTypeProtobuf // test/checker lists all nodes several times per second
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
@@ -86,21 +86,21 @@ func connect(s *stack.Stack) (*Rig, error) {
 	return r, err
 }
 
-// Main starts a stack, runs the tests of a package on it, and takes it down. If the tests have passed, it searches for
-// the canary in everything that Millwright has written. If they have failed, it prints the ends of logs. It returns the
-// exit code.
+// Main starts a stack, runs the tests of a package on the stack, and stops the stack. If the tests have passed, Main
+// searches for the canary in all output of Millwright. If the tests have failed, Main prints the ends of the logs. Main
+// returns the exit code.
 func Main(m *testing.M, options stack.Options, use func(*Rig)) int {
-	return onStack(m, options, Up, use)
+	return runOnStack(m, options, Up, use)
 }
 
 // MainBehindProxies runs the tests of a package as Main does, on a stack whose workers and bridges reach the API server
 // through the rig's proxies.
 func MainBehindProxies(m *testing.M, options stack.Options, use func(*Rig)) int {
-	return onStack(m, options, UpBehindProxies, use)
+	return runOnStack(m, options, UpBehindProxies, use)
 }
 
-// onStack runs the tests of a package as Main does. The function up starts the stack.
-func onStack(
+// runOnStack runs the tests of a package as Main does. The function up starts the stack.
+func runOnStack(
 	m *testing.M,
 	options stack.Options,
 	up func(context.Context, string, stack.Options) (*Rig, error),
@@ -120,7 +120,7 @@ func onStack(
 	use(r)
 	code := m.Run()
 	if code == 0 {
-		code = r.checkWritten(context.Background())
+		code = r.checkOutput(context.Background())
 	}
 	if code != 0 {
 		r.printLogs(options.ClusterAPI)
@@ -132,7 +132,7 @@ func onStack(
 	return code
 }
 
-// printLogs prints the ends of the logs that help most to understand a failed test.
+// printLogs prints the ends of the logs that are most useful for a failed test.
 func (r *Rig) printLogs(clusterAPI bool) {
 	logs := []string{component.Worker, component.Bridge, component.VirtualCloud}
 	if clusterAPI {
@@ -144,9 +144,9 @@ func (r *Rig) printLogs(clusterAPI bool) {
 	}
 }
 
-// checkWritten returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
-// lacks; otherwise 0.
-func (r *Rig) checkWritten(ctx context.Context) int { return max(r.checkCanary(), r.checkSteps(ctx)) }
+// checkOutput returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
+// does not list. Otherwise checkOutput returns 0.
+func (r *Rig) checkOutput(ctx context.Context) int { return max(r.checkCanary(), r.checkSteps(ctx)) }
 
 // checkCanary returns 1 if a secret of the tests is outside its Secret or its file; otherwise 0.
 func (r *Rig) checkCanary() int {
@@ -167,14 +167,14 @@ func (r *Rig) checkCanary() int {
 	return min(len(places), 1)
 }
 
-// longestWait is the maximum wait of a test for something that must happen. It only ends a test that would otherwise
-// wait for ever. It does not measure the product: the longest wait of all tests is two minutes on a computer with two
-// idle processors.
+// longestWait is the maximum wait of a test for a condition. longestWait only ends a test that would otherwise wait for
+// ever, and does not measure Millwright. The longest wait of all tests is two minutes on a computer with two idle
+// processors.
 const longestWait = 10 * time.Minute
 
-// Eventually calls the condition every 100 ms until it returns true, for at most 10 minutes. The failure message has
-// what the condition saw last. To test how long something takes, compare the times that the API server, Temporal and
-// Millwright have written.
+// Eventually calls condition every 100 ms until condition returns true, for at most 10 minutes. The failure message
+// contains the last value of saw. To test a duration, compare the times that the API server, Temporal and Millwright
+// have written.
 func Eventually(t *testing.T, what string, condition func() (done bool, saw any)) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -188,11 +188,11 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 	}
 }
 
-// Metric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if there are
-// none.
+// Metric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the metric
+// has no samples.
 func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	t.Helper()
-	text, err := r.metrics(t.Context(), component)
+	text, err := r.readMetrics(t.Context(), component)
 	require.NoError(t, err)
 	sum := 0.0
 	for line := range strings.Lines(string(text)) {
@@ -206,8 +206,8 @@ func (r *Rig) Metric(t *testing.T, component, name string) float64 {
 	return sum
 }
 
-// Namespace creates a namespace with a MachineClass for the virtual provider and the Secret with its credentials, both
-// with the name "small". The canary is in the Secret.
+// Namespace creates a namespace with a MachineClass for the virtual provider and the Secret with the class's
+// credentials. Class and Secret have the name "small". The Secret contains the canary.
 func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	t.Helper()
 	ctx := t.Context()
@@ -223,8 +223,8 @@ func (r *Rig) Namespace(t *testing.T, name, providerSpec string) {
 	require.NoError(t, err)
 }
 
-// DeleteClassAndSecret deletes the class and the Secret of a namespace, and returns when they are gone: finalizers hold
-// both.
+// DeleteClassAndSecret deletes the class and the Secret of a namespace, and waits until the class and the Secret are
+// gone (both have finalizers).
 func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
 	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
@@ -237,8 +237,8 @@ func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	})
 }
 
-// Millwright runs the command millwright, which must succeed, and returns the lines that it prints. It builds
-// millwright unless the build cache has it.
+// Millwright runs the command millwright, requires its success, and returns the printed lines. The binary is built,
+// unless the build cache has the binary.
 func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	out, err := r.TryMillwright(t, arguments...)
@@ -246,7 +246,8 @@ func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// TryMillwright runs the command millwright, which may fail: the error then has the output of the command.
+// TryMillwright runs the command millwright and returns its output. If the command fails, the error contains the
+// output.
 func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")

@@ -20,7 +20,7 @@ type Rights struct {
 	bindings []rbacv1.ClusterRoleBinding
 }
 
-// RightsOf returns the rights that a user has now. It is an error if the user has none.
+// RightsOf returns the current rights of a user. RightsOf returns an error if the user has no rights.
 func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
 	rights := Rights{client: r.Kube.RbacV1().ClusterRoleBindings()}
 	all, err := rights.client.List(ctx, metav1.ListOptions{})
@@ -39,7 +39,7 @@ func (r *Rig) RightsOf(ctx context.Context, user string) (Rights, error) {
 	return rights, nil
 }
 
-// Revoke deletes the bindings: the API server then refuses every request of the user. It may be called again.
+// Revoke deletes the bindings: the API server then refuses every request of the user. Revoke is idempotent.
 func (r Rights) Revoke(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		failed := r.client.Delete(ctx, binding.Name, metav1.DeleteOptions{})
@@ -50,7 +50,7 @@ func (r Rights) Revoke(ctx context.Context) (err error) {
 	return err
 }
 
-// Restore creates the bindings again. It may be called again.
+// Restore creates the bindings again. Restore is idempotent.
 func (r Rights) Restore(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		_, failed := r.client.Create(ctx, &binding, metav1.CreateOptions{})

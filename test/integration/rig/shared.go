@@ -28,9 +28,9 @@ const sharedFolder = "MILLWRIGHT_TEST_STACK"
 
 // sharedOptions returns the options of the shared stack. Three options differ from the defaults:
 //
-//   - Fewer nodes are drained at a time: a test can see a queue of drains.
-//   - At most 20 s are between two calls after a quota error: a test waits less.
-//   - A deletion waits longer for volumes: the wait does not end before a slow test ends it.
+//   - Fewer nodes are drained at a time, so that a test can see a queue of drains.
+//   - At most 20 s are between two calls after a quota error, so that a test waits less.
+//   - A deletion waits longer for volumes, so that the timeout does not end the wait in a slow test.
 func sharedOptions() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
 		fmt.Sprintf(
@@ -42,15 +42,15 @@ func sharedOptions() stack.Options {
 	}}}
 }
 
-// DetachTimeout is how long a deletion waits for volumes on the shared stack.
+// DetachTimeout is the maximum wait of a deletion for volumes on the shared stack.
 const DetachTimeout = 30 * time.Minute
 
-// MaxDrains is how many nodes are drained at a time on the shared stack.
+// MaxDrains is the maximum number of nodes that are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared runs tests as Main does, on the stack that the environment names. Packages use this stack one by one, and
-// each package leaves it without machines. If the environment names no stack, MainShared starts one with the same
-// options.
+// MainShared runs tests as Main does, on the stack that the environment names. The packages use this stack one after
+// the other, and each package deletes its machines at its end. If the environment names no stack, MainShared starts a
+// stack with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolder)
 	if dir == "" {
@@ -84,7 +84,7 @@ type Shared struct {
 	dir string
 }
 
-// Share starts the shared stack. The caller must call End; the stack ends with this process at the latest.
+// Share starts the shared stack. The caller must call End. The stack ends at the latest with this process.
 func Share(ctx context.Context) (*Shared, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
@@ -97,22 +97,21 @@ func Share(ctx context.Context) (*Shared, error) {
 	return &Shared{r, dir}, nil
 }
 
-// Environment is the environment variable, as NAME=VALUE, by which MainShared finds the stack.
+// Environment returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
 func (s *Shared) Environment() string { return sharedFolder + "=" + s.dir }
 
-// End takes the stack down. Unless ctx has ended, it first runs checkWritten, and returns an error if that finds
-// something.
+// End stops the stack. Unless ctx has ended, End first runs checkOutput, and returns an error if checkOutput returns 1.
 func (s *Shared) End(ctx context.Context) error {
 	var err error
-	if ctx.Err() == nil && s.rig.checkWritten(ctx) != 0 {
+	if ctx.Err() == nil && s.rig.checkOutput(ctx) != 0 {
 		err = errors.New("the processes of the shared stack have written what they must not write")
 	}
 	return errors.Join(err, s.rig.Stack.Down(context.WithoutCancel(ctx)), os.RemoveAll(s.dir))
 }
 
-// clearStack removes what a package has left on the stack: it starts killed components, ends the faults of the cloud,
-// and deletes all namespaces of tests. After half a minute it also releases machines that a test holds, for example by
-// a hook or a preservation.
+// clearStack cleans the stack after a package: clearStack starts killed components, ends the faults of the cloud, and
+// deletes the namespaces of the tests. After 30 s, clearStack also removes the finalizers of machines, because a hook
+// or a preservation may block their deletion.
 func (r *Rig) clearStack(ctx context.Context) error {
 	for _, name := range component.Names() {
 		if err := r.Stack.Start(ctx, name); err != nil {
@@ -163,9 +162,9 @@ func (r *Rig) clearStack(ctx context.Context) error {
 	)
 }
 
-// emptyNamespace deletes a namespace. In a namespace that is being deleted, it also deletes the pods at once, in spite
-// of their finalizers and grace periods. With release, it ends the deletion of machines without a drain; their
-// instances stay.
+// emptyNamespace deletes a namespace. In a namespace that is being deleted, emptyNamespace also deletes all pods at
+// once, without their finalizers and grace periods. With release, emptyNamespace also removes the finalizers of the
+// machines: the machines are gone without a drain, and their instances stay.
 func (r *Rig) emptyNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})

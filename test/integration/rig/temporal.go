@@ -24,8 +24,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkSteps returns 1 if a run has shown a step that docs/reference/words.md lacks; otherwise 0. Dashboards and alerts
-// select steps by these words.
+// checkSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0. Dashboards
+// and alerts select steps by the words on this page.
 func (r *Rig) checkSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
@@ -38,7 +38,8 @@ func (r *Rig) checkSteps(ctx context.Context) int {
 	return min(len(unknown), 1)
 }
 
-// unknownSteps returns the steps that docs/reference/words.md lacks, each with the ID of a workflow that has shown it.
+// unknownSteps returns the steps that docs/reference/words.md does not list, each with the ID of a workflow that has
+// shown the step.
 func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := r.workflows(ctx, "Step IS NOT NULL")
+	runs, err := r.listWorkflows(ctx, "Step IS NOT NULL")
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +67,15 @@ func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	return unknown, nil
 }
 
-// Workflows returns the runs that match a visibility query, the newest first; an empty query matches all.
+// Workflows returns the runs that match a visibility query, the newest run first. An empty query matches all runs.
 func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecutionInfo {
 	t.Helper()
-	all, err := r.workflows(t.Context(), query)
+	all, err := r.listWorkflows(t.Context(), query)
 	require.NoError(t, err)
 	return all
 }
 
-func (r *Rig) workflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
+func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
 		answer, err := r.Temporal.ListWorkflow(
@@ -91,7 +92,7 @@ func (r *Rig) workflows(ctx context.Context, query string) (all []*workflowpb.Wo
 	}
 }
 
-// OpenWorkflows counts the open runs for the objects of a namespace, by type.
+// OpenWorkflows counts the open runs for the objects of a namespace, by workflow type.
 func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
@@ -101,7 +102,8 @@ func (r *Rig) OpenWorkflows(t *testing.T, namespace string) map[string]int {
 	return count
 }
 
-// Details returns the current details of an open run, as Temporal's UI shows them; empty if the run cannot answer yet.
+// Details returns the current details of an open run, as Temporal's UI shows the details. Details returns "" if the run
+// cannot answer yet.
 func (r *Rig) Details(t *testing.T, id string) string {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
@@ -135,8 +137,8 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowed waits until a new run of a deployment's workflow follows a rollout that an earlier run has started: the
-// rollout's history then has the signal.
+// AwaitFollowed waits until a new run of a deployment's workflow follows a rollout that an earlier run has started.
+// AwaitFollowed finds the signal of the new run in the rollout's history.
 func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
@@ -153,17 +155,17 @@ func (r *Rig) AwaitFollowed(t *testing.T, rollout, deployment string) {
 	})
 }
 
-// Activity has the facts in a history about a regular (not local) activity that has ended. Its times are those of
-// Temporal's server.
+// Activity has the facts in a history about a regular (not local) activity that has ended. All times of an Activity are
+// by the clock of Temporal's server.
 type Activity struct {
 	Type, Queue string
-	Attempt     int32     // number of the last attempt; the first is 1
-	Scheduled   time.Time // when the workflow scheduled it
-	Started     time.Time // when a worker began the last attempt
+	Attempt     int32     // number of the last attempt; the first attempt is 1
+	Scheduled   time.Time // time at which the workflow scheduled the activity
+	Started     time.Time // time at which a worker began the last attempt
 	Ended       time.Time
 }
 
-// Activities returns the regular activities of a whole history that have succeeded or failed.
+// Activities returns the regular activities of a complete history that have succeeded or failed.
 func Activities(history *historypb.History) (list []Activity) {
 	for _, e := range history.Events {
 		var scheduled, started int64
@@ -177,7 +179,7 @@ func Activities(history *historypb.History) (list []Activity) {
 		default:
 			continue
 		}
-		asked, begun := history.Events[scheduled-1], history.Events[started-1] // events count from 1 on, without a gap
+		asked, begun := history.Events[scheduled-1], history.Events[started-1] // event IDs begin with 1 and have no gaps
 		of := asked.GetActivityTaskScheduledEventAttributes()
 		list = append(list, Activity{
 			Type: of.ActivityType.Name, Queue: of.TaskQueue.Name, Attempt: begun.GetActivityTaskStartedEventAttributes().Attempt,

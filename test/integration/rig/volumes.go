@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CSI is the CSI driver of the tests' volumes. The stack attaches and detaches such a volume in a second.
+// CSI is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this driver
+// within a second.
 const CSI = "csi.fake"
 
-// RunStatefulSet runs a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
+// RunStatefulSet creates a StatefulSet whose pods have one volume each, and returns when all volumes are attached.
 func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
@@ -86,8 +87,8 @@ func (p *Pool) Attached(t *testing.T) map[string]storagev1.VolumeAttachment {
 	return on
 }
 
-// Attach creates a VolumeAttachment for a volume that is not in the cluster, and returns when it is attached. Only a
-// test or the deletion of a machine detaches it.
+// Attach creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is attached.
+// Only a test or the deletion of a machine detaches this volume.
 func (r *Rig) Attach(t *testing.T, volume, node string) {
 	t.Helper()
 	attachments := r.Kube.StorageV1().VolumeAttachments()

@@ -17,8 +17,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The roles for people, and the policies that keep what ties a machine to its instance and node from everybody else: each
-// user may do what docs/security.md says, and Millwright works on.
+// The roles for people allow exactly the requests that docs/security.md lists for each user. Admission policies let
+// only Millwright write the fields that bind a machine to its instance and node. Millwright still works with these
+// policies.
 func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	const name = "people"
 	r.ReadSecrets(t, component.ProviderIdentity)
@@ -75,7 +76,7 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	for _, row := range []struct {
 		user      string
 		arguments string
-		refused   string // empty: it is allowed
+		refused   string // part of the error message; empty if the request is allowed
 	}{
 		{"eve", "get machines,mcd,mcs,mcc", ""},
 		{"eve", "annotate mcd people a=b", unbound},

@@ -1,10 +1,10 @@
-// Tier: test. Roles are part of what is installed, and each new request can break them.
+// Tier: test. Roles are part of an installation, and each new request of a process may lack a right.
 
 //go:build integration
 
-// Package rights shows that the roles that Millwright ships with are as small as can be: what the processes ask of the
-// API server while machines live, move, fail and go is all allowed by their roles, and a right that nobody used has a
-// reason here. As in an installation, the provider's queue is served by a process of its own.
+// Package rights tests that Millwright's roles are minimal. The roles allow all requests of the processes while
+// machines are created, rolled, drained, fail and are deleted. Each right that no request used has a reason in this
+// package. As in an installation, a separate process serves the provider's queue.
 package rights
 
 import (
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// right is the permission of one role for one verb on one resource. A rule of a role grants several of them.
+// right is the permission of one role for one verb on one resource. A rule of a role may grant several rights.
 type right struct {
 	Role     string // NAMESPACE/NAME of a Role, or the name of a ClusterRole
 	Verb     string
@@ -44,51 +44,51 @@ type right struct {
 
 func (r right) String() string { return fmt.Sprintf("%s: %s %s", r.Role, r.Verb, r.Resource) }
 
-// Why rights are granted that a run of these scenarios need not use.
+// The constants are reasons for rights that these scenarios do not always use.
 const (
-	blocking  = "the admission plugin OwnerReferencesPermissionEnforcement asks for it when the worker makes an object that blocks the deletion of its owner; it is no request of the worker"
-	outdated  = "a cache is not new enough, or another writer was faster"
-	streaming = "a cache is filled by an API server that cannot send a list as a watch, or a watch continues after an interruption"
-	cutOff    = "an attempt that was cut off has made the bootstrap token that the next one wants, and the token may end too early for it"
+	reasonBlockOwnerDeletion = "the admission plugin OwnerReferencesPermissionEnforcement asks for it when the worker makes an object that blocks the deletion of its owner; it is no request of the worker"
+	reasonStaleCache         = "a cache is not new enough, or another writer was faster"
+	reasonNoStreamingList    = "a cache is filled by an API server that cannot send a list as a watch, or a watch continues after an interruption"
+	reasonLostAttempt        = "an attempt that was cut off has made the bootstrap token that the next one wants, and the token may end too early for it"
 )
 
-var unused = map[string]string{
-	"millwright-objects: update machine.sapcloud.io/machinesets/finalizers":        blocking,
-	"millwright-objects: update machine.sapcloud.io/machinedeployments/finalizers": blocking,
-	"millwright-worker: get machine.sapcloud.io/machines":                          outdated,
-	"millwright-worker: get machine.sapcloud.io/machinesets":                       outdated,
-	"millwright-worker: get machine.sapcloud.io/machinedeployments":                outdated,
-	"millwright-worker: get machine.sapcloud.io/machineclasses":                    outdated,
-	"millwright-worker: get /nodes":                                                outdated,
+var unusedReasons = map[string]string{
+	"millwright-objects: update machine.sapcloud.io/machinesets/finalizers":        reasonBlockOwnerDeletion,
+	"millwright-objects: update machine.sapcloud.io/machinedeployments/finalizers": reasonBlockOwnerDeletion,
+	"millwright-worker: get machine.sapcloud.io/machines":                          reasonStaleCache,
+	"millwright-worker: get machine.sapcloud.io/machinesets":                       reasonStaleCache,
+	"millwright-worker: get machine.sapcloud.io/machinedeployments":                reasonStaleCache,
+	"millwright-worker: get machine.sapcloud.io/machineclasses":                    reasonStaleCache,
+	"millwright-worker: get /nodes":                                                reasonStaleCache,
 	"millwright-objects: update machine.sapcloud.io/machines":                      "a set takes a machine that no set owns, or lets one go",
 	"millwright-worker: patch /events":                                             "the same event happens again within minutes",
-	"millwright-worker: list machine.sapcloud.io/machinedrainrules":                streaming,
-	"millwright-worker: list policy/poddisruptionbudgets":                          streaming,
-	"millwright-worker: list storage.k8s.io/volumeattachments":                     streaming,
-	"millwright-worker: list /nodes":                                               streaming,
-	"millwright-worker: list machine.sapcloud.io/machinedeployments":               streaming,
-	"millwright-worker: list coordination.k8s.io/leases":                           streaming,
-	"millwright-worker: list /namespaces":                                          streaming,
-	"millwright-bridge: list /namespaces":                                          streaming,
-	"millwright-bridge: list coordination.k8s.io/leases":                           streaming,
-	"millwright-bridge: list /nodes":                                               streaming,
-	"millwright-bridge: list /secrets":                                             streaming,
-	"millwright-bridge: list machine.sapcloud.io/machineclasses":                   streaming,
-	"millwright-bridge: list machine.sapcloud.io/machinedeployments":               streaming,
-	"millwright-bridge: list machine.sapcloud.io/machines":                         streaming,
-	"millwright-bridge: list machine.sapcloud.io/machinesets":                      streaming,
-	"millwright-bridge: list machine.sapcloud.io/rolloutpolicies":                  streaming,
+	"millwright-worker: list machine.sapcloud.io/machinedrainrules":                reasonNoStreamingList,
+	"millwright-worker: list policy/poddisruptionbudgets":                          reasonNoStreamingList,
+	"millwright-worker: list storage.k8s.io/volumeattachments":                     reasonNoStreamingList,
+	"millwright-worker: list /nodes":                                               reasonNoStreamingList,
+	"millwright-worker: list machine.sapcloud.io/machinedeployments":               reasonNoStreamingList,
+	"millwright-worker: list coordination.k8s.io/leases":                           reasonNoStreamingList,
+	"millwright-worker: list /namespaces":                                          reasonNoStreamingList,
+	"millwright-bridge: list /namespaces":                                          reasonNoStreamingList,
+	"millwright-bridge: list coordination.k8s.io/leases":                           reasonNoStreamingList,
+	"millwright-bridge: list /nodes":                                               reasonNoStreamingList,
+	"millwright-bridge: list /secrets":                                             reasonNoStreamingList,
+	"millwright-bridge: list machine.sapcloud.io/machineclasses":                   reasonNoStreamingList,
+	"millwright-bridge: list machine.sapcloud.io/machinedeployments":               reasonNoStreamingList,
+	"millwright-bridge: list machine.sapcloud.io/machines":                         reasonNoStreamingList,
+	"millwright-bridge: list machine.sapcloud.io/machinesets":                      reasonNoStreamingList,
+	"millwright-bridge: list machine.sapcloud.io/rolloutpolicies":                  reasonNoStreamingList,
 	"millwright-objects: update machine.sapcloud.io/machineclasses/status":         "the provider of a class has lost its workers, or has one again",
 	"millwright-provider: get machine.sapcloud.io/machines":                        "only a worker of a driver of MCM reads the annotations of nodes",
-	"kube-system/millwright-worker: get /secrets":                                  cutOff,
-	"kube-system/millwright-worker: patch /secrets":                                cutOff,
+	"kube-system/millwright-worker: get /secrets":                                  reasonLostAttempt,
+	"kube-system/millwright-worker: patch /secrets":                                reasonLostAttempt,
 }
 
 func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	r.ReadSecrets(t, component.ProviderIdentity)
 	t.Run("scenarios", func(t *testing.T) {
 		for name, run := range map[string]func(*testing.T){
-			"rollout": rollout, "drain": drain, "preserved": preserved, "orphan": orphan, "replaced": replaced, "restarted": restarted,
+			"rollout": runRollouts, "drain": runDrains, "preserved": runPreservation, "orphan": runOrphanSweeps, "replaced": runNodeDeletion, "restarted": runRestarts,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -99,21 +99,21 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 
 	roles := map[string][]role{
 		component.WorkerIdentity: {
-			clusterRole(t, "millwright-worker"),
-			clusterRole(t, "millwright-objects"),
-			namespacedRole(t, metav1.NamespaceDefault, "millwright-worker"),
-			namespacedRole(t, metav1.NamespaceSystem, "millwright-worker"),
+			readClusterRole(t, "millwright-worker"),
+			readClusterRole(t, "millwright-objects"),
+			readNamespacedRole(t, metav1.NamespaceDefault, "millwright-worker"),
+			readNamespacedRole(t, metav1.NamespaceSystem, "millwright-worker"),
 		},
 		component.BridgeIdentity: {
-			clusterRole(t, "millwright-bridge"),
-			namespacedRole(t, metav1.NamespaceDefault, "millwright-bridge"),
+			readClusterRole(t, "millwright-bridge"),
+			readNamespacedRole(t, metav1.NamespaceDefault, "millwright-bridge"),
 		},
-		component.ProviderIdentity: {clusterRole(t, "millwright-provider"), clusterRole(t, component.SecretsRole)},
+		component.ProviderIdentity: {readClusterRole(t, "millwright-provider"), readClusterRole(t, component.SecretsRole)},
 	}
-	granted := map[right]bool{} // true: used
+	granted := map[right]bool{} // value true: a request used the right
 	for _, of := range roles {
 		for _, role := range of {
-			for _, right := range role.rights() {
+			for _, right := range role.grantedRights() {
 				granted[right] = false
 			}
 		}
@@ -121,10 +121,12 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	beyond := map[string]int{} // requests that no role allows
 	rig.Eventually(t, "the audit log has what was done: it is written in batches, up to 30 s late", func() (bool, any) {
 		clear(beyond)
-		for _, line := range r.Audit(t, func(line rig.Audited) bool { return roles[line.User.Username] != nil && line.ObjectRef.Resource != "" }) {
+		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
+			return roles[line.User.Username] != nil && line.ObjectRef.Resource != ""
+		}) {
 			allowed := false
 			for _, role := range roles[line.User.Username] {
-				for _, right := range role.allowing(line) {
+				for _, right := range role.rightsForRequest(line) {
 					granted[right], allowed = true, true
 				}
 			}
@@ -133,11 +135,11 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 				beyond[fmt.Sprintf("%s: %s %s/%s/%s in namespace %q", line.User.Username, line.Verb, o.APIGroup, o.Resource, o.Subresource, o.Namespace)]++
 			}
 		}
-		missing := withoutReason(granted)
+		missing := unusedWithoutReason(granted)
 		return len(missing) == 0 || len(beyond) > 0, missing
 	})
 	assert.Empty(t, beyond, "requests that no role allows, and how many")
-	for name := range unused {
+	for name := range unusedReasons {
 		assert.True(
 			t,
 			slices.ContainsFunc(slices.Collect(maps.Keys(granted)), func(r right) bool { return r.String() == name }),
@@ -150,16 +152,16 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 		if is {
 			used++
 		} else {
-			t.Logf("not used: %s: %s", right, unused[right.String()])
+			t.Logf("not used: %s: %s", right, unusedReasons[right.String()])
 		}
 	}
 	t.Logf("%d rights are granted, %d were used", len(granted), used)
 }
 
-// withoutReason returns the rights that nobody used and that have no reason here, sorted.
-func withoutReason(granted map[right]bool) (names []string) {
+// unusedWithoutReason returns the rights that no request used and for which unusedReasons has no reason, sorted.
+func unusedWithoutReason(granted map[right]bool) (names []string) {
 	for right, used := range granted {
-		if _, explained := unused[right.String()]; !used && !explained {
+		if _, explained := unusedReasons[right.String()]; !used && !explained {
 			names = append(names, right.String())
 		}
 	}
@@ -167,29 +169,29 @@ func withoutReason(granted map[right]bool) (names []string) {
 	return names
 }
 
-// role is a role that a user has by a binding.
+// role is a role that a binding gives to a user.
 type role struct {
 	name      string
-	namespace string // in which it holds; empty: everywhere
+	namespace string // namespace in which the role is valid; empty: all namespaces
 	rules     []rbacv1.PolicyRule
 }
 
-func clusterRole(t *testing.T, name string) role {
+func readClusterRole(t *testing.T, name string) role {
 	t.Helper()
 	found, err := r.Kube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return role{name: name, rules: found.Rules}
 }
 
-func namespacedRole(t *testing.T, namespace, name string) role {
+func readNamespacedRole(t *testing.T, namespace, name string) role {
 	t.Helper()
 	found, err := r.Kube.RbacV1().Roles(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return role{name: namespace + "/" + name, namespace: namespace, rules: found.Rules}
 }
 
-// rights returns what the role grants. A rule with a wildcard is one right, which no request uses.
-func (r role) rights() (all []right) {
+// grantedRights returns the rights that the role grants. A rule with a wildcard is one right, which no request uses.
+func (r role) grantedRights() (all []right) {
 	for _, rule := range r.rules {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
@@ -202,8 +204,8 @@ func (r role) rights() (all []right) {
 	return all
 }
 
-// allowing returns the rights of the role that allow a request: none if it does not.
-func (r role) allowing(line rig.Audited) (all []right) {
+// rightsForRequest returns the rights of the role that allow a request; none if the role does not allow the request.
+func (r role) rightsForRequest(line rig.AuditedRequest) (all []right) {
 	o := line.ObjectRef
 	if r.namespace != "" && r.namespace != o.Namespace {
 		return nil

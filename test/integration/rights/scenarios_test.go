@@ -20,8 +20,8 @@ import (
 	workflowsorphan "millwright/workflows/orphan"
 )
 
-// pool makes a namespace with a pool of its name, whose nodes take pods.
-func pool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+// newPool creates a namespace and a pool with the same name. The pool's nodes take pods.
+func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	r.Namespace(t, name, "")
 	p := r.Pool(t, name, name, replicas, append(changes, rig.LabelNodes)...)
@@ -29,16 +29,16 @@ func pool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.M
 	return p
 }
 
-// remove deletes the pool, its class and the Secret.
-func remove(t *testing.T, p *rig.Pool) {
+// deletePoolAndClass deletes the pool, its class and the Secret.
+func deletePoolAndClass(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	p.Delete(t)
 	p.AwaitGone(t)
 	r.DeleteClassAndSecret(t, p.Namespace)
 }
 
-// edition gives the pool another template, and waits until all machines have it.
-func edition(t *testing.T, p *rig.Pool, change string, replicas int) {
+// patchAndAwait patches the deployment, and waits until the status has observed the change and all machines run.
+func patchAndAwait(t *testing.T, p *rig.Pool, change string, replicas int) {
 	t.Helper()
 	before := p.Deployment(t).Generation
 	p.Patch(t, change)
@@ -49,23 +49,24 @@ func edition(t *testing.T, p *rig.Pool, change string, replicas int) {
 	p.AwaitRunning(t, replicas)
 }
 
-// A rolling update, its rollback, and one that makes the deployment forget an old set.
-func rollout(t *testing.T) {
-	p := pool(t, "rollout", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.RevisionHistoryLimit = new(int32(1)) })
+// runRollouts runs a rolling update, its rollback, and a rolling update after which the deployment deletes an old set.
+func runRollouts(t *testing.T) {
+	p := newPool(t, "rollout", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.RevisionHistoryLimit = new(int32(1)) })
 	for i := range 3 {
-		edition(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
+		patchAndAwait(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
 	}
-	edition(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
+	patchAndAwait(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
 	r.Policy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
 	p.Scale(t, 1)
 	p.AwaitRunning(t, 1)
-	remove(t, p)
+	deletePoolAndClass(t, p)
 }
 
-// A drain with a rule about namespaces: pods without a budget are evicted, one with a volume is kept by its budget and
-// deleted at the deadline. A volume that nobody detaches is left at the node of an instance that is gone.
-func drain(t *testing.T) {
-	p := pool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
+// runDrains drains a node with a rule that selects namespaces. Pods without a budget are evicted. A budget blocks a pod
+// with a volume, which is deleted at the deadline. The second drain is forced, while a volume without a pod stays
+// attached to the node of a deleted instance.
+func runDrains(t *testing.T) {
+	p := newPool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineDrainTimeout: &metav1.Duration{Duration: 8 * time.Second},
 		}
@@ -81,7 +82,7 @@ func drain(t *testing.T) {
 	}}
 	_, err := r.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.Deploy(t, "web", 4) // some on each node
+	p.Deploy(t, "web", 4) // each node has some of these pods
 	p.RunStatefulSet(t, "db", 2)
 	p.Budget(t, "db", 2)
 	m, _ := p.Host(t, "db")
@@ -102,12 +103,13 @@ func drain(t *testing.T) {
 	p.AwaitDeleted(t, m)
 	require.NoError(t, r.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, r.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	remove(t, p)
+	deletePoolAndClass(t, p)
 }
 
-// A machine that is preserved, and one whose node is updated in place: conditions, taints and annotations of nodes.
-func preserved(t *testing.T) {
-	p := pool(t, "preserved", 1)
+// runPreservation preserves a machine and then updates its node in place. Preservation and in-place update write
+// conditions, taints and annotations of the node.
+func runPreservation(t *testing.T) {
+	p := newPool(t, "preserved", 1)
 	m := p.Machines(t)[0]
 	machines := r.Machines.MachineV1alpha1().Machines(p.Namespace)
 	_, err := machines.Patch(
@@ -149,12 +151,12 @@ func preserved(t *testing.T) {
 		metav1.PatchOptions{},
 	)
 	require.NoError(t, err)
-	remove(t, p)
+	deletePoolAndClass(t, p)
 }
 
-// An instance without a machine is found twice, and goes.
-func orphan(t *testing.T) {
-	p := pool(t, "orphan", 1)
+// runOrphanSweeps waits until two sweeps have found an instance without a machine, and until the instance is deleted.
+func runOrphanSweeps(t *testing.T) {
+	p := newPool(t, "orphan", 1)
 	lost := r.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
 	handle := r.Sweeps(t, p.Namespace, confirm)
@@ -175,21 +177,21 @@ func orphan(t *testing.T) {
 		}
 		return false, seen.Info
 	})
-	remove(t, p)
+	deletePoolAndClass(t, p)
 }
 
-// A machine whose node is deleted by hand is replaced.
-func replaced(t *testing.T) {
-	p := pool(t, "replaced", 1)
+// runNodeDeletion deletes a node by hand, and waits until the node's machine is replaced.
+func runNodeDeletion(t *testing.T) {
+	p := newPool(t, "replaced", 1)
 	m := p.Machines(t)[0]
 	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
 	p.AwaitDeleted(t, m)
 	p.AwaitRunning(t, 1)
-	remove(t, p)
+	deletePoolAndClass(t, p)
 }
 
-// Processes that begin again find the leases of those before.
-func restarted(t *testing.T) {
+// runRestarts restarts the processes, which then read the Leases of the stopped processes.
+func runRestarts(t *testing.T) {
 	for _, name := range []string{component.Worker, component.Bridge, component.ProviderWorker} {
 		require.NoError(t, r.Stack.Restart(t.Context(), name))
 	}

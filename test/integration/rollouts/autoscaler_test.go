@@ -13,10 +13,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The autoscaler names machines and takes the size down, in one write: exactly these go.
+// The cluster autoscaler names three machines and lowers the replicas by three in one write. The deployment deletes
+// exactly these three machines.
 func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "scaled", 8, rolling(1, 0))
+	f := newFleet(t, "scaled", 8, rollingUpdate(1, 0))
 	var chosen []string
 	for _, m := range f.Machines(t)[2:5] {
 		chosen = append(chosen, m.Name)

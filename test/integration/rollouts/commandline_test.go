@@ -14,20 +14,20 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// rolloutCommand runs millwright rollout, which has to succeed, and returns the lines that it prints.
+// rolloutCommand runs millwright rollout, requires its success, and returns the lines that it prints.
 func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	return r.Millwright(t, append([]string{"rollout"}, arguments...)...)
 }
 
-// A person makes all machines anew and takes that back, with the command line alone.
+// A person replaces all machines of a deployment and rolls this change back, with the command line only.
 func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "typed", 3, rolling(1, 0))
-	former, before := f.names(t), f.Deployment(t)
-	watch := f.watch(t)
+	f := newFleet(t, "typed", 3, rollingUpdate(1, 0))
+	former, before := f.machineNames(t), f.Deployment(t)
+	watch := f.startSampler(t)
 
-	steps := rolloutCommand(t, "plan", "typed/typed", "-f", f.file(t, "2"))
+	steps := rolloutCommand(t, "plan", "typed/typed", "-f", f.writeManifest(t, "2"))
 	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")
 	require.Equal(t, before.Generation, f.Deployment(t).Generation, "a plan changes nothing")
 	require.Len(t, f.Sets(t), 1)
@@ -37,12 +37,12 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	seen := rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
 	f.AwaitRunning(t, 3)
-	restarted := f.names(t)
+	restarted := f.machineNames(t)
 	for _, name := range former {
 		require.NotContains(t, restarted, name, "made anew")
 	}
 
-	require.Equal(t, f.revisions(t), listed(rolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.setRevisions(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
 	rolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
@@ -52,17 +52,17 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	d := f.Deployment(t)
 	require.Equal(t, before.Spec.Template, d.Spec.Template, "the template is what it was")
 	require.Nil(t, d.Spec.RollbackTo)
-	for _, name := range f.names(t) {
+	for _, name := range f.machineNames(t) {
 		require.NotContains(t, restarted, name)
 	}
-	require.Equal(t, f.revisions(t), listed(rolloutCommand(t, "history", "typed/typed")))
-	watch.verdict(t)
+	require.Equal(t, f.setRevisions(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
+	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// file holds the deployment with another template.
-func (f fleet) file(t *testing.T, edition string) string {
+// writeManifest writes the deployment with another template to a file, and returns the file's path.
+func (f fleet) writeManifest(t *testing.T, edition string) string {
 	t.Helper()
 	d := f.Deployment(t)
 	d.APIVersion, d.Kind = v1alpha1.SchemeGroupVersion.String(), "MachineDeployment"
@@ -74,8 +74,8 @@ func (f fleet) file(t *testing.T, edition string) string {
 	return path
 }
 
-// revisions returns the revision of each set in its annotation, by name of the set.
-func (f fleet) revisions(t *testing.T) map[string]string {
+// setRevisions returns the revision annotation of each MachineSet, by the name of the set.
+func (f fleet) setRevisions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, s := range f.Sets(t) {
@@ -84,8 +84,8 @@ func (f fleet) revisions(t *testing.T) map[string]string {
 	return all
 }
 
-// listed returns the revisions in a table of millwright rollout history, by name of the set.
-func listed(table []string) map[string]string {
+// parseHistory returns the revisions in a table of millwright rollout history, by the name of the MachineSet.
+func parseHistory(table []string) map[string]string {
 	all := map[string]string{}
 	for _, row := range table[1:] {
 		columns := strings.Fields(row)

@@ -16,61 +16,61 @@ import (
 	"millwright/workflows/run"
 )
 
-// slowly are the latencies of an instance that takes two seconds to make and one to delete.
-const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
+// slowLatencies is a provider spec whose instances take two seconds to create and one second to delete.
+const slowLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
 
-// reaches waits until so many machines have a template.
-func (f fleet) reaches(t *testing.T, edition string, n int) {
+// awaitUpdatedAtLeast waits until at least n machines have the template of this edition.
+func (f fleet) awaitUpdatedAtLeast(t *testing.T, edition string, n int) {
 	t.Helper()
 	rig.Eventually(
 		t,
 		"machines of edition "+edition,
-		func() (bool, any) { have := f.updated(t, edition); return have >= n, have },
+		func() (bool, any) { have := f.countUpdated(t, edition); return have >= n, have },
 	)
 }
 
-// A hundred machines, whose deployment is made larger and smaller, gets two more templates, and is paused. The next
-// rollout is cancelled, and goes back.
-func TestEndurance_AHundredMachinesAndEverythingChanges(t *testing.T) {
-	f := newFleetOf(t, "hundred", slowly, 100, rolling(10, 0))
-	watch := f.watch(t)
+// A deployment with a hundred machines is scaled up and down, gets two more templates, and is paused and resumed. A
+// further rollout is cancelled and rolled back.
+func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
+	f := newFleetWithSpec(t, "hundred", slowLatencies, 100, rollingUpdate(10, 0))
+	watch := f.startSampler(t)
 	begun := time.Now()
 	said := func(what string) { t.Logf("%6.1f s: %s", time.Since(begun).Seconds(), what) }
 
-	f.change(t, "2")
-	f.reaches(t, "2", 20)
+	f.changeTemplate(t, "2")
+	f.awaitUpdatedAtLeast(t, "2", 20)
 	said("20 of edition 2; scaled to 120")
 	f.Scale(t, 120)
-	f.reaches(t, "2", 50)
+	f.awaitUpdatedAtLeast(t, "2", 50)
 	said("50 of edition 2; edition 3 begins")
-	f.change(t, "3")
-	f.reaches(t, "3", 20)
+	f.changeTemplate(t, "3")
+	f.awaitUpdatedAtLeast(t, "3", 20)
 	said("20 of edition 3; scaled to 80")
 	f.Scale(t, 80)
-	f.reaches(t, "3", 50)
+	f.awaitUpdatedAtLeast(t, "3", 50)
 	said("50 of edition 3; paused")
-	f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"})
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
+	f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"})
+	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	rig.Eventually(
 		t,
 		"what was under way is over",
 		func() (bool, any) { open := r.OpenWorkflows(t, f.Namespace); return open["Machine"] == 0, open },
 	)
-	held := f.names(t)
+	held := f.machineNames(t)
 	f.LookAgain(t)
-	require.Equal(t, held, f.names(t), "no machine is replaced while it is paused")
-	f.request(t, run.RequestInput{Command: "resume", Reason: "back"})
+	require.Equal(t, held, f.machineNames(t), "no machine is replaced while it is paused")
+	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
 	said("resumed")
 	f.awaitEdition(t, "3", 80)
 	f.awaitOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted)
 	said("80 of edition 3, and no other; edition 4 begins")
-	f.change(t, "4")
-	f.reaches(t, "4", 30)
-	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.changeTemplate(t, "4")
+	f.awaitUpdatedAtLeast(t, "4", 30)
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	said("30 of edition 4; cancelled, and back")
 	f.awaitEdition(t, "3", 80)
 	said("80 of edition 3, and no other")
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	f.awaitOutcomes(
 		t,
 		deployment.OutcomeSuperseded,
@@ -83,27 +83,27 @@ func TestEndurance_AHundredMachinesAndEverythingChanges(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// Worker, bridge and Temporal are killed at random, every few seconds, while a hundred machines are replaced.
+// Worker, bridge or Temporal is killed at random every few seconds, while a rollout replaces a hundred machines.
 func TestEndurance_KillsAtRandom(t *testing.T) {
-	f := newFleetOf(t, "random", slowly, 100, rolling(10, 0))
+	f := newFleetWithSpec(t, "random", slowLatencies, 100, rollingUpdate(10, 0))
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	watch := f.watch(t)
+	watch := f.startSampler(t)
 	seed := uint64(time.Now().UnixNano())
 	dice := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	begun, kills := time.Now(), map[string]int{}
-	f.change(t, "2")
-	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.updated(t, "2") < 100; {
+	f.changeTemplate(t, "2")
+	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.countUpdated(t, "2") < 100; {
 		victim := components[dice.IntN(len(components))]
 		require.NoError(t, r.Stack.Kill(t.Context(), victim))
 		require.NoError(t, r.Stack.Start(t.Context(), victim))
 		kills[victim]++
-		time.Sleep(2*time.Second + time.Duration(dice.Int64N(int64(4*time.Second)))) // the next one comes at any moment
+		time.Sleep(2*time.Second + time.Duration(dice.Int64N(int64(4*time.Second)))) // wait 2 s to 6 s, at random
 	}
 	f.awaitEdition(t, "2", 100)
 	t.Logf("%.0f s with kills: %v", time.Since(begun).Seconds(), kills)
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 100, after.Creates-before.Creates, "instances that were made for the new template")

@@ -18,8 +18,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// inPlace is an in-place update without a surge.
-func inPlace(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.MachineDeployment) {
+// inPlaceUpdate sets the strategy InPlaceUpdate without a surge.
+func inPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
@@ -34,11 +34,11 @@ func inPlace(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.M
 	}
 }
 
-// agents does what the agents on the nodes do: they update a node as soon as it is ready for that.
-func (f fleet) agents(t *testing.T) {
+// runAgents does the work of the agents on the nodes: it marks each node that is ready for its update as updated.
+func (f fleet) runAgents(t *testing.T) {
 	t.Helper()
 	for _, n := range f.Nodes(t) {
-		if reason(n) != v1alpha1.ReasonReadyForUpdate {
+		if inPlaceUpdateReason(n) != v1alpha1.ReasonReadyForUpdate {
 			continue
 		}
 		n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
@@ -48,8 +48,8 @@ func (f fleet) agents(t *testing.T) {
 	}
 }
 
-// reason returns the reason of a node's condition InPlaceUpdate; empty if the node has no such condition.
-func reason(n corev1.Node) string {
+// inPlaceUpdateReason returns the reason of a node's condition InPlaceUpdate; empty if the node has no such condition.
+func inPlaceUpdateReason(n corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1alpha1.NodeInPlaceUpdate {
 			return c.Reason
@@ -58,8 +58,8 @@ func reason(n corev1.Node) string {
 	return ""
 }
 
-// selected are the names of the nodes that are selected for an update.
-func (f fleet) selected(t *testing.T) []string {
+// selectedNodes returns the names of the nodes that are selected for an update.
+func (f fleet) selectedNodes(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for _, n := range f.Nodes(t) {
@@ -70,13 +70,13 @@ func (f fleet) selected(t *testing.T) []string {
 	return names
 }
 
-// awaitReady waits until so many nodes wait for their agent.
-func (f fleet) awaitReady(t *testing.T, want int) {
+// awaitReadyNodes waits until exactly want nodes are ready for their update.
+func (f fleet) awaitReadyNodes(t *testing.T, want int) {
 	t.Helper()
 	rig.Eventually(t, "nodes are ready for their update", func() (bool, any) {
 		n := 0
 		for _, node := range f.Nodes(t) {
-			if reason(node) == v1alpha1.ReasonReadyForUpdate {
+			if inPlaceUpdateReason(node) == v1alpha1.ReasonReadyForUpdate {
 				n++
 			}
 		}
@@ -84,26 +84,26 @@ func (f fleet) awaitReady(t *testing.T, want int) {
 	})
 }
 
-// awaitUpdated lets the agents work until so many machines are of edition 2.
-func (f fleet) awaitUpdated(t *testing.T, want int) {
+// awaitUpdatedMachines runs the agents until at least want machines are of edition 2.
+func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	t.Helper()
 	rig.Eventually(t, "machines are updated", func() (bool, any) {
-		n := f.updated(t, "2")
+		n := f.countUpdated(t, "2")
 		if n < want {
-			f.agents(t)
+			f.runAgents(t)
 		}
 		return n >= want, n
 	})
 }
 
-// kept returns the names of the machines that are among the former ones.
-func (f fleet) kept(t *testing.T, former []string) []string {
+// keptMachines returns the names of the fleet's machines that are in the list former.
+func (f fleet) keptMachines(t *testing.T, former []string) []string {
 	t.Helper()
-	return slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
+	return slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })
 }
 
-// awaitServing waits until all nodes take pods, and nothing of an update is left on them.
-func (f fleet) awaitServing(t *testing.T) {
+// awaitSchedulableNodes waits until all nodes are schedulable and have no label of an update.
+func (f fleet) awaitSchedulableNodes(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "nodes serve again", func() (bool, any) {
 		for _, n := range f.Nodes(t) {
@@ -113,100 +113,102 @@ func (f fleet) awaitServing(t *testing.T) {
 				return false, n.Name
 			}
 		}
-		return len(f.selected(t)) == 0, f.selected(t)
+		return len(f.selectedNodes(t)) == 0, f.selectedNodes(t)
 	})
 }
 
-// In place: nodes are selected a few at a time, an agent updates them, machines keep their names and change their set.
-// Undone in the same way, the former set makes machines again.
+// In-place update: at most two nodes are selected at a time, an agent updates each node, and each machine keeps its
+// name and moves to the new MachineSet. A rollback updates the nodes in the same way and moves the machines back to the
+// old MachineSet.
 func TestInPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "kept", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 2))
-	former := f.names(t)
-	watch := f.watch(t)
+	f := newFleet(t, "kept", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
+	former := f.machineNames(t)
+	watch := f.startSampler(t)
 	rolls := func(edition string) {
 		rig.Eventually(t, "all machines are updated", func() (bool, any) {
-			require.LessOrEqual(t, len(f.selected(t)), 2, "nodes under update at a time")
-			f.agents(t)
-			n := f.updated(t, edition)
+			require.LessOrEqual(t, len(f.selectedNodes(t)), 2, "nodes under update at a time")
+			f.runAgents(t)
+			n := f.countUpdated(t, edition)
 			return n == 4, n
 		})
 		f.awaitEdition(t, edition, 4)
-		require.Equal(t, former, f.names(t), "the same machines")
-		f.awaitServing(t)
+		require.Equal(t, former, f.machineNames(t), "the same machines")
+		f.awaitSchedulableNodes(t)
 	}
-	f.change(t, "2")
+	f.changeTemplate(t, "2")
 	rolls("2")
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
-	rolls("") // a label that the former template had not is gone again
+	rolls("") // the rollback removes the label that only the new template has
 	f.Scale(t, 5)
 	f.awaitEdition(t, "", 5)
-	require.Subset(t, f.names(t), former)
+	require.Subset(t, f.machineNames(t), former)
 	require.Len(t, f.Sets(t), 2)
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// While nodes are updated in place, the deployment is made larger, which brings machines of the new template, and
-// smaller, which takes one of the old. Both times the update continues.
+// During an in-place update, the deployment is scaled up, which creates machines of the new template, and scaled down,
+// which deletes a machine of the old template. The in-place update continues after both changes of the size.
 func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "resized", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
-	former := f.names(t)
-	watch := f.watch(t)
-	f.change(t, "2")
-	f.awaitReady(t, 1)
+	f := newFleet(t, "resized", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
+	former := f.machineNames(t)
+	watch := f.startSampler(t)
+	f.changeTemplate(t, "2")
+	f.awaitReadyNodes(t, 1)
 	f.Scale(t, 6)
 	rig.Eventually(t, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
-		return len(f.Machines(t)) == 6 && f.updated(t, "2") == 2 && s.AvailableReplicas == 5 && len(f.selected(t)) == 1, s
+		return len(f.Machines(t)) == 6 && f.countUpdated(t, "2") == 2 && s.AvailableReplicas == 5 && len(f.selectedNodes(t)) == 1, s
 	})
-	f.awaitUpdated(t, 3)
+	f.awaitUpdatedMachines(t, 3)
 	f.Scale(t, 5)
 	rig.Eventually(t, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
-	require.Equal(t, 3, f.updated(t, "2"), "in the middle of it")
-	f.awaitUpdated(t, 5)
+	require.Equal(t, 3, f.countUpdated(t, "2"), "in the middle of it")
+	f.awaitUpdatedMachines(t, 5)
 	f.awaitEdition(t, "2", 5)
-	watch.verdict(t)
-	require.Len(t, f.kept(t, former), 3, "machines that were updated in place")
-	f.awaitServing(t)
+	watch.requireNoViolations(t)
+	require.Len(t, f.keptMachines(t, former), 3, "machines that were updated in place")
+	f.awaitSchedulableNodes(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// Somebody has enough of agents, and lets the rest be replaced: what was updated in place stays, and a node that waits
-// for its agent holds up nobody where the bounds leave room for one more.
+// A person changes the strategy from InPlaceUpdate to RollingUpdate in the middle of an update. The machine that was
+// updated in place stays. A node that waits for its agent does not block the rollout, because maxUnavailable is 1 and
+// maxSurge is 1.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "switched", 4, inPlace(v1alpha1.OrchestrationTypeAuto, 1))
-	former := f.names(t)
-	watch := f.watch(t)
-	f.change(t, "2")
-	f.awaitUpdated(t, 1)
-	f.awaitReady(t, 1)
-	require.Equal(t, 1, f.updated(t, "2"), "in the middle of it")
+	f := newFleet(t, "switched", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
+	former := f.machineNames(t)
+	watch := f.startSampler(t)
+	f.changeTemplate(t, "2")
+	f.awaitUpdatedMachines(t, 1)
+	f.awaitReadyNodes(t, 1)
+	require.Equal(t, 1, f.countUpdated(t, "2"), "in the middle of it")
 	f.Patch(
 		t,
 		`{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`,
 	)
 	f.awaitEdition(t, "2", 4)
-	watch.verdict(t)
-	require.Len(t, f.kept(t, former), 1, "the machine that was updated in place")
-	f.awaitServing(t)
+	watch.requireNoViolations(t)
+	require.Len(t, f.keptMachines(t, former), 1, "the machine that was updated in place")
+	f.awaitSchedulableNodes(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// Manual: all old nodes are candidates, and only those are updated that a person selects, as many at a time as the
-// person wants.
-func TestInPlaceUpdateByHand(t *testing.T) {
+// Orchestration type Manual: all old nodes are candidates for the update. Only the nodes that a person selects are
+// updated, and the person may select any number of nodes at a time.
+func TestManualInPlaceUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "byhand", 3, inPlace(v1alpha1.OrchestrationTypeManual, 1))
-	former := f.names(t)
+	f := newFleet(t, "byhand", 3, inPlaceUpdate(v1alpha1.OrchestrationTypeManual, 1))
+	former := f.machineNames(t)
 	candidates := func() (names []string) {
 		for _, n := range f.Nodes(t) {
-			if reason(n) == v1alpha1.ReasonCandidateForUpdate {
+			if inPlaceUpdateReason(n) == v1alpha1.ReasonCandidateForUpdate {
 				names = append(names, n.Name)
 			}
 		}
@@ -223,25 +225,25 @@ func TestInPlaceUpdateByHand(t *testing.T) {
 	}
 	await := func(what string, condition func() bool) {
 		rig.Eventually(t, what, func() (bool, any) {
-			require.Subset(t, chosen, f.selected(t), "only a person selects")
-			f.agents(t)
-			return condition(), fmt.Sprint(f.updated(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
+			require.Subset(t, chosen, f.selectedNodes(t), "only a person selects")
+			f.runAgents(t)
+			return condition(), fmt.Sprint(f.countUpdated(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
 		})
 	}
-	f.change(t, "2")
+	f.changeTemplate(t, "2")
 	await("all nodes are candidates", func() bool { return len(candidates()) == 3 })
 	choose(candidates()[0])
-	await("one is updated", func() bool { return f.updated(t, "2") == 1 })
+	await("one is updated", func() bool { return f.countUpdated(t, "2") == 1 })
 	await("the rollout waits for a person", func() bool {
 		o := f.Deployment(t).Status.CurrentOperation
-		return o != nil && o.Step == vocabulary.StepAwaitMachines && len(f.selected(t)) == 0
+		return o != nil && o.Step == vocabulary.StepAwaitMachines && len(f.selectedNodes(t)) == 0
 	})
 	require.Len(t, candidates(), 2)
 	choose(candidates()...)
-	await("all are updated", func() bool { return f.updated(t, "2") == 3 })
+	await("all are updated", func() bool { return f.countUpdated(t, "2") == 3 })
 	f.awaitEdition(t, "2", 3)
-	require.Equal(t, former, f.names(t), "the same machines")
-	f.awaitServing(t)
+	require.Equal(t, former, f.machineNames(t), "the same machines")
+	f.awaitSchedulableNodes(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }

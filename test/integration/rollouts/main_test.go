@@ -1,9 +1,9 @@
-// Tier: test for each strategy and each request; test-all for kills and what surrounds a rollout.
+// Tier: test for each strategy and each request; test-all for kills and for nodes and clients during a rollout.
 
 //go:build integration
 
-// Package rollouts shows that a MachineDeployment comes to its newest template within its bounds, whatever people and
-// chance do meanwhile.
+// Package rollouts tests that a MachineDeployment reaches its newest template within its bounds, in spite of requests,
+// changes and failures during the rollout.
 package rollouts
 
 import (
@@ -28,11 +28,11 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
 }
 
-// latencies are those of the instances of a class: a moment to make one, a moment to delete one.
-const latencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
+// shortLatencies is a provider spec whose instances take one second to create and half a second to delete.
+const shortLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
-// rolling bounds a rolling update.
-func rolling(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
+// rollingUpdate sets the strategy RollingUpdate with these bounds.
+func rollingUpdate(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -43,17 +43,17 @@ func rolling(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
 	}
 }
 
-// fleet is a pool whose rollouts are watched.
+// fleet is a pool whose rollouts are tested.
 type fleet struct{ *rig.Pool }
 
-// newFleet makes a pool in a namespace of its own, and waits until it runs.
+// newFleet creates a pool in a namespace of its own, and waits until all machines run.
 func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
 	t.Helper()
-	return newFleetOf(t, name, latencies, replicas, changes...)
+	return newFleetWithSpec(t, name, shortLatencies, replicas, changes...)
 }
 
-// newFleetOf makes a pool as newFleet does, with instances of these latencies.
-func newFleetOf(
+// newFleetWithSpec creates a pool as newFleet does, with the given provider spec.
+func newFleetWithSpec(
 	t *testing.T,
 	name, latencies string,
 	replicas int32,
@@ -66,13 +66,14 @@ func newFleetOf(
 	return f
 }
 
-// change gives the template a label that it had not: each value is another template.
-func (f fleet) change(t *testing.T, value string) {
+// changeTemplate sets the template's label edition. Each value makes another template.
+func (f fleet) changeTemplate(t *testing.T, value string) {
 	t.Helper()
 	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-// awaitEdition waits until exactly n machines exist, all of this template and running, and the deployment says so.
+// awaitEdition waits until exactly n machines exist, all of them have this edition and run, and the deployment's
+// condition Progressing has the reason NewMachineSetAvailable.
 func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
@@ -81,19 +82,19 @@ func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 		for _, m := range machines {
 			counts[m.Labels["edition"]+" "+string(m.Status.CurrentStatus.Phase)]++
 		}
-		c := f.condition(t, v1alpha1.MachineDeploymentProgressing)
+		c := f.readCondition(t, v1alpha1.MachineDeploymentProgressing)
 		done := len(machines) == n && counts[value+" Running"] == n && c.Reason == v1alpha1.ReasonNewMachineSetAvailable
 		return done, fmt.Sprintf("%v, %s: %s", counts, c.Reason, c.Message)
 	})
 }
 
-func (f fleet) condition(
+func (f fleet) readCondition(
 	t *testing.T,
 	kind v1alpha1.MachineDeploymentConditionType,
 ) v1alpha1.MachineDeploymentCondition {
 	t.Helper()
 	d, err := r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
-	if err != nil { // the API server may be away
+	if err != nil { // the API server may be down
 		return v1alpha1.MachineDeploymentCondition{Message: err.Error()}
 	}
 	for _, c := range d.Status.Conditions {
@@ -104,8 +105,8 @@ func (f fleet) condition(
 	return v1alpha1.MachineDeploymentCondition{}
 }
 
-// updated counts the machines of a template.
-func (f fleet) updated(t *testing.T, value string) int {
+// countUpdated counts the machines of an edition.
+func (f fleet) countUpdated(t *testing.T, value string) int {
 	t.Helper()
 	n := 0
 	for _, m := range f.Machines(t) {
@@ -116,12 +117,12 @@ func (f fleet) updated(t *testing.T, value string) int {
 	return n
 }
 
-// keep makes the machines of the fleet stay until release, also when they are being deleted: a hook holds their
-// instances.
-func (f fleet) keep(t *testing.T) (release func()) {
+// holdDeletions keeps the current machines of the fleet until release is called: a pre-terminate hook blocks the
+// deletion of their instances.
+func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	t.Helper()
 	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"
-	names := f.names(t)
+	names := f.machineNames(t)
 	annotate := func(change string) {
 		t.Helper()
 		_, err := r.Stack.Kubectl(
@@ -137,8 +138,8 @@ func (f fleet) keep(t *testing.T) (release func()) {
 	return func() { annotate(hook + "-") }
 }
 
-// names returns the names of the fleet's machines, sorted.
-func (f fleet) names(t *testing.T) []string {
+// machineNames returns the names of the fleet's machines, sorted.
+func (f fleet) machineNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for _, m := range f.Machines(t) {
@@ -148,8 +149,8 @@ func (f fleet) names(t *testing.T) []string {
 	return names
 }
 
-// outcomes returns how the rollouts of the fleet ended, the oldest first.
-func (f fleet) outcomes(t *testing.T) []deployment.RolloutResult {
+// rolloutResults returns the results of the fleet's rollouts that have ended, the oldest rollout first.
+func (f fleet) rolloutResults(t *testing.T) []deployment.RolloutResult {
 	t.Helper()
 	var list []deployment.RolloutResult
 	runs := r.Workflows(
@@ -172,25 +173,26 @@ func (f fleet) outcomes(t *testing.T) []deployment.RolloutResult {
 	return list
 }
 
-// awaitReason waits until Progressing has this reason.
-func (f fleet) awaitReason(t *testing.T, reason string) {
+// awaitProgressingReason waits until the condition Progressing has this reason.
+func (f fleet) awaitProgressingReason(t *testing.T, reason string) {
 	t.Helper()
 	rig.Eventually(t, "Progressing: "+reason, func() (bool, any) {
-		c := f.condition(t, v1alpha1.MachineDeploymentProgressing)
+		c := f.readCondition(t, v1alpha1.MachineDeploymentProgressing)
 		return c.Reason == reason, c
 	})
 }
 
-// awaitOutcomes waits until the rollouts of the fleet have ended like this, in this order.
+// awaitOutcomes waits until len(want) rollouts of the fleet have ended, and requires that their outcomes are want, in
+// this order.
 func (f fleet) awaitOutcomes(t *testing.T, want ...string) {
 	t.Helper()
 	rig.Eventually(
 		t,
 		"the rollouts have their results",
-		func() (bool, any) { n := len(f.outcomes(t)); return n == len(want), n },
+		func() (bool, any) { n := len(f.rolloutResults(t)); return n == len(want), n },
 	)
 	var got []string
-	for _, o := range f.outcomes(t) {
+	for _, o := range f.rolloutResults(t) {
 		got = append(got, o.Outcome)
 	}
 	require.Equal(t, want, got)

@@ -16,22 +16,23 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// fieldsOfMCM are the fields of a MachineDeployment's spec that MCM's types have. A client with these types drops all
-// others.
-var fieldsOfMCM = []string{
+// mcmSpecFields are the fields of a MachineDeployment's spec in MCM's types. A client with MCM's types drops all other
+// fields.
+var mcmSpecFields = []string{
 	"replicas", "selector", "template", "strategy", "minReadySeconds", "revisionHistoryLimit", "paused", "rollbackTo",
 	"progressDeadlineSeconds", "autoPreserveFailedMachineMax",
 }
 
-// putAsMCM updates the size as a client with MCM's types does: it writes the whole object, as far as it knows it.
-func putAsMCM(t *testing.T, f fleet, replicas int) {
+// updateAsMCM sets the replicas as a client with MCM's types does: the client writes the whole object without the
+// fields that MCM's types lack.
+func updateAsMCM(t *testing.T, f fleet, replicas int) {
 	t.Helper()
 	text, err := json.Marshal(f.Deployment(t))
 	require.NoError(t, err)
 	var object map[string]any
 	require.NoError(t, json.Unmarshal(text, &object))
 	spec := object["spec"].(map[string]any)
-	maps.DeleteFunc(spec, func(field string, _ any) bool { return !slices.Contains(fieldsOfMCM, field) })
+	maps.DeleteFunc(spec, func(field string, _ any) bool { return !slices.Contains(mcmSpecFields, field) })
 	spec["replicas"] = replicas
 	delete(object, "status")
 	text, err = json.Marshal(object)
@@ -44,29 +45,29 @@ func putAsMCM(t *testing.T, f fleet, replicas int) {
 	require.NoError(t, err)
 }
 
-// The autoscaler writes with MCM's types in the middle of a rollout that waits for approval: the rollout goes on
-// waiting, and goes on doing so when the policy is deleted.
-func TestAGatedRolloutSurvivesAClientWithMCMsTypes(t *testing.T) {
+// The autoscaler updates the deployment with MCM's types while a rollout waits for approval. The rollout continues to
+// wait, also after the RolloutPolicy is deleted.
+func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "put", 4, rolling(1, 0))
+	f := newFleet(t, "put", 4, rollingUpdate(1, 0))
 	r.Policy(
 		t,
 		f.Namespace,
 		f.Name,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
+	f.changeTemplate(t, "2")
+	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
 	for _, size := range []int{6, 5} {
-		putAsMCM(t, f, size)
+		updateAsMCM(t, f, size)
 		rig.Eventually(t, "the pool has its size", func() (bool, any) {
 			d := f.Deployment(t)
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size &&
 				d.Status.ObservedGeneration == d.Generation, d.Status
 		})
 		f.LookAgain(t)
-		require.Equal(t, 1, f.updated(t, "2"), "machines of the new template, approved by nobody")
-		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.condition(t, v1alpha1.MachineDeploymentProgressing).Reason)
+		require.Equal(t, 1, f.countUpdated(t, "2"), "machines of the new template, approved by nobody")
+		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.readCondition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
 			require.NoError(
 				t,

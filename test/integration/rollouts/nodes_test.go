@@ -21,10 +21,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// What a deployment changes without a rollout reaches its machines, and makes none anew.
+// Changes of a deployment that need no rollout reach its existing machines, and no machine is replaced.
 func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "synced", 3, rolling(1, 0))
+	f := newFleet(t, "synced", 3, rollingUpdate(1, 0))
 	names := map[string]bool{}
 	for _, m := range f.Machines(t) {
 		names[m.Name] = true
@@ -60,88 +60,88 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// In the middle of a rollout, new pods are kept off old nodes, and the cluster autoscaler off all. What a person told
-// the autoscaler stays, also afterwards.
+// During a rollout, a taint keeps new pods off old nodes, and an annotation keeps the cluster autoscaler off all nodes.
+// A person's own annotation for the autoscaler stays, also after the rollout.
 func TestNodesDuringARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "marked", 5, rolling(1, 0))
+	f := newFleet(t, "marked", 5, rollingUpdate(1, 0))
 	r.Policy(
 		t,
 		f.Namespace,
 		f.Name,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	former := f.names(t)
-	told := map[string]string{} // by node: what a person told the autoscaler
+	former := f.machineNames(t)
+	told := map[string]string{} // value of a person's annotation for the autoscaler, by node
 	for i, n := range f.Nodes(t) {
 		note := map[string]string{"example.com/owner": "ann"}
-		if i < 4 { // at most one of these goes
+		if i < 4 { // the rollout replaces at most one of these four nodes
 			told[n.Name] = []string{"true", "true", "false", "false"}[i]
 			note[v1alpha1.AnnotationScaleDownDisabled] = told[n.Name]
 		}
-		annotate(t, n.Name, note)
+		annotateNode(t, n.Name, note)
 	}
 
-	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
-	f.awaitMarks(t, func(m v1alpha1.Machine) marks {
+	f.changeTemplate(t, "2")
+	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
+	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		old, person := m.Labels["edition"] == "", told[m.Labels[v1alpha1.LabelNode]] == "true"
-		return marks{tainted: old, guard: "true", ours: !person, owned: old}
+		return rolloutMarks{isTainted: old, scaleDownDisabled: "true", setByMillwright: !person, hasOwnerAnnotation: old}
 	})
 
-	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	rig.Eventually(t, "the former template is a revision of its own", func() (bool, any) {
 		revision := f.Deployment(t).Annotations[v1alpha1.AnnotationRevision]
 		return revision == "3", revision
 	})
-	f.request(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
+	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
 	f.awaitEdition(t, "", 5)
-	f.awaitMarks(t, func(m v1alpha1.Machine) marks {
+	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		if !slices.Contains(former, m.Name) {
-			return marks{}
+			return rolloutMarks{}
 		}
 		if told[m.Labels[v1alpha1.LabelNode]] == "true" {
-			return marks{guard: "true", owned: true}
+			return rolloutMarks{scaleDownDisabled: "true", hasOwnerAnnotation: true}
 		}
-		return marks{owned: true}
+		return rolloutMarks{hasOwnerAnnotation: true}
 	})
-	stayed := slices.DeleteFunc(f.names(t), func(name string) bool { return !slices.Contains(former, name) })
+	stayed := slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })
 	require.GreaterOrEqual(t, len(stayed), 4, "old machines that went through it")
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// marks are what a node carries for the time of a rollout.
-type marks struct {
-	tainted bool   // as the node of an old set
-	guard   string // what keeps the autoscaler off
-	ours    bool   // the guard has our marker
-	owned   bool   // it has the annotation of a person that is nobody else's business
+// rolloutMarks are the taint and the annotations of a node during a rollout.
+type rolloutMarks struct {
+	isTainted          bool   // the node has the taint for nodes of old sets
+	scaleDownDisabled  string // value of the annotation that disables the autoscaler's scale-down
+	setByMillwright    bool   // a marker says that Millwright wrote the scale-down annotation
+	hasOwnerAnnotation bool   // the node has the person's annotation example.com/owner
 }
 
-// marks returns what the nodes of the fleet carry, by name.
-func (f fleet) marks(t *testing.T) map[string]marks {
+// readMarks returns the rolloutMarks of the fleet's nodes, by the name of the node.
+func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
 	t.Helper()
-	all := map[string]marks{}
+	all := map[string]rolloutMarks{}
 	for _, n := range f.Nodes(t) {
-		all[n.Name] = marks{
-			tainted: slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool {
+		all[n.Name] = rolloutMarks{
+			isTainted: slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool {
 				return taint.Key == v1alpha1.TaintPreferNoSchedule && taint.Value == v1alpha1.ValueTrue &&
 					taint.Effect == corev1.TaintEffectPreferNoSchedule
 			}),
-			guard: n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
-			ours:  n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
-			owned: n.Annotations["example.com/owner"] == "ann",
+			scaleDownDisabled:  n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
+			setByMillwright:    n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
+			hasOwnerAnnotation: n.Annotations["example.com/owner"] == "ann",
 		}
 	}
 	return all
 }
 
-// awaitMarks waits until the nodes of all machines carry what they should.
-func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) marks) {
+// awaitMarks waits until the nodes of all machines have the wanted rolloutMarks.
+func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) rolloutMarks) {
 	t.Helper()
 	rig.Eventually(t, "the marks on all nodes", func() (bool, any) {
-		have, should := f.marks(t), map[string]marks{}
+		have, should := f.readMarks(t), map[string]rolloutMarks{}
 		for _, m := range f.Machines(t) {
 			should[m.Labels[v1alpha1.LabelNode]] = want(m)
 		}
@@ -154,7 +154,7 @@ func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) marks) {
 	})
 }
 
-func annotate(t *testing.T, node string, annotations map[string]string) {
+func annotateNode(t *testing.T, node string, annotations map[string]string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// request makes a request for the deployment by an update of its workflow, and returns the answer.
-func (f fleet) request(t *testing.T, in run.RequestInput) string {
+// sendRequest sends a request to the deployment's workflow as a Temporal update, and returns the answer.
+func (f fleet) sendRequest(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	d := f.Deployment(t)
 	id := rig.Installation.ID(
@@ -37,74 +37,74 @@ func (f fleet) request(t *testing.T, in run.RequestInput) string {
 	return answer
 }
 
-// A rollout is paused for a while, in which the deployment is scaled, and goes on.
+// A rollout is paused. The deployment is scaled during the pause. After a resume, the rollout completes.
 func TestPausedAndResumed(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "paused", 10, rolling(2, 0))
-	watch := f.watch(t)
-	f.change(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
-	require.Contains(t, f.request(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
+	f := newFleet(t, "paused", 10, rollingUpdate(2, 0))
+	watch := f.startSampler(t)
+	f.changeTemplate(t, "2")
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 2, n })
+	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
+	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	rig.Eventually(t, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
-	before := f.updated(t, "2")
+	before := f.countUpdated(t, "2")
 	f.Scale(t, 12)
 	rig.Eventually(t, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
 	})
-	require.LessOrEqual(t, f.updated(t, "2"), before+2)
-	grown := f.names(t)
+	require.LessOrEqual(t, f.countUpdated(t, "2"), before+2)
+	grown := f.machineNames(t)
 	f.LookAgain(t)
-	require.Equal(t, grown, f.names(t), "no machine is replaced while it is paused")
+	require.Equal(t, grown, f.machineNames(t), "no machine is replaced while it is paused")
 	rig.Eventually(t, "the paused rollout is listed as stuck", func() (bool, any) {
 		list := r.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
 		return len(list) == 1, list
 	})
-	f.request(t, run.RequestInput{Command: "resume", Reason: "back"})
+	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
 	f.awaitEdition(t, "2", 12)
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	f.awaitOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// A rollout is cancelled: it stays where it is, also after Temporal has lost all its data. Then it goes back, and
-// forward again.
+// A cancelled rollout makes no more changes, also after Temporal has lost all its data. A rollback of the cancelled
+// rollout follows. A later rollout is cancelled and rolled back in one request.
 func TestCancelledRolledBackAndUndone(t *testing.T) {
-	f := newFleet(t, "cancelled", 8, rolling(2, 0))
-	watch := f.watch(t)
-	f.change(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 2, n })
-	f.request(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
-	f.awaitReason(t, v1alpha1.ReasonRolloutHeld)
+	f := newFleet(t, "cancelled", 8, rollingUpdate(2, 0))
+	watch := f.startSampler(t)
+	f.changeTemplate(t, "2")
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 2, n })
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
+	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutHeld)
 	f.awaitOutcomes(t, deployment.OutcomeCancelled)
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
 	rig.Eventually(t, "what was under way is over", func() (bool, any) {
 		open := r.OpenWorkflows(t, f.Namespace)
 		return open["Machine"] == 0, open
 	})
-	held := f.names(t)
+	held := f.machineNames(t)
 	r.WipeTemporal(t)
 	f.LookAgain(t)
-	require.Equal(t, held, f.names(t), "the hold survives the loss of Temporal's data")
+	require.Equal(t, held, f.machineNames(t), "the hold survives the loss of Temporal's data")
 
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
 	f.awaitEdition(t, "", 8)
 	d := f.Deployment(t)
 	require.Nil(t, d.Spec.RollbackTo)
 	require.Equal(t, "3", d.Annotations[v1alpha1.AnnotationRevision], "the old template has a new number")
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 
-	f.change(t, "3")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "3"); return n >= 2, n })
-	f.request(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.changeTemplate(t, "3")
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "3"); return n >= 2, n })
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	f.awaitEdition(t, "", 8)
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
-		results := f.outcomes(t)
+		results := f.rolloutResults(t)
 		n := len(results)
 		return n > 1 && results[n-2].Outcome == deployment.OutcomeRolledBack &&
 			results[n-1].Outcome == deployment.OutcomeCompleted, results
@@ -113,27 +113,28 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// A signal to the rollout itself does what an update of the deployment's workflow does. Nobody hears an answer: an
-// event tells it.
+// A signal to the rollout workflow has the same effect as an update of the deployment's workflow. A signal has no
+// answer, so an event reports the result.
 func TestRequestedBySignal(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "signalled", 4, rolling(1, 0))
-	release := f.keep(t)
-	f.change(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.updated(t, "2"); return n >= 1, n })
+	f := newFleet(t, "signalled", 4, rollingUpdate(1, 0))
+	release := f.holdDeletions(t)
+	f.changeTemplate(t, "2")
+	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdated(t, "2"); return n >= 1, n })
 	d := f.Deployment(t)
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {
 		in := run.RequestInput{Command: command, Actor: "ann", Reason: reason}
 		return r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in)
 	}
-	// The new set has its size when it is made: its machines may be there before the workflow that hears the signal.
+	// The new set is created with its replicas, so its machines may exist before the rollout workflow that receives the
+	// signal.
 	rig.Eventually(
 		t,
 		"the rollout is there",
 		func() (bool, any) { err := signal("pause", "lunch"); return err == nil, err },
 	)
-	f.awaitReason(t, v1alpha1.ReasonDeploymentPaused)
+	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	d = f.Deployment(t)
 	require.True(t, d.Spec.Paused)
 	require.Contains(
@@ -154,7 +155,7 @@ func TestRequestedBySignal(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// awaitEvent waits until an event of the deployment begins with this text.
+// awaitEvent waits until the message of an event of the deployment begins with this text.
 func (f fleet) awaitEvent(t *testing.T, text string) {
 	t.Helper()
 	rig.Eventually(t, "an event: "+text, func() (bool, any) {

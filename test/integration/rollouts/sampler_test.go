@@ -13,22 +13,21 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// sampler watches a fleet from outside: how many machines exist, and how many of their nodes take pods, by the cloud
-// and the nodes themselves. What is promised is in the spec of the deployment. While the API server is away nothing is
-// seen.
+// sampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet, and compares the
+// numbers with the bounds in the deployment's spec. While the API server is down, the sampler takes no samples.
 type sampler struct {
 	*checker.Watcher
-	fleet  fleet
-	stop   func() // it looks no more; returns when the last look is over
-	judged bool
+	fleet     fleet
+	stop      func() // stop ends the sampling, and returns after the last sample
+	isChecked bool
 }
 
-// watch samples until the verdict. Machines count until they are gone.
-func (f fleet) watch(t *testing.T) *sampler {
-	return f.watchBy(t, checker.Bounds{Leaving: true, Nodes: true})
+// startSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
+func (f fleet) startSampler(t *testing.T) *sampler {
+	return f.startSamplerWithBounds(t, checker.Bounds{Leaving: true, Nodes: true})
 }
 
-func (f fleet) watchBy(t *testing.T, strict checker.Bounds) *sampler {
+func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *sampler {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -39,7 +38,7 @@ func (f fleet) watchBy(t *testing.T, strict checker.Bounds) *sampler {
 		s.Run(ctx)
 	}()
 	t.Cleanup(func() {
-		if s.stop(); !s.judged { // the test fails already: this may be why
+		if s.stop(); !s.isChecked { // the test has failed already: the violations may be the cause
 			violations, _ := s.Violations()
 			assert.Empty(t, violations)
 		}
@@ -48,15 +47,16 @@ func (f fleet) watchBy(t *testing.T, strict checker.Bounds) *sampler {
 	return s
 }
 
-// verdict fails the test when a promise was broken, or when a new one never came into force.
-func (s *sampler) verdict(t *testing.T) {
+// requireNoViolations waits until the bounds of the current spec are in force, and requires that no sample has violated
+// the bounds.
+func (s *sampler) requireNoViolations(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "both bounds of the size that is wanted are in force", func() (bool, any) {
 		violations, _ := s.Violations()
 		return s.InForce() || len(violations) > 0, s.fleet.Deployment(t).Status
 	})
 	s.stop()
-	s.judged = true
+	s.isChecked = true
 	violations, samples := s.Violations()
 	t.Logf("%d samples, %d machines at the most", samples, s.Peak())
 	require.Empty(t, violations)

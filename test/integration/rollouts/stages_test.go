@@ -17,10 +17,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// Stages: a tenth waits for a person, a half for the clock. A rollout whose machines fail goes back by itself.
+// A rollout in stages: after a tenth of the machines, the rollout waits for a person's approval, and after half of the
+// machines for 3 s. A rollout whose machines fail is rolled back automatically.
 func TestStagesAndAutomaticRollback(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "staged", 10, rolling(2, 0), func(d *v1alpha1.MachineDeployment) {
+	f := newFleet(t, "staged", 10, rollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
 	})
 	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
@@ -33,14 +34,14 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 		},
 		AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32)},
 	})
-	f.change(t, "2")
-	f.awaitReason(t, v1alpha1.ReasonRolloutWaiting)
+	f.changeTemplate(t, "2")
+	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
 	rig.Eventually(
 		t,
 		"one machine in all is of the new template",
-		func() (bool, any) { n := f.updated(t, "2"); return n == 1, n },
+		func() (bool, any) { n := f.countUpdated(t, "2"); return n == 1, n },
 	)
-	require.Contains(t, f.request(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
+	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
 	f.awaitEdition(t, "2", 10)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
@@ -49,7 +50,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 		Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
-	f.neverBoots(t)
+	f.createBrokenClass(t)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
 		d := f.Deployment(t)
 		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
@@ -61,10 +62,11 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.AwaitGone(t)
 }
 
-// A rollout that makes no progress goes back by itself, though no machine has failed.
+// A rollout that makes no progress before its progress deadline is rolled back automatically, although no machine has
+// failed.
 func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "late", 3, rolling(1, 0), func(d *v1alpha1.MachineDeployment) {
+	f := newFleet(t, "late", 3, rollingUpdate(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 	})
 	r.Policy(
@@ -73,9 +75,9 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 		f.Name,
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
-	f.neverBoots(t)
-	former := f.names(t)
-	watch := f.watch(t)
+	f.createBrokenClass(t)
+	former := f.machineNames(t)
+	watch := f.startSampler(t)
 	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
@@ -86,17 +88,17 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
 	})
 	f.awaitEdition(t, "", 3)
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
-	require.Contains(t, f.outcomes(t)[0].Why, "no progress for 15s")
+	require.Contains(t, f.rolloutResults(t)[0].Why, "no progress for 15s")
 	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
-	require.Equal(t, former, f.names(t), "no machine was given up for one that never came")
+	require.Equal(t, former, f.machineNames(t), "no machine was given up for one that never came")
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// neverBoots makes a class "broken" beside "small", whose machines never join.
-func (f fleet) neverBoots(t *testing.T) {
+// createBrokenClass creates a class "broken" whose instances never boot.
+func (f fleet) createBrokenClass(t *testing.T) {
 	t.Helper()
 	broken := rig.Class(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	broken.Name = "broken"

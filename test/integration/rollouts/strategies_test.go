@@ -12,18 +12,18 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func strategy(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.MachineDeployment) {
+func withStrategyType(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
 }
 
-// Recreate: no machine of the new template before the last old one is gone.
+// Strategy Recreate: no machine of the new template exists before the last old machine is gone.
 func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "recreated", 5, strategy(v1alpha1.RecreateMachineDeploymentStrategyType))
-	watch := f.watch(t)
-	f.change(t, "2")
+	f := newFleet(t, "recreated", 5, withStrategyType(v1alpha1.RecreateMachineDeploymentStrategyType))
+	watch := f.startSampler(t)
+	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the first new machine", func() (bool, any) {
-		machines, updated := f.Machines(t), 0 // one look: in between, the last old machine may go and the first new one come
+		machines, updated := f.Machines(t), 0 // both counts use the same list of machines
 		for _, m := range machines {
 			if m.Labels["edition"] == "2" {
 				updated++
@@ -33,22 +33,22 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 		return updated > 0, len(machines)
 	})
 	f.awaitEdition(t, "2", 5)
-	watch.verdict(t)
+	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
 
-// OnDelete: an old machine stays until somebody deletes it.
+// Strategy OnDelete: an old machine stays until somebody deletes the machine.
 func TestOnDelete(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "patient", 3, strategy(v1alpha1.OnDeleteMachineDeploymentStrategyType))
-	f.change(t, "2")
+	f := newFleet(t, "patient", 3, withStrategyType(v1alpha1.OnDeleteMachineDeploymentStrategyType))
+	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the rollout waits", func() (bool, any) {
 		list := r.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
 	for n := range 3 {
-		require.Equal(t, n, f.updated(t, "2"))
+		require.Equal(t, n, f.countUpdated(t, "2"))
 		for _, m := range f.Machines(t) {
 			if m.Labels["edition"] == "" {
 				require.NoError(
@@ -60,7 +60,7 @@ func TestOnDelete(t *testing.T) {
 		}
 		rig.Eventually(t, "another one comes in its place", func() (bool, any) {
 			machines := f.Machines(t)
-			return len(machines) == 3 && f.updated(t, "2") == n+1 && f.Deployment(t).Status.ReadyReplicas == 3, len(machines)
+			return len(machines) == 3 && f.countUpdated(t, "2") == n+1 && f.Deployment(t).Status.ReadyReplicas == 3, len(machines)
 		})
 	}
 	f.awaitEdition(t, "2", 3)

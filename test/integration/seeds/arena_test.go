@@ -32,35 +32,35 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// calmWithin is how long after the last load and the last fault something may still move, and how long after the
-// deletion of everything something may be left.
-const calmWithin = 2 * time.Minute
+// calmTimeout is the maximum time from the last load and the last fault until nothing changes any more. calmTimeout is
+// also the maximum time from the deletion of all objects until nothing is left.
+const calmTimeout = 2 * time.Minute
 
-// auditDelay is how late the API server's audit log may be: its batches wait for 30 s at the most.
+// auditDelay is the maximum delay of the API server's audit log: a batch waits for at most 30 s.
 const auditDelay = 35 * time.Second
 
-// slowly is a class whose instances take a second to make and half of one to delete.
-const slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
+// slowClass is a class whose instances take one second to create and half a second to delete.
+const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
-// arena has what the run of one seed needs: its plan, its namespace, its pools and the checker.
-type arena struct {
+// seedRun has what the run of one seed needs: its plan, its namespace, its pools and the checker.
+type seedRun struct {
 	t         *testing.T
 	plan      plan
 	namespace string
 	pools     []*rig.Pool
 	watcher   *checker.Watcher
 
-	changing sync.Mutex  // held while a deployment is changed or handed over
-	ending   atomic.Bool // the namespace is being deleted in the middle of the work
+	deploymentLock sync.Mutex  // held while a deployment is changed or handed over
+	isEnding       atomic.Bool // true if the namespace is being deleted in the middle of the work
 }
 
-// runs counts the seeds of this process, for names of namespaces.
-var runs int
+// seedCount is the number of seeds that this process has run. The names of namespaces contain this number.
+var seedCount int
 
-// runSeed runs one plan in a namespace of its own, with everything checked.
+// runSeed runs one plan in its own namespace, with all checks.
 func runSeed(t *testing.T, p plan) {
-	runs++
-	a := &arena{plan: p, namespace: fmt.Sprintf("s%d-%d", p.seed, runs)}
+	seedCount++
+	a := &seedRun{plan: p, namespace: fmt.Sprintf("s%d-%d", p.seed, seedCount)}
 	t.Run(fmt.Sprintf("seed %d", p.seed), func(t *testing.T) {
 		a.t = t
 		begun := time.Now()
@@ -68,9 +68,9 @@ func runSeed(t *testing.T, p plan) {
 		_, snapshots := a.watcher.Violations()
 		t.Logf("seed %d: %s; %.0f s, %d snapshots, %d pods drained; %d violations",
 			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.Departures()), len(violations))
-		a.report(begun, snapshots, violations)
+		a.appendReport(begun, snapshots, violations)
 		if len(violations) > 0 {
-			a.keep()
+			a.keepLogs()
 		}
 		for _, v := range violations {
 			t.Errorf("seed %d: %s", p.seed, v)
@@ -78,18 +78,18 @@ func runSeed(t *testing.T, p plan) {
 	})
 }
 
-// run returns what was violated.
-func (a *arena) run() (violations []checker.Violation) {
+// run runs the plan, and returns all violations.
+func (a *seedRun) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
-	b.ClientTokens = a.plan.tokens
-	b.Staleness = virtual.Duration(a.plan.staleness)
-	b.AcceptLatency = virtual.Duration(a.plan.accept)
+	b.ClientTokens = a.plan.clientTokens
+	b.Staleness = virtual.Duration(a.plan.readStaleness)
+	b.AcceptLatency = virtual.Duration(a.plan.unrecordedTime)
 	if b.Tokens = []string{rig.Canary}; a.plan.faultyCloud {
 		rig.FaultyCloud(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
-	r.Namespace(t, a.namespace, slowly)
+	r.Namespace(t, a.namespace, slowClass)
 	a.watcher = checker.Watch(
 		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
 		a.namespace,
@@ -104,29 +104,29 @@ func (a *arena) run() (violations []checker.Violation) {
 	defer stop()
 	go a.watcher.Run(watching)
 	a.makePools()
-	if len(a.plan.loads)%2 == 0 { // otherwise the first steps come while the first machines are made
+	if len(a.plan.loads)%2 == 0 { // for odd numbers, the first steps begin while the first machines are created
 		for i, p := range a.pools {
 			p.AwaitRunning(t, int(a.plan.pools[i].replicas))
 		}
 	}
 
-	a.steps(ctx)
+	a.runSteps(ctx)
 	if a.plan.deletedEarly == 0 {
-		violations = append(violations, a.calm(ctx)...)
+		violations = append(violations, a.restlessViolations(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
 		a.watcher.AllIsDeleted()
 	}
-	violations = append(violations, a.unevicted()...)
+	violations = append(violations, a.findUnevicted()...)
 	if a.plan.deletedEarly == 0 {
-		a.persist("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
+		a.retryUntilDone("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
 	}
-	remains, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
+	remains, err := a.watcher.Await(ctx, calmTimeout, func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
 		return checker.Remains(s, d, a.watcher.Excused())
 	})
 	require.NoError(t, err)
 	violations = append(violations, remains...)
-	violations = append(violations, a.visitors(ctx)...)
-	durable, err := a.watcher.Durable(ctx)
+	violations = append(violations, a.remainingStrangers(ctx)...)
+	durable, err := a.watcher.WorkflowState(ctx)
 	require.NoError(t, err)
 	a.watcher.AddRuns(durable)
 	stop()
@@ -135,8 +135,9 @@ func (a *arena) run() (violations []checker.Violation) {
 	return append(violations, seen...)
 }
 
-// makePools makes the deployments of the plan, and pods with a disruption budget on the first one.
-func (a *arena) makePools() {
+// makePools creates the deployments of the plan. On the machines of the first deployment, makePools creates pods with a
+// disruption budget.
+func (a *seedRun) makePools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(
 			a.pools,
@@ -166,11 +167,11 @@ func (a *arena) makePools() {
 			),
 		)
 	}
-	if a.plan.pods != "" {
+	if a.plan.podBudget != "" {
 		const pods = 4
 		a.pools[0].Deploy(a.t, "held", pods)
 		a.pools[0].Budget(a.t, "held", 0, func(spec *policyv1.PodDisruptionBudgetSpec) {
-			field, value, _ := strings.Cut(a.plan.pods, " ")
+			field, value, _ := strings.Cut(a.plan.podBudget, " ")
 			limit := new(intstr.Parse(value))
 			if spec.MinAvailable = limit; field == "maxUnavailable" {
 				spec.MinAvailable, spec.MaxUnavailable = nil, limit
@@ -179,60 +180,64 @@ func (a *arena) makePools() {
 	}
 }
 
-// calm returns what still moves or is incomplete long after the last load and the last fault.
-func (a *arena) calm(ctx context.Context) []checker.Violation {
-	restless, err := a.watcher.Await(ctx, calmWithin, func(s checker.Snapshot, d checker.Durable) []checker.Finding {
-		return checker.Restless(s, d, a.watcher.Excused())
-	})
+// restlessViolations returns the objects and runs that still change or are incomplete after calmTimeout.
+func (a *seedRun) restlessViolations(ctx context.Context) []checker.Violation {
+	restless, err := a.watcher.Await(
+		ctx,
+		calmTimeout,
+		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
+			return checker.Restless(s, d, a.watcher.Excused())
+		},
+	)
 	require.NoError(a.t, err)
 	if len(restless) > 0 {
-		a.keep()
+		a.keepLogs()
 	}
 	return restless
 }
 
-// steps does all loads and faults of the plan, each at its time, and returns when the last one is taken back.
-func (a *arena) steps(ctx context.Context) {
+// runSteps starts all loads and faults of the plan, each at its time, and returns when all of them have ended.
+func (a *seedRun) runSteps(ctx context.Context) {
 	var all sync.WaitGroup
 	begun := time.Now()
 	for _, s := range a.plan.loads {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.At)))
-			a.load(s)
+			a.applyLoad(s)
 		})
 	}
 	if s := a.plan.strangers; s != nil {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.At)))
-			a.visit(*s)
+			a.runStrangers(*s)
 		})
 	}
 	for _, s := range a.plan.faults {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.At)))
-			a.fault(ctx, s)
+			a.applyFault(ctx, s)
 		})
 	}
 	if a.plan.deletedEarly > 0 {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(a.plan.deletedEarly)))
 			a.watcher.AllIsDeleted()
-			a.ending.Store(true)
-			a.persist("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
+			a.isEnding.Store(true)
+			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})
 	}
 	all.Wait()
-	a.persist("end the cloud's faults", func(ctx context.Context) error { return r.Cloud.ClearFaults(ctx) })
+	a.retryUntilDone("end the cloud's faults", func(ctx context.Context) error { return r.Cloud.ClearFaults(ctx) })
 }
 
-// deleteAll deletes all objects of the seed, each or with their namespace.
-func (a *arena) deleteAll(ctx context.Context) error {
+// deleteAll deletes all objects of the seed: each object, or their whole namespace.
+func (a *seedRun) deleteAll(ctx context.Context) error {
 	policy := metav1.DeleteOptions{}
-	if !a.plan.byNamespace {
+	if !a.plan.deletesNamespace {
 		if err := r.Kube.PolicyV1().
 			PodDisruptionBudgets(a.namespace).
 			DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
-			return err // else the last drain waits for it for ever
+			return err // without this deletion, the last drain would wait for its budget without end
 		}
 		for _, p := range a.pools {
 			if err := r.Machines.MachineV1alpha1().
@@ -259,15 +264,15 @@ func (a *arena) deleteAll(ctx context.Context) error {
 	return r.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
 }
 
-// collectOrphans sweeps twice for the instances that people orphaned, and returns those that are still there.
-func (a *arena) collectOrphans() []checker.Violation {
+// collectOrphans runs two sweeps for the instances that people orphaned, and returns the instances that are left.
+func (a *seedRun) collectOrphans() []checker.Violation {
 	excused := a.watcher.Excused()
 	if len(excused) == 0 {
 		return nil
 	}
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"25 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	a.persist("let sweeps collect many orphans", func(ctx context.Context) error {
+	a.retryUntilDone("let sweeps collect many orphans", func(ctx context.Context) error {
 		_, err := r.Machines.MachineV1alpha1().
 			MachineClasses(a.namespace).
 			Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
@@ -278,7 +283,7 @@ func (a *arena) collectOrphans() []checker.Violation {
 	left, err := a.watcher.Await(
 		a.t.Context(),
 		time.Minute,
-		func(s checker.Snapshot, _ checker.Durable) []checker.Finding {
+		func(s checker.Snapshot, _ checker.WorkflowState) []checker.Finding {
 			found := checker.Orphans(s, nil)
 			if len(found) > 0 && time.Since(last) > 5*time.Second {
 				last = time.Now()
@@ -291,8 +296,8 @@ func (a *arena) collectOrphans() []checker.Violation {
 	return left
 }
 
-// unevicted returns the pods that left nodes of deleted machines without an eviction.
-func (a *arena) unevicted() (violations []checker.Violation) {
+// findUnevicted returns the pods that left nodes of deleted machines without an eviction.
+func (a *seedRun) findUnevicted() (violations []checker.Violation) {
 	left := a.watcher.Departures()
 	if len(left) == 0 || a.plan.hurtsNodes() {
 		return nil
@@ -313,15 +318,16 @@ func (a *arena) unevicted() (violations []checker.Violation) {
 	return violations
 }
 
-// persist calls do again until it succeeds, because the API server may be away. A failure is a failure of the suite.
-func (a *arena) persist(what string, do func(context.Context) error) {
+// retryUntilDone calls do until it succeeds, because the API server may be unavailable. If do never succeeds, the test
+// fails.
+func (a *seedRun) retryUntilDone(what string, do func(context.Context) error) {
 	begun := time.Now()
 	for {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.t.Context()), 10*time.Second)
 		err := do(ctx)
 		cancel()
 		gone := apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-		if err == nil || gone && a.ending.Load() {
+		if err == nil || gone && a.isEnding.Load() {
 			return
 		}
 		if time.Since(begun) > 3*time.Minute {
@@ -332,24 +338,24 @@ func (a *arena) persist(what string, do func(context.Context) error) {
 	}
 }
 
-// held has the components that a fault keeps down, and the locks of components that only one fault at a time may touch.
-var held = struct {
+// componentLocks has one lock for each component. Only one fault at a time may stop a component.
+var componentLocks = struct {
 	sync.Mutex
 	names map[string]*sync.Mutex
 }{names: map[string]*sync.Mutex{}}
 
-// hold waits until no other fault holds a component.
-func hold(name string) *sync.Mutex {
-	held.Lock()
-	defer held.Unlock()
-	if held.names[name] == nil {
-		held.names[name] = &sync.Mutex{}
+// lockComponent waits until no other fault holds the lock of a component.
+func lockComponent(name string) *sync.Mutex {
+	componentLocks.Lock()
+	defer componentLocks.Unlock()
+	if componentLocks.names[name] == nil {
+		componentLocks.names[name] = &sync.Mutex{}
 	}
-	return held.names[name]
+	return componentLocks.names[name]
 }
 
-// keepAlive starts each component of ours that has ended by itself, as a kubelet would.
-func keepAlive(t *testing.T) {
+// restartEndedComponents restarts Millwright's components that have exited by themselves, as a kubelet would.
+func restartEndedComponents(t *testing.T) {
 	ours := []string{component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge}
 	ctx, cancel := context.WithCancel(context.Background())
 	var over sync.WaitGroup
@@ -362,7 +368,7 @@ func keepAlive(t *testing.T) {
 			}
 			for _, s := range status {
 				ended := s.State == stack.StateExited || s.State == stack.StateFailed
-				if mutex := hold(s.Name); ended && slices.Contains(ours, s.Name) && mutex.TryLock() {
+				if mutex := lockComponent(s.Name); ended && slices.Contains(ours, s.Name) && mutex.TryLock() {
 					fmt.Fprintf(
 						os.Stderr,
 						"%s %s has ended by itself (%s), and is started\n",
@@ -379,8 +385,8 @@ func keepAlive(t *testing.T) {
 	t.Cleanup(func() { cancel(); over.Wait() })
 }
 
-// keep copies logs and objects to the folder CHAOS_LOGS.
-func (a *arena) keep() {
+// keepLogs copies logs and objects to the folder CHAOS_LOGS.
+func (a *seedRun) keepLogs() {
 	root := os.Getenv("CHAOS_LOGS")
 	if root == "" {
 		return
@@ -400,8 +406,8 @@ func (a *arena) keep() {
 	}
 }
 
-// report appends what this seed did and found to report.jsonl in the folder CHAOS_LOGS.
-func (a *arena) report(begun time.Time, snapshots int, violations []checker.Violation) {
+// appendReport appends the steps and the violations of this seed to report.jsonl in the folder CHAOS_LOGS.
+func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []checker.Violation) {
 	root := os.Getenv("CHAOS_LOGS")
 	if root == "" {
 		return
@@ -410,8 +416,8 @@ func (a *arena) report(begun time.Time, snapshots int, violations []checker.Viol
 		Seed: a.plan.seed, Loads: stepKinds(a.plan.loads), Faults: stepKinds(a.plan.faults), Early: a.plan.deletedEarly > 0,
 		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
 	}
-	if clock != 0 {
-		line.Clock = clock.String()
+	if secondWorkerSkew != 0 {
+		line.Clock = secondWorkerSkew.String()
 	}
 	for _, v := range violations {
 		line.Violations = append(line.Violations, v.String())

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Seeds from CHAOS_SEED on (default: the time), as many as CHAOS_SEEDS says (default: 1, or no end with CHAOS_TIME), or
-// until CHAOS_TIME is over. CHAOS_SHORT=1 takes the short form.
+// TestSeeds runs the seeds from CHAOS_SEED on (default: the time). CHAOS_SEEDS is the number of seeds (default: 1, or
+// no limit if CHAOS_TIME is set). The test ends when CHAOS_TIME is over. CHAOS_SHORT=1 selects the short form.
 func TestSeeds(t *testing.T) {
-	keepAlive(t)
+	restartEndedComponents(t)
 	begun := time.Now()
 	number := func(name string, otherwise uint64) uint64 {
 		text := os.Getenv(name)
@@ -33,9 +33,9 @@ func TestSeeds(t *testing.T) {
 		most = 1 << 32
 	}
 	seed := number("CHAOS_SEED", uint64(begun.Unix()))
-	form := whole
+	form := fullLimits
 	if os.Getenv("CHAOS_SHORT") != "" {
-		form = short
+		form = shortLimits
 	}
 	for end := seed + number("CHAOS_SEEDS", most); seed < end && (limit == 0 || time.Since(begun) < limit); seed++ {
 		runSeed(t, newPlan(seed, form))

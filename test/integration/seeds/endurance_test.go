@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Ten minutes of seeds that no run had before. The name of a subtest has its seed: CHAOS_SEED repeats it.
+// The test runs random seeds for ten minutes. The name of a subtest contains its seed: CHAOS_SEED repeats the seed.
 func TestEndurance_RandomSeeds(t *testing.T) {
-	keepAlive(t)
+	restartEndedComponents(t)
 	begun := time.Now()
 	for seed := uint64(begun.Unix()); time.Since(begun) < 10*time.Minute; seed++ {
-		runSeed(t, newPlan(seed, whole))
+		runSeed(t, newPlan(seed, fullLimits))
 	}
 }

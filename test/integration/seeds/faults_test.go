@@ -26,60 +26,67 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// fault does one fault and takes it back. It waits until no other fault holds the same part.
-func (a *arena) fault(ctx context.Context, s planStep) {
+// applyFault starts one fault, waits, and ends the fault. applyFault first waits until no other fault affects the same
+// part.
+func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	part := s.On
 	switch s.What {
-	case faultWipe:
+	case faultWipeTemporal:
 		part = component.Temporal
-	case faultErrors, faultLate, faultLatency, faultHang, faultRate, faultFull, faultNoBoot:
+	case faultCloudErrors,
+		faultErrorsAfterEffect,
+		faultCloudLatency,
+		faultCloudHangs,
+		faultRateLimit,
+		faultCloudQuota,
+		faultNoBoot:
 		part = "behaviour of the cloud"
 	}
-	mutex := hold(part)
+	mutex := lockComponent(part)
 	mutex.Lock()
 	defer mutex.Unlock()
 	switch s.What {
 	case faultKill:
-		a.persist("kill "+s.On, func(ctx context.Context) error { return r.Stack.Kill(ctx, s.On) })
+		a.retryUntilDone("kill "+s.On, func(ctx context.Context) error { return r.Stack.Kill(ctx, s.On) })
 		time.Sleep(s.For)
-		a.start(s.On)
+		a.startComponent(s.On)
 	case faultPause:
-		if r.Stack.Signal(ctx, s.On, syscall.SIGSTOP) != nil { // it has ended by itself
+		if r.Stack.Signal(ctx, s.On, syscall.SIGSTOP) != nil { // the component has exited by itself
 			return
 		}
 		time.Sleep(s.For)
 		if r.Stack.Signal(ctx, s.On, syscall.SIGCONT) != nil {
-			a.start(s.On)
+			a.startComponent(s.On)
 		}
-	case faultRole:
-		a.takeRole(s)
-	case faultPolicy:
-		a.refuse(s)
+	case faultRevokeRights:
+		a.revokeRights(s)
+	case faultRefuseWrites:
+		a.refuseWrites(s)
 	case faultQuota:
-		a.exhaust(s)
+		a.exhaustQuota(s)
 	case faultCredentials:
 		a.writeToken("wrong")
 		time.Sleep(s.For)
 		a.writeToken(rig.Canary)
 	case faultRestore:
-		a.restore(s)
-	case faultWipe:
-		a.persist("kill Temporal", func(ctx context.Context) error { return r.Stack.Kill(ctx, component.Temporal) })
+		a.restoreStore(s)
+	case faultWipeTemporal:
+		a.retryUntilDone("kill Temporal", func(ctx context.Context) error { return r.Stack.Kill(ctx, component.Temporal) })
 		files, _ := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
 		for _, file := range files {
 			_ = os.Remove(file)
 		}
-		a.start(component.Temporal)
-		a.start(component.Bootstrap)
-	case faultAway, faultStorm, faultSlow:
+		a.startComponent(component.Temporal)
+		a.startComponent(component.Bootstrap)
+	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
 		a.disturbAPI(s)
 	default:
 		a.disturbCloud(s)
 	}
 }
 
-// start starts a component as often as it takes: others that it needs may be away.
-func (a *arena) start(name string) {
+// startComponent starts a component, and retries until it succeeds: other components that it requires may be down.
+func (a *seedRun) startComponent(name string) {
 	begun := time.Now()
 	for {
 		err := r.Stack.Start(context.WithoutCancel(a.t.Context()), name)
@@ -94,21 +101,21 @@ func (a *arena) start(name string) {
 	}
 }
 
-// takeRole makes the API server refuse all that an identity asks.
-func (a *arena) takeRole(s planStep) {
+// revokeRights makes the API server refuse all requests of an identity.
+func (a *seedRun) revokeRights(s planStep) {
 	var rights rig.Rights
-	a.persist("read the rights of "+s.On, func(ctx context.Context) (err error) {
+	a.retryUntilDone("read the rights of "+s.On, func(ctx context.Context) (err error) {
 		rights, err = r.RightsOf(ctx, s.On)
 		return err
 	})
-	a.persist("take the rights of "+s.On, rights.Revoke)
+	a.retryUntilDone("take the rights of "+s.On, rights.Revoke)
 	time.Sleep(s.For)
-	a.persist("give the rights back to "+s.On, rights.Restore)
+	a.retryUntilDone("give the rights back to "+s.On, rights.Restore)
 }
 
-// refuse makes a policy of the API server refuse each write of the worker to one resource of the namespace, or to
-// nodes.
-func (a *arena) refuse(s planStep) {
+// refuseWrites creates a policy with which the API server refuses each write of the worker to one resource of the
+// namespace, or to nodes.
+func (a *seedRun) refuseWrites(s planStep) {
 	name := a.namespace + "-" + strings.ReplaceAll(s.On, "/", "-")
 	groups := []string{v1alpha1.SchemeGroupVersion.Group}
 	if s.On == "nodes" {
@@ -120,7 +127,7 @@ func (a *arena) refuse(s planStep) {
 	}}
 	policies := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	bindings := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	a.persist("make a policy", func(ctx context.Context) error {
+	a.retryUntilDone("make a policy", func(ctx context.Context) error {
 		_, err := policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -131,9 +138,9 @@ func (a *arena) refuse(s planStep) {
 				Validations: []admissionv1.Validation{{Expression: "false", Message: "a fault of the seed"}},
 			},
 		}, metav1.CreateOptions{})
-		return made(err)
+		return ignoreAlreadyExists(err)
 	})
-	a.persist("bind the policy", func(ctx context.Context) error {
+	a.retryUntilDone("bind the policy", func(ctx context.Context) error {
 		_, err := bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
@@ -141,22 +148,23 @@ func (a *arena) refuse(s planStep) {
 				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			},
 		}, metav1.CreateOptions{})
-		return made(err)
+		return ignoreAlreadyExists(err)
 	})
 	time.Sleep(s.For)
-	a.persist("end the policy", func(ctx context.Context) error {
-		if err := known(bindings.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+	a.retryUntilDone("end the policy", func(ctx context.Context) error {
+		if err := ignoreNotFound(bindings.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
 			return err
 		}
-		return known(policies.Delete(ctx, name, metav1.DeleteOptions{}))
+		return ignoreNotFound(policies.Delete(ctx, name, metav1.DeleteOptions{}))
 	})
 }
 
-// exhaust uses up a quota of machines. The stack has no controller of quotas, so the test writes its status.
-func (a *arena) exhaust(s planStep) {
+// exhaustQuota exhausts a quota of machines. The stack has no quota controller, so exhaustQuota writes the quota's
+// status.
+func (a *seedRun) exhaustQuota(s planStep) {
 	quotas := r.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
-	a.persist("make a quota", func(ctx context.Context) error {
+	a.retryUntilDone("make a quota", func(ctx context.Context) error {
 		quota, err := quotas.Create(
 			ctx,
 			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{Hard: full}},
@@ -173,43 +181,45 @@ func (a *arena) exhaust(s planStep) {
 		return err
 	})
 	time.Sleep(s.For)
-	a.persist(
+	a.retryUntilDone(
 		"end the quota",
-		func(ctx context.Context) error { return known(quotas.Delete(ctx, "full", metav1.DeleteOptions{})) },
+		func(ctx context.Context) error {
+			return ignoreNotFound(quotas.Delete(ctx, "full", metav1.DeleteOptions{}))
+		},
 	)
 }
 
-// made returns the error of a creation, or nil if the object existed already.
-func made(err error) error {
+// ignoreAlreadyExists returns the error of a creation, or nil if the object existed already.
+func ignoreAlreadyExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
 }
 
-// disturbCloud changes how the cloud behaves, for a time.
-func (a *arena) disturbCloud(s planStep) {
+// disturbCloud changes the behaviour of the cloud for some time.
+func (a *seedRun) disturbCloud(s planStep) {
 	change := func(do func(*admin.Behaviour)) {
-		a.persist("change the cloud", func(ctx context.Context) error { return r.Cloud.Change(ctx, do) })
+		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return r.Cloud.Change(ctx, do) })
 	}
 	operation := admin.Operation(s.On)
 	switch s.What {
-	case faultErrors, faultLate:
+	case faultCloudErrors, faultErrorsAfterEffect:
 		fault := admin.Fault{
-			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.What == faultLate,
+			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.What == faultErrorsAfterEffect,
 			For: virtual.Duration(s.For), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
 		}
-		a.persist("add a fault of the cloud", func(ctx context.Context) error { return r.Cloud.AddFault(ctx, fault) })
+		a.retryUntilDone("add a fault of the cloud", func(ctx context.Context) error { return r.Cloud.AddFault(ctx, fault) })
 		time.Sleep(s.For)
-	case faultLatency:
+	case faultCloudLatency:
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 3e9, 2e9, 3e9 })
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 0, 0, 0 })
-	case faultHang:
+	case faultCloudHangs:
 		change(func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{operation: admin.AfterEffect} })
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.Hangs = nil })
-	case faultRate:
+	case faultRateLimit:
 		limit := admin.RateLimit{PerSecond: 1, Burst: 1}
 		change(func(b *admin.Behaviour) {
 			b.RateLimits = map[admin.Operation]admin.RateLimit{
@@ -221,7 +231,7 @@ func (a *arena) disturbCloud(s planStep) {
 		})
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.RateLimits = nil })
-	case faultFull:
+	case faultCloudQuota:
 		change(func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 1} })
 		time.Sleep(s.For)
 		change(func(b *admin.Behaviour) { b.Quotas = nil })
@@ -234,24 +244,24 @@ func (a *arena) disturbCloud(s planStep) {
 	}
 }
 
-// writeToken writes the credentials into the Secret. A Secret that is absent, because of a load, is left alone: whoever
-// restores it writes the right ones.
-func (a *arena) writeToken(token string) {
-	a.persist("write credentials", func(ctx context.Context) error {
+// writeToken writes the credentials into the Secret. If a load has deleted the Secret, writeToken does nothing: the
+// load restores the Secret with the right credentials.
+func (a *seedRun) writeToken(token string) {
+	a.retryUntilDone("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
 		_, err := r.Kube.CoreV1().Secrets(a.namespace).Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
-		return known(err)
+		return ignoreNotFound(err)
 	})
 }
 
-// restore takes a copy of the API server's store and puts it back after a while. It excuses the instances whose Machine
-// does not exist any more then.
-func (a *arena) restore(s planStep) {
+// restoreStore copies the API server's store, and restores the copy after some time. restoreStore excuses the instances
+// whose Machine does not exist after the restore.
+func (a *seedRun) restoreStore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
-	a.changing.Lock() // in the middle of a hand-over there is no deployment, and none would come back
+	a.deploymentLock.Lock() // during a hand-over, the copy would lack the deployment
 	err := r.SaveStore(ctx, copied)
-	a.changing.Unlock()
+	a.deploymentLock.Unlock()
 	if err != nil {
 		a.t.Errorf("save the store: %v", err)
 		return
@@ -264,12 +274,12 @@ func (a *arena) restore(s planStep) {
 	if err := r.RestoreStore(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
-	a.persist("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
-	time.Sleep(20 * time.Second) // creations in progress may still end
+	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.Rejoin(ctx) })
+	time.Sleep(20 * time.Second) // creations in progress may still complete
 }
 
-// excuseOrphans takes note, until ctx ends, of the instances whose Machines a restore took away.
-func (a *arena) excuseOrphans(ctx context.Context) {
+// excuseOrphans excuses, until ctx ends, the instances whose Machines are missing after a restore.
+func (a *seedRun) excuseOrphans(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		now, err := a.watcher.Snapshot(ctx)
 		if err != nil {
@@ -283,20 +293,20 @@ func (a *arena) excuseOrphans(ctx context.Context) {
 	}
 }
 
-// disturbAPI disturbs the way of an identity to the API server, for a time. The stack has to be behind proxies.
-func (a *arena) disturbAPI(s planStep) {
+// disturbAPI disturbs the connection of an identity to the API server for some time. The stack must use proxies.
+func (a *seedRun) disturbAPI(s planStep) {
 	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.On]
 	if p == nil {
 		a.t.Errorf("no proxy for %q", s.On)
 		return
 	}
 	faults := map[string]rig.APIFaults{
-		faultAway:  {Unavailable: 1},
-		faultStorm: {Busy: 0.1, Conflict: 0.25, Lost: 0.1},
-		faultSlow:  {WatchDelay: 5 * time.Second},
+		faultAPIUnavailable: {Unavailable: 1},
+		faultAPIStorm:       {Busy: 0.1, Conflict: 0.25, Lost: 0.1},
+		faultSlowWatches:    {WatchDelay: 5 * time.Second},
 	}
 	p.Set(faults[s.What])
-	if s.What != faultStorm {
+	if s.What != faultAPIStorm {
 		p.CutWatches(0)
 	}
 	time.Sleep(s.For)

@@ -19,8 +19,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// load does one load.
-func (a *arena) load(s planStep) {
+// applyLoad runs one load.
+func (a *seedRun) applyLoad(s planStep) {
 	p := a.pools[s.Pool]
 	switch s.What {
 	case loadScale:
@@ -30,23 +30,23 @@ func (a *arena) load(s planStep) {
 			a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))
 			time.Sleep(1500 * time.Millisecond)
 		}
-	case loadRoll:
+	case loadRollOut:
 		a.patchPool(p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.At.Milliseconds()))
 	case loadDeleteMachine:
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if len(m.Finalizers) == 0 {
 				return errors.New("its finalizer is not back yet: its instance would be left")
 			}
 			return r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
 		})
 	case loadDeleteNode:
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			node, err := r.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOf(&m), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			// Before it has our finalizer, its end looks like a node that has yet to join: the creation timeout ends
-			// that, after 20 minutes.
+			// A node that is deleted before it has Millwright's finalizer looks like a node that has not joined yet. The machine
+			// of this node then waits for the creation timeout of 20 minutes.
 			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
 				return errors.New("its machine does not know its node yet")
 			}
@@ -54,41 +54,42 @@ func (a *arena) load(s planStep) {
 				Nodes().
 				Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 		})
-	case loadOwner:
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+	case loadRemoveOwner:
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			return a.patchMachine(ctx, m.Name, `{"metadata":{"ownerReferences":null}}`)
 		})
-	case loadFinalizer:
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+	case loadRemoveFinalizer:
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if m.DeletionTimestamp != nil {
 				return nil
 			}
-			// With the version that was read: a machine that is deleted in the meantime would lose its instance.
+			// The patch has the resourceVersion that was read: without it, a machine that is deleted in the meantime would lose
+			// its instance.
 			return a.patchMachine(
 				ctx,
 				m.Name,
 				fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"finalizers":null}}`, m.ResourceVersion),
 			)
 		})
-	case loadLabel:
+	case loadRemoveLabel:
 		name := ""
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
 			return a.patchMachine(ctx, m.Name, `{"metadata":{"labels":{"pool":null}}}`)
 		})
 		time.Sleep(s.For)
 		if name != "" {
-			a.persist("delete the machine that left", func(ctx context.Context) error {
-				return known(r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+			a.retryUntilDone("delete the machine that left", func(ctx context.Context) error {
+				return ignoreNotFound(r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 			})
 		}
-	case loadPause:
+	case loadPauseRollout:
 		a.patchPool(p, `{"spec":{"paused":true}}`)
 		time.Sleep(s.For)
 		a.patchPool(p, `{"spec":{"paused":false}}`)
 	case loadPreserve:
 		name := ""
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
 			return a.patchMachine(
 				ctx,
@@ -98,26 +99,27 @@ func (a *arena) load(s planStep) {
 		})
 		time.Sleep(s.For)
 		if name != "" {
-			a.persist("end the preservation", func(ctx context.Context) error {
-				return known(
+			a.retryUntilDone("end the preservation", func(ctx context.Context) error {
+				return ignoreNotFound(
 					a.patchMachine(ctx, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationPreserve)),
 				)
 			})
 		}
-	case loadVanish:
-		a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			// Without a recorded provider ID nothing proves whose the node is: a cloud controller manager deletes it.
+	case loadVanishInstance:
+		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+			// Without a recorded provider ID nothing proves which machine the node belongs to. A cloud controller manager would
+			// delete the node.
 			lone := m.Spec.ProviderID == ""
-			// The cloud refuses where there is no instance, or not yet.
+			// The cloud returns an error if the instance does not exist, or does not exist yet.
 			_ = r.Cloud.Vanish(ctx, admin.Vanish{Machine: m.Name, DeleteNode: s.N%2 == 1 || lone})
 			return nil
 		})
-	case loadOrphan:
-		a.orphan(s)
-	case loadSecret:
+	case loadOrphanInstance:
+		a.orphanMachine(s)
+	case loadDeleteSecret:
 		secrets := r.Kube.CoreV1().Secrets(a.namespace)
-		a.persist("delete the Secret", func(ctx context.Context) error {
-			if err := known(secrets.Delete(ctx, "small", metav1.DeleteOptions{})); err != nil {
+		a.retryUntilDone("delete the Secret", func(ctx context.Context) error {
+			if err := ignoreNotFound(secrets.Delete(ctx, "small", metav1.DeleteOptions{})); err != nil {
 				return err
 			}
 			_, err := secrets.Patch(
@@ -127,17 +129,17 @@ func (a *arena) load(s planStep) {
 				[]byte(`{"metadata":{"finalizers":null}}`),
 				metav1.PatchOptions{},
 			)
-			return known(err)
+			return ignoreNotFound(err)
 		})
 		time.Sleep(s.For)
-		a.persist("restore the Secret", func(ctx context.Context) error {
+		a.retryUntilDone("restore the Secret", func(ctx context.Context) error {
 			_, err := secrets.Create(ctx, rig.Credentials(a.namespace), metav1.CreateOptions{})
-			return made(err) // two loads may overlap
+			return ignoreAlreadyExists(err) // two loads may overlap
 		})
 	case loadHandOver:
-		a.handOver(p)
-	case loadOwnerOfSet:
-		a.persist("take the owner of a set", func(ctx context.Context) error {
+		a.handOverDeployment(p)
+	case loadRemoveSetOwner:
+		a.retryUntilDone("take the owner of a set", func(ctx context.Context) error {
 			sets, err := r.Machines.MachineV1alpha1().
 				MachineSets(a.namespace).
 				List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
@@ -148,25 +150,25 @@ func (a *arena) load(s planStep) {
 				MachineSets(a.namespace).
 				Patch(ctx, sets.Items[s.N%len(sets.Items)].Name, types.MergePatchType,
 					[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
-			return known(err)
+			return ignoreNotFound(err)
 		})
-	case loadGate:
-		a.gate(p, s.For)
+	case loadStagedRollout:
+		a.approveRollouts(p, s.For)
 	default:
 		a.t.Errorf("no such load: %s", s.What)
 	}
 }
 
-// orphan deletes a machine and takes the finalizers of machine and node, as a person without patience would.
-func (a *arena) orphan(s planStep) {
+// orphanMachine deletes a machine and removes the finalizers of machine and node, as an impatient person would.
+func (a *seedRun) orphanMachine(s planStep) {
 	bare, node := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`), ""
-	a.onMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+	a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 		instances, err := r.Cloud.Instances(ctx)
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(instances, func(i admin.Instance) bool { return i.Tags.MachineUID == string(m.UID) }) {
-			return nil // nobody deletes the node of an instance that vanished
+			return nil // Millwright does not delete the node of an instance that vanished
 		}
 		a.watcher.Excuse(string(m.UID))
 		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
@@ -178,24 +180,24 @@ func (a *arena) orphan(s planStep) {
 	if node == "" {
 		return
 	}
-	a.persist("release the node of an orphan", func(ctx context.Context) error {
+	a.retryUntilDone("release the node of an orphan", func(ctx context.Context) error {
 		_, err := r.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, bare, metav1.PatchOptions{})
-		return known(err)
+		return ignoreNotFound(err)
 	})
 }
 
-// known returns the error of a request, or nil if the object is gone.
-func known(err error) error {
+// ignoreNotFound returns the error of a request, or nil if the object does not exist.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-func (a *arena) patchPool(p *rig.Pool, patch string) {
-	a.changing.Lock()
-	defer a.changing.Unlock()
-	a.persist("change "+p.Name, func(ctx context.Context) error {
+func (a *seedRun) patchPool(p *rig.Pool, patch string) {
+	a.deploymentLock.Lock()
+	defer a.deploymentLock.Unlock()
+	a.retryUntilDone("change "+p.Name, func(ctx context.Context) error {
 		_, err := r.Machines.MachineV1alpha1().
 			MachineDeployments(a.namespace).
 			Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -203,16 +205,16 @@ func (a *arena) patchPool(p *rig.Pool, patch string) {
 	})
 }
 
-func (a *arena) patchMachine(ctx context.Context, name, patch string) error {
+func (a *seedRun) patchMachine(ctx context.Context, name, patch string) error {
 	_, err := r.Machines.MachineV1alpha1().
 		Machines(a.namespace).
 		Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// onMachine does something to one machine of a pool; nothing if there is none.
-func (a *arena) onMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
-	a.persist(s.What, func(ctx context.Context) error {
+// changeMachine calls do for one machine of a pool. If the pool has no machine, changeMachine does nothing.
+func (a *seedRun) changeMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
+	a.retryUntilDone(s.What, func(ctx context.Context) error {
 		list, err := r.Machines.MachineV1alpha1().
 			Machines(a.namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.Pool].Name})
@@ -223,6 +225,6 @@ func (a *arena) onMachine(s planStep, do func(context.Context, v1alpha1.Machine)
 			list.Items,
 			func(x, y v1alpha1.Machine) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) },
 		)
-		return known(do(ctx, list.Items[s.N%len(list.Items)]))
+		return ignoreNotFound(do(ctx, list.Items[s.N%len(list.Items)]))
 	})
 }

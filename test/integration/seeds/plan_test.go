@@ -10,29 +10,29 @@ import (
 )
 
 func TestASeedGivesOnePlan(t *testing.T) {
-	l := planLimits{loads: 7, faults: 4, time: time.Minute, long: true}
+	l := planLimits{loads: 7, faults: 4, beginWindow: time.Minute, allowsLongFaults: true}
 	found := map[string]bool{}
 	for seed := range uint64(300) {
 		p := newPlan(seed, l)
 		assert.Equal(t, p, newPlan(seed, l))
 		for _, s := range append(p.loads, p.faults...) {
 			found[s.What] = true
-			assert.Less(t, s.At, l.time)
+			assert.Less(t, s.At, l.beginWindow)
 		}
 	}
 	assert.Len(t, found, 34, "each load and each fault is in some plan")
 }
 
-func TestWhatDoesNotFitARestore(t *testing.T) {
+func TestLoadsThatDoNotFitARestore(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
-		p := newPlan(seed, planLimits{loads: 9, faults: 6, time: time.Minute, long: true})
-		if !p.restores() {
+		p := newPlan(seed, planLimits{loads: 9, faults: 6, beginWindow: time.Minute, allowsLongFaults: true})
+		if !p.restoresStore() {
 			continue
 		}
 		restores++
 		assert.Zero(t, p.deletedEarly)
-		assert.Empty(t, p.pods)
+		assert.Empty(t, p.podBudget)
 		assert.False(t, p.judgesLeaving() || p.judgesNodes())
 		for _, s := range p.faults {
 			assert.True(
@@ -49,9 +49,9 @@ func TestWhatDoesNotFitARestore(t *testing.T) {
 	assert.Greater(t, restores, 10)
 }
 
-func TestTheShortFormIsShort(t *testing.T) {
+func TestShortPlansAreShort(t *testing.T) {
 	for seed := range uint64(300) {
-		for _, s := range newPlan(seed, planLimits{loads: 7, faults: 4, time: time.Minute}).faults {
+		for _, s := range newPlan(seed, planLimits{loads: 7, faults: 4, beginWindow: time.Minute}).faults {
 			assert.LessOrEqual(t, s.For, 30*time.Second, s)
 		}
 	}

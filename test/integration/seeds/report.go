@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// Report is what one seed did and found: one line of JSON in report.jsonl.
+// Report has the steps and the violations of one seed: one line of JSON in report.jsonl.
 type Report struct {
 	Seed       uint64   `json:"seed"`
 	Loads      []string `json:"loads"`           // kinds of the loads of the seed
 	Faults     []string `json:"faults"`          // kinds of the faults of the seed
 	Early      bool     `json:"early,omitempty"` // the namespace was deleted in the middle of the work
 	Seconds    int      `json:"seconds"`
-	Clock      string   `json:"clock,omitempty"` // how wrong the second worker's clock was
+	Clock      string   `json:"clock,omitempty"` // error of the second worker's clock
 	Snapshots  int      `json:"snapshots"`
 	Violations []string `json:"violations"`
 }
@@ -56,7 +56,7 @@ func (r Report) Append(path string) error {
 	return nil
 }
 
-// ReadReports reads lines that Append wrote.
+// ReadReports reads lines that Append has written.
 func ReadReports(from io.Reader) (reports []Report, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
@@ -71,7 +71,7 @@ func ReadReports(from io.Reader) (reports []Report, err error) {
 }
 
 // Table renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of seeds
-// with both, and after a slash the number of those with violations, if there are any.
+// with both. If some of these seeds have violations, a slash and their number follow.
 func Table(reports []Report) string {
 	const all = "all"
 	loads, faults := map[string]bool{}, map[string]bool{}
@@ -110,7 +110,7 @@ func Table(reports []Report) string {
 	return text.String()
 }
 
-// sortedNames returns the sorted names; those without a mark come first.
+// sortedNames returns the names, sorted. Names without a mark come first.
 func sortedNames(marked map[string]bool) []string {
 	sorted := slices.Sorted(maps.Keys(marked))
 	slices.SortStableFunc(sorted, func(a, b string) int {

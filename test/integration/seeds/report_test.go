@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReportsOfSeedsBecomeATable(t *testing.T) {
+func TestTableOfReports(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "report.jsonl")
 	for _, r := range []Report{
 		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, Seconds: 60},

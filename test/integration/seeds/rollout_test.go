@@ -16,14 +16,14 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// handOver deletes a deployment with --cascade=orphan and applies the same one again. Meanwhile nothing else changes
-// it.
-func (a *arena) handOver(p *rig.Pool) {
-	a.changing.Lock()
-	defer a.changing.Unlock()
+// handOverDeployment deletes a deployment with --cascade=orphan and applies the same deployment again. Meanwhile no
+// other load changes the deployment.
+func (a *seedRun) handOverDeployment(p *rig.Pool) {
+	a.deploymentLock.Lock()
+	defer a.deploymentLock.Unlock()
 	deployments := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
 	var former *v1alpha1.MachineDeployment
-	a.persist("delete "+p.Name+" and leave its sets", func(ctx context.Context) (err error) {
+	a.retryUntilDone("delete "+p.Name+" and leave its sets", func(ctx context.Context) (err error) {
 		if former == nil {
 			if former, err = deployments.Get(ctx, p.Name, metav1.GetOptions{}); err != nil {
 				former = nil
@@ -45,24 +45,24 @@ func (a *arena) handOver(p *rig.Pool) {
 	if former == nil { // the namespace is being deleted
 		return
 	}
-	a.persist("apply "+p.Name+" again", func(ctx context.Context) error {
+	a.retryUntilDone("apply "+p.Name+" again", func(ctx context.Context) error {
 		_, err := deployments.Create(ctx, &v1alpha1.MachineDeployment{
 			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, Labels: former.Labels}, Spec: former.Spec,
 		}, metav1.CreateOptions{})
-		return made(err)
+		return ignoreAlreadyExists(err)
 	})
 }
 
-// gate makes a policy under which each rollout of a pool waits at the half of its machines, and approves that step
-// whenever it has been waiting for some time, until the seed ends.
-func (a *arena) gate(p *rig.Pool, wait time.Duration) {
+// approveRollouts creates a policy under which each rollout of a pool waits at half of its machines. Until the seed
+// ends, approveRollouts approves the step whenever the rollout has waited for some time.
+func (a *seedRun) approveRollouts(p *rig.Pool, wait time.Duration) {
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.RolloutPolicySpec{
 		Targets: []v1alpha1.RolloutPolicyTarget{{Name: p.Name}},
 		Steps:   []v1alpha1.RolloutStep{{Replicas: intstr.FromString("50%"), Approve: true}},
 	}}
-	a.persist("make a policy", func(ctx context.Context) error {
+	a.retryUntilDone("make a policy", func(ctx context.Context) error {
 		_, err := r.Machines.MachineV1alpha1().RolloutPolicies(a.namespace).Create(ctx, policy, metav1.CreateOptions{})
-		return made(err)
+		return ignoreAlreadyExists(err)
 	})
 	ctx, deployments := a.t.Context(), r.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
 	go func() {
@@ -83,7 +83,7 @@ func (a *arena) gate(p *rig.Pool, wait time.Duration) {
 				now.Revision,
 				now.Step+1,
 			)
-			// if it fails, again after a second
+			// a failed patch is tried again after a second
 			_, _ = deployments.Patch(ctx, p.Name, types.MergePatchType, approval, metav1.PatchOptions{})
 		}
 	}()

@@ -15,12 +15,12 @@ import (
 
 var r *rig.Rig
 
-// clock is by how much the clock of the second worker is wrong: CHAOS_CLOCK, zero without it.
-var clock time.Duration
+// secondWorkerSkew is the error of the second worker's clock, from CHAOS_CLOCK; zero if CHAOS_CLOCK is not set.
+var secondWorkerSkew time.Duration
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	options := stack.Options{Components: append(component.Names(), component.SecondBridge, component.SecondWorker)}
 	if text := os.Getenv("CHAOS_CLOCK"); text != "" {
 		folder, err := os.MkdirTemp("", "millwright-clock-")
@@ -39,25 +39,25 @@ func run(m *testing.M) int {
 
 // skewSecondWorker gives the second worker a wrong clock.
 func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
-	if clock, err = time.ParseDuration(text); err != nil {
+	if secondWorkerSkew, err = time.ParseDuration(text); err != nil {
 		return err
 	}
 	binary, err := rig.SkewedWorker(folder)
 	options.Binaries = map[string]string{component.SecondWorker: binary}
-	options.Env = map[string][]string{component.SecondWorker: rig.Clock(clock)}
+	options.Env = map[string][]string{component.SecondWorker: rig.Clock(secondWorkerSkew)}
 	return err
 }
 
-// The short form of the suite: always the same seeds, two minutes in all.
+// The short form of the suite has fixed seeds and takes two minutes.
 func TestFixedSeeds(t *testing.T) {
-	keepAlive(t)
+	restartEndedComponents(t)
 	for _, seed := range []uint64{1, 4} {
-		runSeed(t, newPlan(seed, short))
+		runSeed(t, newPlan(seed, shortLimits))
 	}
 }
 
-// How much happens in a seed of the short form, and of the long one.
+// The limits of a seed's plan in the short form, and in the long form.
 var (
-	short = planLimits{loads: 3, faults: 2, time: 15 * time.Second}
-	whole = planLimits{loads: 9, faults: 6, time: 40 * time.Second, long: true}
+	shortLimits = planLimits{loads: 3, faults: 2, beginWindow: 15 * time.Second}
+	fullLimits  = planLimits{loads: 9, faults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}
 )

@@ -16,12 +16,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// etcdLimit is the longest request that etcd takes here, in bytes. By default it is six times as much, and a set with
-// that many failing machines takes minutes. No object that the stack installs is longer.
+// etcdLimit is the maximum size of a request to etcd in this package, in bytes. etcd's default is six times as large: a
+// set with so many failing machines would take minutes. No object that the stack installs is larger.
 const etcdLimit = 256 << 10
 
-// refuse makes the cloud refuse all machines of a namespace, with a message as long as the machine keeps it.
-func refuse(t *testing.T, namespace string) {
+// refuseCreates makes the cloud refuse to create machines of a namespace, with an error message of the maximum length
+// that a Machine's status keeps.
+func refuseCreates(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create,
@@ -31,16 +32,17 @@ func refuse(t *testing.T, namespace string) {
 	}))
 }
 
-// A set names at most 50 of its machines that failed, and cuts their messages. Its condition says how many they are.
+// The status of a set names at most 50 of the set's failed machines, and truncates their messages. The set's condition
+// contains the number of failed machines.
 func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	t.Parallel()
 	const name, size = "bounded", 55
-	refuse(t, name)
+	refuseCreates(t, name)
 	r.Namespace(t, name, "")
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
-		// the number alone is in names, too
+		// the check needs more text than the number, because names of machines contain numbers too
 		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c
 	})
 	var first []string
@@ -55,22 +57,22 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 		named = append(named, m.Name)
 	}
 	require.Equal(t, first[:50], named)
-	s.remove(t)
+	s.deleteSet(t)
 }
 
-// etcd refuses the status of a set because the set would be too large. The set goes on making and deleting machines,
-// and its status is right as soon as it fits.
+// etcd refuses the status of a set because the object would be too large. The set still creates and deletes machines,
+// and the status is right as soon as the object is small enough.
 func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
-	refuse(t, name)
+	refuseCreates(t, name)
 	r.Namespace(t, name, "")
 	s := newSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{"bulk": strings.Repeat("b", etcdLimit-8<<10)}
 	})
 	rig.Eventually(t, "a status is refused for its size", func() (bool, any) {
 		var saw []any
-		for _, line := range r.Audit(t, func(line rig.Audited) bool {
+		for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "machinesets" && o.Subresource == "status" && o.Namespace == name && line.User.Username == component.WorkerIdentity
 		}) {
@@ -79,11 +81,15 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 				return true, nil
 			}
 		}
-		return false, fmt.Sprint(saw, s.states(t), s.read(t).Status)
+		return false, fmt.Sprint(saw, s.machineStates(t), s.read(t).Status)
 	})
 	awaitMachines := func(n int) {
 		t.Helper()
-		rig.Eventually(t, fmt.Sprintf("%d machines", n), func() (bool, any) { return len(s.machines(t)) == n, s.states(t) })
+		rig.Eventually(
+			t,
+			fmt.Sprintf("%d machines", n),
+			func() (bool, any) { return len(s.machines(t)) == n, s.machineStates(t) },
+		)
 	}
 	awaitMachines(size)
 	s.scale(t, size+5)
@@ -94,15 +100,15 @@ func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
 	rig.Eventually(t, "the status is right", func() (bool, any) {
 		set := s.read(t)
 		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 &&
-				set.Status.ObservedGeneration == set.Generation, s.states(
+				set.Status.ObservedGeneration == set.Generation, s.machineStates(
 				t,
 			)
 	})
-	s.remove(t)
+	s.deleteSet(t)
 }
 
-// states says how far the machines of a set are, and whom its status names.
-func (s aSet) states(t *testing.T) (states []string) {
+// machineStates returns the state of each machine of a set, and the machines that the set's status names.
+func (s testSet) machineStates(t *testing.T) (states []string) {
 	t.Helper()
 	for _, m := range s.read(t).Status.FailedMachines {
 		states = append(states, "named: "+m.Name)

@@ -15,8 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// identities returns the machines of a namespace, each with its UID, instance and phase.
-func identities(t *testing.T, namespace string) []string {
+// machineIdentities returns the machines of a namespace, each with its UID, instance and phase.
+func machineIdentities(t *testing.T, namespace string) []string {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -29,9 +29,9 @@ func identities(t *testing.T, namespace string) []string {
 	return all
 }
 
-// kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. Who is made again with the
-// same name takes back what it had: no other machine, no other set.
-func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
+// kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. A set or deployment that
+// is created again with the same name adopts its old machines and sets, and creates no others.
+func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25
 	r.Namespace(t, "cascade-set", "")
@@ -40,7 +40,7 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	pool := r.Pool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunning(t, wanted)
-	ofSet, ofPool, sets := identities(t, "cascade-set"), identities(t, "cascade-deployment"), pool.Sets(t)
+	ofSet, ofPool, sets := machineIdentities(t, "cascade-set"), machineIdentities(t, "cascade-deployment"), pool.Sets(t)
 	require.Len(t, sets, 1)
 	api := r.Machines.MachineV1alpha1()
 
@@ -48,11 +48,11 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 	orphan := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
 	require.NoError(t, api.MachineSets(s.namespace).Delete(t.Context(), s.name, orphan))
 	require.NoError(t, api.MachineDeployments(pool.Namespace).Delete(t.Context(), pool.Name, orphan))
-	s.shows(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
-	s.lookAgain(t)
+	s.awaitCondition(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
+	s.reconcileAgain(t)
 	pool.LookAgain(t)
-	require.Equal(t, ofSet, identities(t, "cascade-set"), "without a garbage collector all wait")
-	require.Equal(t, ofPool, identities(t, "cascade-deployment"), "without a garbage collector all wait")
+	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "without a garbage collector all wait")
+	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
 	require.NoError(t, r.Stack.Start(t.Context(), component.ControllerManager))
@@ -61,15 +61,15 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 		_, noDeployment := api.MachineDeployments(pool.Namespace).Get(t.Context(), pool.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(noSet) && apierrors.IsNotFound(noDeployment), []error{noSet, noDeployment}
 	})
-	require.Equal(t, ofSet, identities(t, "cascade-set"))
-	require.Equal(t, ofPool, identities(t, "cascade-deployment"))
+	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"))
+	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 
 	newSet(t, "cascade-set", "plain", wanted)
 	r.Pool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunning(t, wanted)
-	require.Equal(t, ofSet, identities(t, "cascade-set"), "the same machines")
-	require.Equal(t, ofPool, identities(t, "cascade-deployment"), "the same machines")
+	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "the same machines")
+	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "the same machines")
 	require.Len(t, pool.Sets(t), 1)
 	require.Equal(t, sets[0].UID, pool.Sets(t)[0].UID, "the same set")
 
@@ -80,18 +80,18 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 			return len(now) == 1 && now[0].UID != sets[0].UID && now[0].DeletionTimestamp == nil, len(now)
 		})
 		pool.AwaitRunning(t, wanted)
-		require.Equal(t, ofPool, identities(t, "cascade-deployment"))
-		created, _ := made(t, "cascade-deployment")
+		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
+		created, _ := countCreates(t, "cascade-deployment")
 		require.Equal(t, wanted, created, "no machine was made beside them")
 	})
 	t.Run("a set without its owner reference is taken again", func(t *testing.T) {
-		set := aSet{pool.Namespace, pool.Sets(t)[0].Name}
+		set := testSet{pool.Namespace, pool.Sets(t)[0].Name}
 		set.patch(t, `{"metadata":{"ownerReferences":null}}`)
 		rig.Eventually(t, "it has its controller again", func() (bool, any) {
 			owner := metav1.GetControllerOf(set.read(t))
 			return owner != nil && owner.Name == pool.Name, owner
 		})
-		require.Equal(t, ofPool, identities(t, "cascade-deployment"))
+		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 		require.Len(t, pool.Sets(t), 1)
 	})
 	t.Run("a machine goes as always", func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestOwnersThatGoAloneLeaveTheirMachines(t *testing.T) {
 		})
 		s.awaitRunning(t, wanted)
 	})
-	s.remove(t)
+	s.deleteSet(t)
 	pool.Delete(t)
 	pool.AwaitGone(t)
 }

@@ -25,10 +25,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// planes are control planes as these tests have them: no kind of ours.
-var planes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
+// controlPlanes is a kind of control plane that is defined only in these tests.
+var controlPlanes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
-func client() (dynamic.Interface, error) {
+func newDynamicClient() (dynamic.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.Kubeconfig(component.Test))
 	if err != nil {
 		return nil, err
@@ -36,27 +36,27 @@ func client() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// installPlanes defines the kind, lets our processes read it, as an administrator would, and waits until the API server
-// serves it.
-func installPlanes(ctx context.Context) error {
-	c, err := client()
+// installControlPlanes defines the kind, lets Millwright's processes read its objects, as an administrator would, and
+// waits until the API server serves the kind.
+func installControlPlanes(ctx context.Context) error {
+	c, err := newDynamicClient()
 	if err != nil {
 		return err
 	}
-	names := map[string]any{"plural": planes.Resource, "singular": "plane", "kind": "Plane"}
+	names := map[string]any{"plural": controlPlanes.Resource, "singular": "plane", "kind": "Plane"}
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	_, err = c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
 		Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1",
 			"kind":       "CustomResourceDefinition",
-			"metadata":   map[string]any{"name": planes.Resource + "." + planes.Group},
+			"metadata":   map[string]any{"name": controlPlanes.Resource + "." + controlPlanes.Group},
 			"spec": map[string]any{
-				"group": planes.Group,
+				"group": controlPlanes.Group,
 				"scope": "Namespaced",
 				"names": names,
 				"versions": []any{
 					map[string]any{
-						"name":    planes.Version,
+						"name":    controlPlanes.Version,
 						"served":  true,
 						"storage": true,
 						"schema":  map[string]any{"openAPIV3Schema": anything},
@@ -68,7 +68,11 @@ func installPlanes(ctx context.Context) error {
 		return err
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{planes.Group}, Resources: []string{planes.Resource}, Verbs: []string{"get", "list", "watch"}},
+		{
+			APIGroups: []string{controlPlanes.Group},
+			Resources: []string{controlPlanes.Resource},
+			Verbs:     []string{"get", "list", "watch"},
+		},
 	}}
 	if _, err = r.Kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		return err
@@ -81,14 +85,14 @@ func installPlanes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The API server answers "not found" until it serves a new kind, which a busy machine delays.
+	// The API server answers "not found" until it serves a new kind, which takes longer on a busy computer.
 	return wait.PollUntilContextTimeout(
 		ctx,
 		50*time.Millisecond,
 		time.Minute,
 		true,
 		func(ctx context.Context) (bool, error) {
-			_, err := c.Resource(planes).Namespace("default").List(ctx, metav1.ListOptions{})
+			_, err := c.Resource(controlPlanes).Namespace("default").List(ctx, metav1.ListOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return false, err
 			}
@@ -97,28 +101,30 @@ func installPlanes(ctx context.Context) error {
 	)
 }
 
-// A control plane that is not stable, or too old, keeps a set from making machines, says so, and wakes it when that
-// changes.
+// If a control plane is not stable, or its version is too old, a set creates no machines and reports the reason. When
+// the control plane changes, the set is reconciled.
 func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
-	c, err := client()
+	c, err := newDynamicClient()
 	require.NoError(t, err)
 	set := func(change string) {
 		t.Helper()
-		_, err := c.Resource(planes).
+		_, err := c.Resource(controlPlanes).
 			Namespace("default").
 			Patch(t.Context(), "main", types.MergePatchType, []byte(change), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	_, err = c.Resource(planes).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Plane", "metadata": map[string]any{"name": "main"},
-		"spec":   map[string]any{"version": "v1.31.2", "replicas": int64(3)},
-		"status": map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)},
-	}}, metav1.CreateOptions{})
+	_, err = c.Resource(controlPlanes).
+		Namespace("default").
+		Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Plane", "metadata": map[string]any{"name": "main"},
+			"spec":   map[string]any{"version": "v1.31.2", "replicas": int64(3)},
+			"status": map[string]any{"version": "v1.31.2", "availableReplicas": int64(2)},
+		}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(
 			t,
-			c.Resource(planes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
+			c.Resource(controlPlanes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
 		)
 	})
 	r.Namespace(t, "preflight", "")
@@ -129,7 +135,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		t.Helper()
 		rig.Eventually(t, "the worker has seen the control plane", func() (bool, any) {
 			probe := newSet(t, "preflight", "probe", 1, versioned)
-			defer probe.remove(t)
+			defer probe.deleteSet(t)
 			rig.Eventually(t, "the set was looked at", func() (bool, any) {
 				c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
 				return c.Reason != "", c
@@ -140,7 +146,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	}
 	seen()
 	s := newSet(t, "preflight", "preflight", 3, versioned)
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
+	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(
 		t,
 		s.condition(t, v1alpha1.MachineSetScalingUp).Message,
@@ -169,17 +175,17 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 
 	set(`{"status":{"availableReplicas":3}}`)
 	s.awaitRunning(t, 3)
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated")
+	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated")
 
-	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not be newer
+	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not have a newer version than the control plane
 	seen()
 	s.scale(t, 4)
-	s.shows(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
+	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
 	s.patch(
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks),
 	)
 	s.awaitRunning(t, 4)
-	s.remove(t)
+	s.deleteSet(t)
 }

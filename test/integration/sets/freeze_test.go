@@ -12,8 +12,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A frozen set creates no machine, also none in the place of one that is lost, and still deletes what is surplus. The
-// label's end and the annotation unfreeze both end the freeze; each beginning and each end is an event.
+// A frozen set creates no machine, also not as a replacement for a lost machine, and still deletes surplus machines.
+// The removal of the freeze label and the annotation unfreeze both end the freeze. Each begin and each end of a freeze
+// is an event.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "frozen", "")
@@ -34,7 +35,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 		})
 	}
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
-	s.shows(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel")
+	s.awaitCondition(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel")
 	told("FrozeMachineSet", 1)
 	s.scale(t, 5)
 	lost := s.machines(t)[0]
@@ -46,7 +47,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 		status := s.read(t).Status
 		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
 	})
-	s.lookAgain(t)
+	s.reconcileAgain(t)
 	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
 	s.awaitRunning(t, 1)
@@ -59,10 +60,10 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
 	told("FrozeMachineSet", 2)
 	s.scale(t, 3)
-	s.lookAgain(t)
+	s.reconcileAgain(t)
 	require.Len(t, s.machines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
 	s.awaitRunning(t, 3)
 	told("UnfrozeMachineSet", 2)
-	s.remove(t)
+	s.deleteSet(t)
 }

@@ -13,8 +13,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The whole life of a set without a deployment: it is created, a machine that a person deletes is replaced, labels of
-// the template are passed on in place, the machines are counted, and with the set all is deleted.
+// The test shows the whole life of a set without a deployment: the set is created, a machine that a person deletes is
+// replaced, labels of the template are applied in place, the machines are counted, and the machines are deleted with
+// the set.
 func TestTheWholeLifeOfASet(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "life", "")
@@ -30,11 +31,11 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
 	}
-	rig.Eventually(t, "it is gone", func() (bool, any) { return !has(victim.Name), everybody(t, "life") })
+	rig.Eventually(t, "it is gone", func() (bool, any) { return !has(victim.Name), machinesWithOwners(t, "life") })
 	s.awaitRunning(t, 2)
 	require.True(t, has(stays.Name), "the other one stays")
 
-	second := everybody(t, "life")
+	second := machinesWithOwners(t, "life")
 	s.patch(t, `{"spec":{"template":{"metadata":{"labels":{"team":"a"}}}}}`)
 	rig.Eventually(t, "both carry the label", func() (bool, any) {
 		n := 0
@@ -45,13 +46,13 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 		}
 		return n == 2, n
 	})
-	require.Equal(t, second, everybody(t, "life"), "the same machines")
+	require.Equal(t, second, machinesWithOwners(t, "life"), "the same machines")
 	rig.Eventually(t, "both are counted as fully labelled", func() (bool, any) {
 		status := s.read(t).Status
 		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.read(t).Generation, status
 	})
-	created, _ := made(t, "life")
+	created, _ := countCreates(t, "life")
 	require.Equal(t, 3, created)
-	s.remove(t)
-	require.Empty(t, instances(t, "life"))
+	s.deleteSet(t)
+	require.Empty(t, instanceIDs(t, "life"))
 }

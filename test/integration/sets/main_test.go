@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package sets shows that a MachineSet has exactly as many machines as are wanted, whoever is killed, refuses or
-// interferes meanwhile.
+// Package sets shows that a MachineSet has exactly as many machines as its spec requires, whichever process is killed
+// and whoever refuses requests or interferes meanwhile.
 package sets
 
 import (
@@ -30,7 +30,7 @@ var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := "--control-plane=" +
-		strings.Join([]string{planes.Group, planes.Version, planes.Resource, "default", "main"}, "/")
+		strings.Join([]string{controlPlanes.Group, controlPlanes.Version, controlPlanes.Resource, "default", "main"}, "/")
 	options := stack.Options{Args: map[string][]string{
 		component.Worker: {
 			flag,
@@ -40,18 +40,18 @@ func TestMain(m *testing.M) {
 	}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
 		r = up
-		if err := installPlanes(context.Background()); err != nil {
+		if err := installControlPlanes(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "install control planes:", err)
 			os.Exit(1)
 		}
 	}))
 }
 
-// aSet is a MachineSet without a deployment, in a namespace of its own or in somebody else's.
-type aSet struct{ namespace, name string }
+// testSet is a MachineSet without a deployment. Several sets may be in one namespace.
+type testSet struct{ namespace, name string }
 
 // newSet makes a set whose machines carry the label pool with the set's name.
-func newSet(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineSet)) aSet {
+func newSet(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineSet)) testSet {
 	t.Helper()
 	labels := map[string]string{"pool": name}
 	s := &v1alpha1.MachineSet{
@@ -66,17 +66,17 @@ func newSet(t *testing.T, namespace, name string, replicas int32, changes ...fun
 	}
 	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return aSet{namespace, name}
+	return testSet{namespace, name}
 }
 
-func (s aSet) read(t *testing.T) *v1alpha1.MachineSet {
+func (s testSet) read(t *testing.T) *v1alpha1.MachineSet {
 	t.Helper()
 	set, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return set
 }
 
-func (s aSet) patch(t *testing.T, patch string) {
+func (s testSet) patch(t *testing.T, patch string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().
 		MachineSets(s.namespace).
@@ -84,18 +84,18 @@ func (s aSet) patch(t *testing.T, patch string) {
 	require.NoError(t, err)
 }
 
-func (s aSet) lookAgain(t *testing.T) {
+func (s testSet) reconcileAgain(t *testing.T) {
 	t.Helper()
 	r.LookAgain(t, run.KindMachineSet, s.namespace, s.name)
 }
 
-func (s aSet) scale(t *testing.T, replicas int) {
+func (s testSet) scale(t *testing.T, replicas int) {
 	t.Helper()
 	s.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// machines reads the machines that the set controls. An API server that is away gives none.
-func (s aSet) machines(t *testing.T) []v1alpha1.Machine {
+// machines reads the machines that the set controls. If the API server is unavailable, machines returns none.
+func (s testSet) machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -107,8 +107,8 @@ func (s aSet) machines(t *testing.T) []v1alpha1.Machine {
 	})
 }
 
-// awaitRunning waits until the set has exactly n machines, all of them run, and its status says so.
-func (s aSet) awaitRunning(t *testing.T, n int) {
+// awaitRunning waits until the set has exactly n machines, all of them run, and the set's status reports this.
+func (s testSet) awaitRunning(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
 		machines, running := s.machines(t), 0
@@ -126,7 +126,7 @@ func (s aSet) awaitRunning(t *testing.T, n int) {
 }
 
 // condition returns a condition of the set.
-func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+func (s testSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
 	t.Helper()
 	for _, c := range s.read(t).Status.Conditions {
 		if c.Type == kind {
@@ -136,8 +136,8 @@ func (s aSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1a
 	return v1alpha1.MachineSetCondition{}
 }
 
-// shows waits until a condition of the set has this status and this reason.
-func (s aSet) shows(
+// awaitCondition waits until a condition of the set has this status and this reason.
+func (s testSet) awaitCondition(
 	t *testing.T,
 	kind v1alpha1.MachineSetConditionType,
 	status v1alpha1.ConditionStatus,
@@ -150,7 +150,7 @@ func (s aSet) shows(
 	})
 }
 
-func (s aSet) remove(t *testing.T) {
+func (s testSet) deleteSet(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
@@ -163,18 +163,18 @@ func (s aSet) remove(t *testing.T) {
 	})
 }
 
-func stats(t *testing.T) admin.Stats {
+func cloudStats(t *testing.T) admin.Stats {
 	t.Helper()
 	s, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	return s
 }
 
-// made counts, in the API server's audit log, the Machines of a namespace that were ever created, and those that were
-// refused; what was only tried is not counted.
-func made(t *testing.T, namespace string) (created, refused int) {
+// countCreates counts the Machines of a namespace that were ever created, and the creations that the API server
+// refused, from its audit log. Dry runs are not counted.
+func countCreates(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
-	for _, line := range r.Audit(t, func(line rig.Audited) bool {
+	for _, line := range r.Audit(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return line.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && !strings.Contains(line.RequestURI, "dryRun")
 	}) {

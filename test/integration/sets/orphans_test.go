@@ -22,29 +22,30 @@ import (
 	"millwright/workflows/run"
 )
 
-// sweeper is a schedule of sweeps over the class of a namespace, which runs when a test says so.
+// sweeper is a schedule of sweeps for the class of a namespace. A sweep runs only when a test triggers it.
 type sweeper struct {
-	handle sdk.ScheduleHandle
-	ended  int // sweeps so far
+	handle      sdk.ScheduleHandle
+	endedSweeps int // number of ended sweeps
 }
 
-// confirm is how long an orphan has to be without its machine here.
-const confirm = 3 * time.Second
+// confirmTime is the time for which an orphan must be without its machine before a sweep deletes the orphan. The
+// schedules of this package use this time.
+const confirmTime = 3 * time.Second
 
 func newSweeper(t *testing.T, namespace string) *sweeper {
 	t.Helper()
-	return &sweeper{handle: r.Sweeps(t, namespace, confirm)}
+	return &sweeper{handle: r.Sweeps(t, namespace, confirmTime)}
 }
 
-// start starts a sweep and returns its ID.
-func (s *sweeper) start(t *testing.T) string {
+// startSweep triggers a sweep and returns the workflow ID of the sweep.
+func (s *sweeper) startSweep(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, s.handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-	s.ended++
+	s.endedSweeps++
 	var id string
 	rig.Eventually(t, "a sweep begins", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
-		if err != nil || there.Info.NumActions < s.ended {
+		if err != nil || there.Info.NumActions < s.endedSweeps {
 			return false, err
 		}
 		last := there.Info.RecentActions[len(there.Info.RecentActions)-1]
@@ -54,12 +55,12 @@ func (s *sweeper) start(t *testing.T) string {
 	return id
 }
 
-// sweep runs a sweep to its end.
+// sweep runs a sweep and waits for its result.
 func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
 	t.Helper()
 	var result workflowsorphan.Result
-	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.start(t), "").Get(t.Context(), &result))
-	// The schedule has to have taken in how the sweep ended before the next one begins.
+	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.startSweep(t), "").Get(t.Context(), &result))
+	// The next sweep needs the result of this sweep, so the schedule must have recorded that this sweep has ended.
 	rig.Eventually(t, "the schedule knows that the sweep has ended", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
 		return err == nil && len(there.Info.RunningWorkflows) == 0, err
@@ -67,15 +68,15 @@ func (s *sweeper) sweep(t *testing.T) workflowsorphan.Result {
 	return result
 }
 
-// confirmed waits until what a sweep has seen for the first time may be deleted by the next one.
-func confirmed(seen workflowsorphan.Result) {
+// awaitConfirmTime waits until the next sweep may delete the orphans that this sweep has seen.
+func awaitConfirmTime(seen workflowsorphan.Result) {
 	for _, s := range seen.Sightings {
-		time.Sleep(time.Until(s.Since.Add(confirm)))
+		time.Sleep(time.Until(s.Since.Add(confirmTime)))
 	}
 }
 
-// instances returns the provider IDs of all instances of a namespace's class, sorted.
-func instances(t *testing.T, namespace string) []string {
+// instanceIDs returns the provider IDs of all instances of a namespace's class, sorted.
+func instanceIDs(t *testing.T, namespace string) []string {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
@@ -94,7 +95,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	r.Namespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3)
-	healthy := instances(t, "swept")
+	healthy := instanceIDs(t, "swept")
 	require.Len(t, healthy, 3)
 	lost := r.CreateByHand(t, "swept", "swept-lost")
 	s := newSweeper(t, "swept")
@@ -109,13 +110,13 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	)
 	require.Empty(t, first.Collected, "it was seen once")
 	require.Len(t, first.Sightings, 1)
-	require.Len(t, instances(t, "swept"), 4)
+	require.Len(t, instanceIDs(t, "swept"), 4)
 
-	confirmed(first)
+	awaitConfirmTime(first)
 	second := s.sweep(t)
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
-	require.Equal(t, healthy, instances(t, "swept"))
+	require.Equal(t, healthy, instanceIDs(t, "swept"))
 	set.awaitRunning(t, 3)
 	rig.Eventually(t, "people are told", func() (bool, any) {
 		events, err := r.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
@@ -130,10 +131,10 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 
 	third := s.sweep(t)
 	require.Zero(t, third.Orphans, "%+v", third)
-	set.remove(t)
+	set.deleteSet(t)
 }
 
-// Machines were restored into another namespace, and the class with its instances stayed.
+// A machine was restored into another namespace. The class and its instances stayed in the old namespace.
 func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "left", "")
@@ -147,7 +148,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
-	lost := r.CreateByHand(t, "left", "left-lost") // younger than the other one
+	lost := r.CreateByHand(t, "left", "left-lost") // younger than the instance moved
 	for range 2 {
 		result := s.sweep(t)
 		require.Equal(
@@ -157,28 +158,28 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 			"%+v",
 			result,
 		)
-		confirmed(result)
+		awaitConfirmTime(result)
 	}
-	require.NotContains(t, instances(t, "left"), lost.ProviderID)
-	require.Contains(t, instances(t, "left"), moved.ProviderID)
+	require.NotContains(t, instanceIDs(t, "left"), lost.ProviderID)
+	require.Contains(t, instanceIDs(t, "left"), moved.ProviderID)
 
 	require.NoError(t, machines.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine's own deletion takes the instance", func() (bool, any) {
-		left := instances(t, "left")
+		left := instanceIDs(t, "left")
 		return !slices.Contains(left, moved.ProviderID), left
 	})
-	set.remove(t)
+	set.deleteSet(t)
 }
 
 // Another controller made the instance and was stopped before it recorded the instance.
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "taken-over", "")
-	set := newSet(t, "taken-over", "taken-over", 1) // whose instance tells the cluster's name
+	set := newSet(t, "taken-over", "taken-over", 1) // the set's instance has the tag with the cluster's name
 	set.awaitRunning(t, 1)
 	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
 	adopted := r.CreateByHandTagged(t, "taken-over", "adopted", "")
-	before := instances(t, "taken-over")
+	before := instanceIDs(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.Spec()},
@@ -190,7 +191,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 		require.NoError(t, err)
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.Spec.ProviderID == adopted.ProviderID, m.Status
 	})
-	require.Equal(t, before, instances(t, "taken-over"), "no second one")
+	require.Equal(t, before, instanceIDs(t, "taken-over"), "no second one")
 
 	left := r.CreateByHandTagged(t, "taken-over", "left", "")
 	result := newSweeper(t, "taken-over").sweep(t)
@@ -203,14 +204,14 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	)
 	require.NoError(t, machines.Delete(t.Context(), "adopted", metav1.DeleteOptions{}))
 	rig.Eventually(t, "it takes its instance along", func() (bool, any) {
-		now := instances(t, "taken-over")
+		now := instanceIDs(t, "taken-over")
 		return !slices.Contains(now, adopted.ProviderID), now
 	})
-	set.remove(t)
+	set.deleteSet(t)
 }
 
-// The bridge keeps a schedule for each class.
-func TestTheBridgeKeepsASchedule(t *testing.T) {
+// The bridge maintains a schedule for each class.
+func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "scheduled", "")
 	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
@@ -234,10 +235,10 @@ func TestTheBridgeKeepsASchedule(t *testing.T) {
 	})
 }
 
-func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
+func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "moved", "")
-	r.Namespace(t, "moved-from", "") // whose set tells the cluster's name
+	r.Namespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
 	lost := []string{r.CreateByHand(t, "moved", "moved-a").ProviderID, r.CreateByHand(t, "moved", "moved-b").ProviderID}
@@ -248,7 +249,7 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 		require.Contains(t, result.Why, "no machine at all")
 		require.Empty(t, result.Sightings)
 	}
-	require.ElementsMatch(t, lost, instances(t, "moved"))
+	require.ElementsMatch(t, lost, instanceIDs(t, "moved"))
 
 	_, err := r.Stack.Kubectl(
 		t.Context(),
@@ -260,17 +261,17 @@ func TestANamespaceWithoutMachinesLosesNothing(t *testing.T) {
 		v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 	)
 	require.NoError(t, err)
-	time.Sleep(confirm) // a sighting of the sweeps that were held would be old enough by now
+	time.Sleep(confirmTime) // if held sweeps had recorded sightings, these sightings would be old enough by now
 	sighted := s.sweep(t)
 	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")
-	confirmed(sighted)
+	awaitConfirmTime(sighted)
 	require.ElementsMatch(t, lost, s.sweep(t).Collected, "a person said so")
-	require.Empty(t, instances(t, "moved"))
-	set.remove(t)
+	require.Empty(t, instanceIDs(t, "moved"))
+	set.deleteSet(t)
 }
 
-// The API server dies while the sweep waits for the cloud, which is asked first: what the cloud said then is compared
-// with nothing.
+// The API server dies during a sweep. The sweep lists the instances in the cloud first, and then cannot list the
+// machines: the sweep must delete no instance.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	r.Namespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
@@ -279,8 +280,8 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	s := newSweeper(t, "dying")
 	sighted := s.sweep(t)
 	require.Len(t, sighted.Sightings, 1)
-	confirmed(sighted)
-	before := instances(t, "dying")
+	awaitConfirmTime(sighted)
+	before := instanceIDs(t, "dying")
 
 	hang := func(point admin.HangPoint) {
 		require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
@@ -291,10 +292,10 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		}))
 	}
 	hang(admin.AfterEffect)
-	asked := stats(t).Calls[admin.List]
-	id := s.start(t)
+	asked := cloudStats(t).Calls[admin.List]
+	id := s.startSweep(t)
 	rig.Eventually(t, "the cloud is asked", func() (bool, any) {
-		calls := stats(t).Calls[admin.List]
+		calls := cloudStats(t).Calls[admin.List]
 		return calls > asked, calls
 	})
 	require.NoError(t, r.Stack.Kill(t.Context(), component.APIServer))
@@ -305,13 +306,13 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		pending := shown.PendingActivities
 		return len(pending) == 1 && pending[0].Attempt > 1, pending
 	})
-	assert.Equal(t, before, instances(t, "dying"), "nobody said that there is no machine")
+	assert.Equal(t, before, instanceIDs(t, "dying"), "nobody said that there is no machine")
 	require.NoError(t, r.Stack.Start(t.Context(), component.APIServer))
 
 	var result workflowsorphan.Result
 	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
 	require.Len(t, result.Collected, 1, "%+v", result)
-	require.Len(t, instances(t, "dying"), 3)
+	require.Len(t, instanceIDs(t, "dying"), 3)
 	set.awaitRunning(t, 3)
-	set.remove(t)
+	set.deleteSet(t)
 }

@@ -15,8 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// orphan makes a machine that nothing controls.
-func orphan(t *testing.T, namespace, name string, labels map[string]string) {
+// createOrphan creates a machine that has no controller.
+func createOrphan(t *testing.T, namespace, name string, labels map[string]string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.Spec(),
@@ -24,7 +24,7 @@ func orphan(t *testing.T, namespace, name string, labels map[string]string) {
 	require.NoError(t, err)
 }
 
-func change(t *testing.T, namespace, name, patch string) {
+func patchMachine(t *testing.T, namespace, name, patch string) {
 	t.Helper()
 	_, err := r.Machines.MachineV1alpha1().
 		Machines(namespace).
@@ -32,45 +32,47 @@ func change(t *testing.T, namespace, name, patch string) {
 	require.NoError(t, err)
 }
 
-// Fifty machines that are there already are taken, and none is made beside them. One whose labels change is let go, and
-// another one takes its place; with its old labels it is taken back, and the surplus goes.
+// A set adopts fifty existing machines and creates no other machine. When the labels of a machine change, the set
+// releases the machine and creates another machine. When the machine gets its old labels back, the set adopts the
+// machine again and deletes a surplus machine.
 func TestFiftyOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
 	r.Namespace(t, "orphans", "")
-	before := stats(t)
+	before := cloudStats(t)
 	for i := range wanted {
-		orphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
+		createOrphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
 	}
 	s := newSet(t, "orphans", "orphans", wanted)
 	s.awaitRunning(t, wanted)
-	created, _ := made(t, "orphans")
+	created, _ := countCreates(t, "orphans")
 	require.Equal(t, wanted, created, "the set made none")
-	require.Len(t, instances(t, "orphans"), wanted)
+	require.Len(t, instanceIDs(t, "orphans"), wanted)
 
-	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
+	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	rig.Eventually(t, "it is let go", func() (bool, any) {
 		m, err := r.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
 		require.NoError(t, err)
 		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
 	})
 	s.awaitRunning(t, wanted)
-	created, _ = made(t, "orphans")
+	created, _ = countCreates(t, "orphans")
 	require.Equal(t, wanted+1, created)
-	change(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
+	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
 	rig.Eventually(t, "one more or less is deleted", func() (bool, any) {
 		list, err := r.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == wanted, len(list.Items)
 	})
 	s.awaitRunning(t, wanted)
-	created, _ = made(t, "orphans")
+	created, _ = countCreates(t, "orphans")
 	require.Equal(t, wanted+1, created)
-	require.Equal(t, before.DuplicateCreates, stats(t).DuplicateCreates)
-	s.remove(t)
+	require.Equal(t, before.DuplicateCreates, cloudStats(t).DuplicateCreates)
+	s.deleteSet(t)
 }
 
-// Two sets want the same labels: each keeps what is its own, an orphan goes to one of them, and nothing flaps.
+// Two sets have overlapping selectors. Each set keeps its own machines, one of the sets adopts an orphan, and no
+// machine changes its owner repeatedly.
 func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "overlap", "")
@@ -81,28 +83,28 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 	a, b := newSet(t, "overlap", "a", 4, both), newSet(t, "overlap", "b", 4, both)
 	a.awaitRunning(t, 4)
 	b.awaitRunning(t, 4)
-	created, _ := made(t, "overlap")
+	created, _ := countCreates(t, "overlap")
 	require.Equal(t, 8, created)
-	orphan(t, "overlap", "stray", map[string]string{"app": "web"})
+	createOrphan(t, "overlap", "stray", map[string]string{"app": "web"})
 	rig.Eventually(t, "somebody has taken it, and has one less of the others", func() (bool, any) {
 		x, y := a.machines(t), b.machines(t)
-		return len(x) == 4 && len(y) == 4 && len(everybody(t, "overlap")) == 8, []int{len(x), len(y)}
+		return len(x) == 4 && len(y) == 4 && len(machinesWithOwners(t, "overlap")) == 8, []int{len(x), len(y)}
 	})
 	look := func() []string {
-		a.lookAgain(t)
-		b.lookAgain(t)
-		return everybody(t, "overlap")
+		a.reconcileAgain(t)
+		b.reconcileAgain(t)
+		return machinesWithOwners(t, "overlap")
 	}
 	names := look()
 	require.Equal(t, names, look(), "nothing flaps")
-	created, _ = made(t, "overlap")
+	created, _ = countCreates(t, "overlap")
 	require.Equal(t, 9, created, "with the stray itself")
-	a.remove(t)
-	b.remove(t)
+	a.deleteSet(t)
+	b.deleteSet(t)
 }
 
-// everybody returns the names of the machines of a namespace, with the sets that own them.
-func everybody(t *testing.T, namespace string) []string {
+// machinesWithOwners returns the names of the machines of a namespace, with the sets that own them.
+func machinesWithOwners(t *testing.T, namespace string) []string {
 	t.Helper()
 	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

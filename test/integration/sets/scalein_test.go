@@ -15,7 +15,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The autoscaler's marks, and then its size with the time of its change in one update: exactly the marked machines go.
+// The autoscaler first marks machines. Then one update has the new size and the time of the change. Exactly the marked
+// machines are deleted.
 func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "marked", "")
@@ -29,7 +30,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 			continue
 		}
 		chosen = append(chosen, m.Name)
-		change(t, "marked", m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"1",%q:%q}}}`,
+		patchMachine(t, "marked", m.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"1",%q:%q}}}`,
 			v1alpha1.AnnotationMachinePriority, v1alpha1.AnnotationMarkedForDeletionTime, now.Format(time.RFC3339)))
 	}
 	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`,
@@ -42,10 +43,10 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 	slices.Sort(left)
 	slices.Sort(others)
 	require.Equal(t, others, left)
-	s.remove(t)
+	s.deleteSet(t)
 }
 
-// A machine counts as available when it has been ready for as long as the set wants.
+// A machine counts as available when it has been ready for minReadySeconds of the set.
 func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "minready", "")
@@ -57,7 +58,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 		3,
 		func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = int32(wait.Seconds()) },
 	)
-	// by machine: the first transition of its node to Ready, in whole seconds as a status has it
+	// by machine: the first transition of its node to Ready, in whole seconds as in the status
 	readyFrom := map[string]time.Time{}
 	rig.Eventually(t, "three are available", func() (bool, any) {
 		status := s.read(t).Status
@@ -73,7 +74,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 				readyFrom[m.Name] = ready
 			}
 		}
-		long := 0 // machines that have been ready for long enough by now
+		long := 0 // number of machines that have been ready for minReadySeconds
 		for _, since := range readyFrom {
 			if time.Since(since) >= wait {
 				long++
@@ -82,23 +83,24 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 		require.LessOrEqual(t, int(status.AvailableReplicas), long, "ready from: %v", readyFrom)
 		return status.AvailableReplicas == 3, status
 	})
-	s.remove(t)
+	s.deleteSet(t)
 }
 
-// A paused set rests, a person's choice goes first, and what the template says of live machines reaches them.
-func TestPausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
+// A paused set creates and deletes no machine. A machine that a person has chosen is deleted first. Changes of the
+// template that do not need a new machine are applied to live machines.
+func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	t.Parallel()
 	r.Namespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)
 	s.awaitRunning(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
-	s.shows(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused")
+	s.awaitCondition(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused")
 	chosen := s.machines(t)[1].Name
-	change(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
+	patchMachine(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
-	before := everybody(t, "paused")
-	s.lookAgain(t)
-	require.Equal(t, before, everybody(t, "paused"))
+	before := machinesWithOwners(t, "paused")
+	s.reconcileAgain(t)
+	require.Equal(t, before, machinesWithOwners(t, "paused"))
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	s.awaitRunning(t, 2)
 	for _, m := range s.machines(t) {
@@ -112,5 +114,5 @@ func TestPausedSetRestsAndAPersonsChoiceGoesFirst(t *testing.T) {
 		}
 		return true, nil
 	})
-	s.remove(t)
+	s.deleteSet(t)
 }

@@ -14,12 +14,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// From 0 to 150 while the API server is killed twice: there are never more than 150 machines, exactly 150 are ever
-// made, and no instance is made twice.
-func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
+// A set is scaled from 0 to 150 while the API server is killed twice. There are never more than 150 machines, exactly
+// 150 machines are ever created, and no instance is made twice.
+func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
 	r.Namespace(t, "many", "")
-	before := stats(t)
+	before := cloudStats(t)
 	s := newSet(t, "many", "many", wanted)
 	var most atomic.Int64
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -43,19 +43,20 @@ func TestManyWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	close(stop)
 	<-done
 	require.LessOrEqual(t, most.Load(), int64(wanted), "machines at a time")
-	after := stats(t)
+	after := cloudStats(t)
 	require.Equal(t, wanted, after.Creates-before.Creates, "instances")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
-	created, _ := made(t, "many")
-	// A create whose answer was lost with the API server is in no audit log; that a name was made once, the server sees
-	// to.
+	created, _ := countCreates(t, "many")
+	// The audit log lacks a creation whose answer was lost with the API server. The API server itself ensures that each
+	// name is created only once.
 	require.LessOrEqual(t, created, wanted)
 	require.Zero(t, s.read(t).Status.Overshoot)
-	s.shows(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")
-	s.remove(t)
+	s.awaitCondition(t, v1alpha1.MachineSetMachinesReady, v1alpha1.ConditionTrue, "Ready")
+	s.deleteSet(t)
 }
 
-// Every second name or so is refused: the set says so, tries others, and comes to its number. Nothing is made twice.
+// The API server refuses about every second name. The set reports the errors, tries other names, and reaches its number
+// of machines. No machine is made twice.
 func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
@@ -66,9 +67,9 @@ func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 		`object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`,
 		"not this one",
 	)
-	t.Cleanup(func() { r.Permit(t, "refused") })
+	t.Cleanup(func() { r.DeleteRefusal(t, "refused") })
 	s := newSet(t, "refused", "refused", wanted)
-	s.shows(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
+	s.awaitCondition(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
 	require.Contains(
 		t,
 		s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message,
@@ -79,9 +80,9 @@ func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
 		c := s.condition(t, v1alpha1.MachineSetReplicaFailure)
 		return c.Type == "", c
 	})
-	created, denied := made(t, "refused")
+	created, denied := countCreates(t, "refused")
 	require.Equal(t, wanted, created)
 	require.Positive(t, denied)
 	t.Logf("%d creates were refused on the way to %d machines", denied, wanted)
-	s.remove(t)
+	s.deleteSet(t)
 }

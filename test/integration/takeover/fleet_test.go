@@ -29,58 +29,59 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// fleet are the pools of the namespace, by what MCM was doing with their machines when it was stopped.
-type fleet struct {
-	calm    *rig.Pool // nothing: all run, with pods; one is preserved
-	rolled  *rig.Pool // nothing: they are of the second revision
-	middle  *rig.Pool // a rollout: the first new instance is being created
-	slow    *rig.Pool // creations: the cloud has begun them, and no machine says so
-	pending *rig.Pool // waiting for the node of an instance
-	full    *rig.Pool // creations that the cloud refuses for its quota: CrashLoopBackOff
-	failed  *rig.Pool // nothing: Failed, and preserved
-	sick    *rig.Pool // Unknown: the kubelet is not ready
-	going   *rig.Pool // a drain that a budget holds
-	gone    *rig.Pool // the deletion of an instance, which the cloud refuses
-	again   *rig.Pool // not MCM, but Millwright: a creation that the cloud has begun
+// poolsOfMCM has the pools of the namespace. The comment on a field says what MCM was doing with the pool's machines
+// when MCM was stopped.
+type poolsOfMCM struct {
+	runningPool    *rig.Pool // nothing: all machines run, with pods; one machine is preserved
+	rolledPool     *rig.Pool // nothing: all machines are of the second revision
+	rollingPool    *rig.Pool // a rollout: the first new instance is being created
+	creatingPool   *rig.Pool // creations: the cloud has begun them, and no machine has a provider ID yet
+	pendingPool    *rig.Pool // waiting for the node of an instance
+	quotaPool      *rig.Pool // creations that the cloud refuses because its quota is full: CrashLoopBackOff
+	failedPool     *rig.Pool // nothing: the machine is Failed and preserved
+	unknownPool    *rig.Pool // the machine is Unknown: the kubelet is not ready
+	drainingPool   *rig.Pool // a drain that a budget blocks
+	deletingPool   *rig.Pool // the deletion of an instance, which the cloud refuses
+	millwrightPool *rig.Pool // a creation that the cloud has begun; Millwright was stopped, not MCM
 }
 
 const (
-	calmSize, rolledSize, middleSize = 3, 2, 2
+	runningSize, rolledSize, rollingSize = 3, 2, 2
 
 	classSmall, classSlow, classLate, classFull, classBroken, classGone = "small", "slow", "late", "full", "broken", "gone"
 
-	podsCalm, podsGoing = "calm", "going" // apps
+	runningApp, drainingApp = "calm", "going" // names of apps
 )
 
-func start(t *testing.T, components ...string) {
+func startComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
 		require.NoError(t, r.Stack.Start(t.Context(), name))
 	}
 }
 
-func stop(t *testing.T, components ...string) {
+func stopComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
 		require.NoError(t, r.Stack.Stop(t.Context(), name))
 	}
 }
 
-func kill(t *testing.T, components ...string) {
+func killComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
 		require.NoError(t, r.Stack.Kill(t.Context(), name))
 	}
 }
 
-func folder(t *testing.T, name string) string {
+func repoFolder(t *testing.T, name string) string {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	return filepath.Join(repo, name)
 }
 
-// useCRDsOfMCM replaces the CRDs by those of MCM's release, which have no defaults and no validation.
+// useCRDsOfMCM replaces Millwright's CRDs by the CRDs of MCM's release, which have no defaults and no validation.
 func useCRDsOfMCM(t *testing.T) {
 	t.Helper()
 	list := exec.CommandContext(
@@ -92,7 +93,7 @@ func useCRDsOfMCM(t *testing.T) {
 		"{{.Dir}}",
 		"github.com/gardener/machine-controller-manager",
 	)
-	list.Dir = folder(t, "devstack/mcm")
+	list.Dir = repoFolder(t, "devstack/mcm")
 	dir, err := list.Output()
 	require.NoError(t, err)
 	_, err = r.Stack.Kubectl(
@@ -112,8 +113,8 @@ func useCRDsOfMCM(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// newNamespace makes the namespace with its classes. The cloud refuses to create for one of them.
-func newNamespace(t *testing.T) *fleet {
+// newNamespace makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
+func newNamespace(t *testing.T) *poolsOfMCM {
 	t.Helper()
 	ctx := t.Context()
 	_, err := r.Kube.CoreV1().
@@ -141,12 +142,12 @@ func newNamespace(t *testing.T) *fleet {
 		_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	breakCreations(t)
-	return &fleet{}
+	refuseCreations(t)
+	return &poolsOfMCM{}
 }
 
-// breakCreations lets the cloud refuse to create instances of a class.
-func breakCreations(t *testing.T) {
+// refuseCreations makes the cloud refuse to create instances of a class.
+func refuseCreations(t *testing.T) {
 	t.Helper()
 	fault := admin.Fault{
 		Operation: admin.Create,
@@ -157,9 +158,9 @@ func breakCreations(t *testing.T) {
 	require.NoError(t, r.Cloud.AddFault(t.Context(), fault))
 }
 
-// pool makes a deployment as Gardener writes them: with a strategy, an order of 500 s that MCM ignores, and a node
-// template.
-func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+// newPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds of
+// 500, which MCM ignores.
+func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	return r.Pool(
 		t,
@@ -187,32 +188,32 @@ func pool(t *testing.T, name, class string, replicas int32, changes ...func(*v1a
 		}}, changes...)...)
 }
 
-// live lets MCM make the pools, and begins a rollout and a preservation.
-func (n *fleet) live(t *testing.T) {
+// createPools lets MCM create the machines of the pools, and begins a rollout and a preservation.
+func (n *poolsOfMCM) createPools(t *testing.T) {
 	t.Helper()
-	n.calm = pool(t, "calm", classSmall, calmSize)
-	n.rolled = pool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) {
+	n.runningPool = newPool(t, "calm", classSmall, runningSize)
+	n.rolledPool = newPool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels["version"] = "1"
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize)) // all at once
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize)) // all machines at once
 	})
-	n.middle = pool(t, "middle", classSmall, middleSize)
-	n.going = pool(t, "going", classSmall, 2)
-	n.gone = pool(t, "gone", classGone, 1)
-	n.sick = pool(t, "sick", classSmall, 1)
-	n.full = pool(t, "full", classFull, 1)
-	n.failed = pool(t, "failed", classBroken, 1, func(d *v1alpha1.MachineDeployment) {
+	n.rollingPool = newPool(t, "middle", classSmall, rollingSize)
+	n.drainingPool = newPool(t, "going", classSmall, 2)
+	n.deletingPool = newPool(t, "gone", classGone, 1)
+	n.unknownPool = newPool(t, "sick", classSmall, 1)
+	n.quotaPool = newPool(t, "full", classFull, 1)
+	n.failedPool = newPool(t, "failed", classBroken, 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
-	n.rolled.AwaitRunning(t, rolledSize)
-	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
-	for p, size := range map[*rig.Pool]int{n.calm: calmSize, n.middle: middleSize, n.going: 2, n.gone: 1, n.sick: 1} {
+	n.rolledPool.AwaitRunning(t, rolledSize)
+	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
+	for p, size := range map[*rig.Pool]int{n.runningPool: runningSize, n.rollingPool: rollingSize, n.drainingPool: 2, n.deletingPool: 1, n.unknownPool: 1} {
 		p.AwaitRunning(t, size)
 	}
-	n.calm.Deploy(t, podsCalm, calmSize)
-	n.going.Deploy(t, podsGoing, 2)
-	n.going.Budget(t, podsGoing, 2)
-	kept := n.calm.Machines(t)[0].Name
+	n.runningPool.Deploy(t, runningApp, runningSize)
+	n.drainingPool.Deploy(t, drainingApp, 2)
+	n.drainingPool.Budget(t, drainingApp, 2)
+	kept := n.runningPool.Machines(t)[0].Name
 	_, err := r.Stack.Kubectl(
 		t.Context(),
 		"annotate",
@@ -225,15 +226,16 @@ func (n *fleet) live(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// settled returns when MCM has preserved a machine, rolled a pool, and put its finalizer on the nodes. Else it does
-// that on most nodes three minutes after they have joined.
-func (n *fleet) settled(t *testing.T) {
+// awaitSettled returns when MCM has preserved a machine, rolled out a pool, and put its finalizer on the nodes.
+// awaitSettled restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after they
+// have joined.
+func (n *poolsOfMCM) awaitSettled(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
-		machines := n.rolled.Machines(t)
+		machines := n.rolledPool.Machines(t)
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
 		kept := slices.ContainsFunc(
-			n.calm.Machines(t),
+			n.runningPool.Machines(t),
 			func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil },
 		)
 		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
@@ -241,14 +243,14 @@ func (n *fleet) settled(t *testing.T) {
 	require.NoError(t, r.Stack.Restart(t.Context(), component.MCMMachines))
 	rig.Eventually(t, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
-		for _, p := range []*rig.Pool{n.calm, n.rolled, n.middle, n.going, n.sick} {
+		for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.rollingPool, n.drainingPool, n.unknownPool} {
 			nodes := p.Nodes(t)
 			for _, m := range p.Machines(t) {
 				named := func(k corev1.Node) bool {
 					return k.Name == m.Labels[v1alpha1.LabelNode] && slices.Contains(k.Finalizers, v1alpha1.FinalizerNode)
 				}
 				if m.DeletionTimestamp == nil && !slices.ContainsFunc(nodes, named) {
-					// MCM puts it on no node of a machine that goes
+					// MCM puts no finalizer on the node of a machine that is being deleted
 					without = append(without, m.Name)
 				}
 			}
@@ -257,8 +259,8 @@ func (n *fleet) settled(t *testing.T) {
 	})
 }
 
-// unsettle lets MCM begin what it will not end.
-func (n *fleet) unsettle(t *testing.T) {
+// beginWorkOfMCM makes MCM begin work that MCM cannot finish.
+func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(
@@ -268,8 +270,8 @@ func (n *fleet) unsettle(t *testing.T) {
 			admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"},
 		),
 	)
-	n.gone.Scale(t, 0)
-	host, _ := n.going.Host(t, podsGoing)
+	n.deletingPool.Scale(t, 0)
+	host, _ := n.drainingPool.Host(t, drainingApp)
 	_, err := r.Stack.Kubectl(
 		ctx,
 		"annotate",
@@ -281,8 +283,8 @@ func (n *fleet) unsettle(t *testing.T) {
 		v1alpha1.AnnotationMachinePriority+"=1",
 	)
 	require.NoError(t, err)
-	n.going.Scale(t, 1)
-	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io=true")
+	n.drainingPool.Scale(t, 1)
+	labelOnlyNode(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io=true")
 	phases := func(p *rig.Pool, phase v1alpha1.MachinePhase) (count int) {
 		for _, m := range p.Machines(t) {
 			if m.Status.CurrentStatus.Phase == phase {
@@ -294,55 +296,60 @@ func (n *fleet) unsettle(t *testing.T) {
 	rig.Eventually(t, "two machines are being deleted, one is Unknown, one Failed, one refused", func() (bool, any) {
 		saw := map[string]int{
 			"gone": phases(
-				n.gone,
+				n.deletingPool,
 				v1alpha1.MachineTerminating,
 			),
-			"going":  phases(n.going, v1alpha1.MachineTerminating),
-			"sick":   phases(n.sick, v1alpha1.MachineUnknown),
-			"full":   phases(n.full, v1alpha1.MachineCrashLoopBackOff),
-			"failed": phases(n.failed, v1alpha1.MachineFailed),
+			"going":  phases(n.drainingPool, v1alpha1.MachineTerminating),
+			"sick":   phases(n.unknownPool, v1alpha1.MachineUnknown),
+			"full":   phases(n.quotaPool, v1alpha1.MachineCrashLoopBackOff),
+			"failed": phases(n.failedPool, v1alpha1.MachineFailed),
 		}
-		for _, m := range n.gone.Machines(t) {
+		for _, m := range n.deletingPool.Machines(t) {
 			if m.Status.LastOperation.State != v1alpha1.MachineStateFailed {
 				return false, m.Status.LastOperation
 			}
 		}
 		return !slices.ContainsFunc(slices.Collect(maps.Values(saw)), func(n int) bool { return n != 1 }), saw
 	})
-	n.settled(t)
-	n.pending = pool(t, "pending", classLate, 1)
-	n.slow = pool(t, "slow", classSlow, 2)
-	n.middle.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
+	n.awaitSettled(t)
+	n.pendingPool = newPool(t, "pending", classLate, 1)
+	n.creatingPool = newPool(t, "slow", classSlow, 2)
+	n.rollingPool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
 	rig.Eventually(t, "the cloud creates three instances, and a node is awaited", func() (bool, any) {
 		creating := 0
-		for _, m := range append(n.slow.Machines(t), n.middle.Machines(t)...) {
+		for _, m := range append(n.creatingPool.Machines(t), n.rollingPool.Machines(t)...) {
 			if m.Spec.ProviderID == "" {
 				creating++
 			}
 		}
-		instances := len(n.slow.Instances(t)) + len(n.middle.Instances(t)) - middleSize
-		return creating == 3 && instances == 3 && phases(n.pending, v1alpha1.MachinePending) == 1, []int{creating, instances}
+		instances := len(n.creatingPool.Instances(t)) + len(n.rollingPool.Instances(t)) - rollingSize
+		return creating == 3 && instances == 3 &&
+				phases(n.pendingPool, v1alpha1.MachinePending) == 1, []int{
+				creating,
+				instances,
+			}
 	})
 }
 
-// unsettleAgain lets Millwright begin what it will not end: a creation, and a drain that a budget holds.
-func (n *fleet) unsettleAgain(t *testing.T) {
+// beginWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain that a
+// budget blocks.
+func (n *poolsOfMCM) beginWorkOfMillwright(t *testing.T) {
 	t.Helper()
-	n.going.AwaitPods(t, podsGoing, 2)
-	n.going.RelaxBudget(t, podsGoing, 2)
-	n.going.Scale(t, 0)
-	n.again = pool(t, "again", classSlow, 1)
+	n.drainingPool.AwaitPods(t, drainingApp, 2)
+	n.drainingPool.RelaxBudget(t, drainingApp, 2)
+	n.drainingPool.Scale(t, 0)
+	n.millwrightPool = newPool(t, "again", classSlow, 1)
 	rig.Eventually(t, "the cloud creates an instance, and a drain is held", func() (bool, any) {
-		leaving, making := n.going.Machines(t), n.again.Machines(t)
+		leaving, making := n.drainingPool.Machines(t), n.millwrightPool.Machines(t)
 		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil &&
 			leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
-		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.again.Instances(t)) == 1
+		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.millwrightPool.Instances(t)) == 1
 		return draining && creating, []bool{draining, creating}
 	})
 }
 
-// kubelet changes a label of a pool's only node, by which the simulated kubelet falls ill or recovers.
-func kubelet(t *testing.T, p *rig.Pool, change string) {
+// labelOnlyNode changes a label of a pool's only node. The label makes the simulated kubelet report NotReady or Ready.
+func labelOnlyNode(t *testing.T, p *rig.Pool, change string) {
 	t.Helper()
 	nodes := p.Nodes(t)
 	require.Len(t, nodes, 1)
@@ -350,10 +357,10 @@ func kubelet(t *testing.T, p *rig.Pool, change string) {
 	require.NoError(t, err)
 }
 
-// freeze puts the label on the current set of a pool.
-func (n *fleet) freeze(t *testing.T) {
+// freezeCurrentSet puts the freeze label on the current set of the rolled pool.
+func (n *poolsOfMCM) freezeCurrentSet(t *testing.T) {
 	t.Helper()
-	for _, s := range n.rolled.Sets(t) {
+	for _, s := range n.rolledPool.Sets(t) {
 		if s.Spec.Replicas > 0 {
 			_, err := r.Stack.Kubectl(
 				t.Context(),
@@ -369,32 +376,32 @@ func (n *fleet) freeze(t *testing.T) {
 	}
 }
 
-// heal removes the obstacles that kept MCM from ending its work.
-func (n *fleet) heal(t *testing.T) {
+// removeObstacles removes the faults and budgets that kept MCM from finishing its work.
+func (n *poolsOfMCM) removeObstacles(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
-	breakCreations(t) // the failed machine stays
-	n.going.RelaxBudget(t, podsGoing, 0)
-	kubelet(t, n.sick, "node-not-ready.stage.kwok.x-k8s.io-")
+	refuseCreations(t) // the failed machine stays Failed
+	n.drainingPool.RelaxBudget(t, drainingApp, 0)
+	labelOnlyNode(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io-")
 	_, err := r.Machines.MachineV1alpha1().
 		MachineClasses(namespace).
 		Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// state has the objects of the pools that nobody may change without a reason.
-type state struct {
-	At        time.Time // before it was read
-	Machines  map[string]machine
-	Nodes     map[string]node
-	Sets      map[string]set
-	Revisions map[string]string // of deployments
+// poolsState has the parts of the pools' objects that no controller may change without a reason.
+type poolsState struct {
+	At        time.Time // time before the objects were read
+	Machines  map[string]machineState
+	Nodes     map[string]nodeState
+	Sets      map[string]setState
+	Revisions map[string]string // revision by name of the deployment
 	Instances map[string]string // name of the machine by provider ID
 	Pods      map[types.UID]string
-	Tokens    []string // UIDs and versions of the bootstrap tokens
+	Tokens    []string // UID and resourceVersion of each bootstrap token
 }
 
-type machine struct {
+type machineState struct {
 	UID         types.UID
 	Spec        v1alpha1.MachineSpec
 	Labels      map[string]string
@@ -404,7 +411,7 @@ type machine struct {
 	Expires     *metav1.Time
 }
 
-type node struct {
+type nodeState struct {
 	UID                 types.UID
 	Labels, Annotations map[string]string
 	Finalizers          []string
@@ -413,27 +420,38 @@ type node struct {
 	Conditions          map[corev1.NodeConditionType]string
 }
 
-type set struct {
+type setState struct {
 	UID         types.UID
 	Spec        v1alpha1.MachineSetSpec
 	Annotations map[string]string
 	Finalizers  []string
 }
 
-// look reads the state of the pools.
-func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
+// readState reads the state of the pools.
+func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 	t.Helper()
 	if len(of) == 0 {
-		of = []*rig.Pool{n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick, n.going, n.gone}
-		if n.again != nil {
-			of = append(of, n.again)
+		of = []*rig.Pool{
+			n.runningPool,
+			n.rolledPool,
+			n.rollingPool,
+			n.creatingPool,
+			n.pendingPool,
+			n.quotaPool,
+			n.failedPool,
+			n.unknownPool,
+			n.drainingPool,
+			n.deletingPool,
+		}
+		if n.millwrightPool != nil {
+			of = append(of, n.millwrightPool)
 		}
 	}
-	s := state{
+	s := poolsState{
 		time.Now(),
-		map[string]machine{},
-		map[string]node{},
-		map[string]set{},
+		map[string]machineState{},
+		map[string]nodeState{},
+		map[string]setState{},
 		map[string]string{},
 		map[string]string{},
 		map[types.UID]string{},
@@ -450,7 +468,7 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	}
 	for _, p := range of {
 		for _, m := range p.Machines(t) {
-			is := machine{
+			is := machineState{
 				m.UID,
 				m.Spec,
 				m.Labels,
@@ -460,7 +478,7 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 				m.Status.CurrentStatus.PreserveExpiryTime,
 			}
 			if is.Phase == v1alpha1.MachineFailed {
-				is.Expires = nil // each failed creation of MCM removes it, and MCM writes a later one
+				is.Expires = nil // each failed creation of MCM removes the expiry time, and MCM writes a later time
 			}
 			s.Machines[m.Name] = is
 		}
@@ -469,13 +487,13 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 			for _, c := range k.Status.Conditions {
 				conditions[c.Type] = fmt.Sprint(c.Status, " ", c.Reason, " ", c.LastTransitionTime.UTC())
 			}
-			s.Nodes[k.Name] = node{k.UID, k.Labels, k.Annotations, k.Finalizers, k.Spec, k.Status.Capacity, conditions}
+			s.Nodes[k.Name] = nodeState{k.UID, k.Labels, k.Annotations, k.Finalizers, k.Spec, k.Status.Capacity, conditions}
 		}
 		for _, x := range p.Sets(t) {
 			if x.Spec.Replicas == 0 {
-				delete(x.Annotations, v1alpha1.AnnotationPreferNoSchedule) // MCM marks old sets without machines, too
+				delete(x.Annotations, v1alpha1.AnnotationPreferNoSchedule) // MCM also marks old sets without machines
 			}
-			s.Sets[x.Name] = set{x.UID, x.Spec, x.Annotations, x.Finalizers}
+			s.Sets[x.Name] = setState{x.UID, x.Spec, x.Annotations, x.Finalizers}
 		}
 		d := p.Deployment(t)
 		s.Revisions[p.Name] = d.Annotations[v1alpha1.AnnotationRevision]
@@ -491,26 +509,26 @@ func (n *fleet) look(t *testing.T, of ...*rig.Pool) state {
 	return s
 }
 
-// settles is how long MCM has to touch something, which records nowhere that it has looked. Source: it looks at all
-// machines when it starts, and again after 5 s.
-const settles = 12 * time.Second
+// settleTime is the time in which MCM changes an object, if MCM changes it at all. MCM does not record that it has
+// checked an object. Source: MCM checks all machines when it starts, and again after 5 s.
+const settleTime = 12 * time.Second
 
-// untouched requires that nothing of these pools has been changed by whoever took over: no machine, no set, no
-// instance, no pod, and of each node nothing but the mark whose it is, written once.
-func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
+// requireUnchanged requires that the new controller has not changed these pools: no machine, no set, no instance, no
+// pod. On each node, the new controller may only write the annotation with the machine's UID, once.
+func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
 		return slices.ContainsFunc(pools, func(p *rig.Pool) bool { return strings.HasPrefix(name, p.Name+"-") })
 	}
-	after := n.look(t, pools...)
-	for name := range after.Nodes { // the one thing that a takeover writes: whose the node is
+	after := n.readState(t, pools...)
+	for name := range after.Nodes { // a takeover writes only the annotation with the UID of the node's machine
 		if before.Nodes[name].Annotations[v1alpha1.AnnotationMachineUID] == "" {
 			delete(after.Nodes[name].Annotations, v1alpha1.AnnotationMachineUID)
 		}
 	}
-	same(t, "machine", before.Machines, after.Machines, mine)
-	same(t, "node", before.Nodes, after.Nodes, mine)
-	same(t, "set", before.Sets, after.Sets, mine)
+	requireSame(t, "machine", before.Machines, after.Machines, mine)
+	requireSame(t, "node", before.Nodes, after.Nodes, mine)
+	requireSame(t, "set", before.Sets, after.Sets, mine)
 	for id, was := range before.Instances {
 		if mine(was) {
 			assert.Equal(t, was, after.Instances[id], "instance %s", id)
@@ -528,7 +546,7 @@ func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
 	}
 	written := map[string]int{}
-	for _, a := range r.Audit(t, func(a rig.Audited) bool {
+	for _, a := range r.Audit(t, func(a rig.AuditedRequest) bool {
 		writes := []string{"create", "update", "patch", "delete"}
 		return a.RequestReceivedTimestamp.After(before.At) && a.ObjectRef.Resource == "nodes" && mine(a.ObjectRef.Name) && slices.Contains(writes, a.Verb) &&
 			slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity, component.MCMIdentity}, a.User.Username)
@@ -538,13 +556,13 @@ func (n *fleet) untouched(t *testing.T, before state, pools ...*rig.Pool) {
 			assert.Fail(t, "a node is written", "%s %s by %s", a.Verb, a.RequestURI, a.User.Username)
 		}
 	}
-	if slices.Contains(pools, n.calm) {
-		assert.EqualValues(t, calmSize, n.calm.Deployment(t).Status.AvailableReplicas)
+	if slices.Contains(pools, n.runningPool) {
+		assert.EqualValues(t, runningSize, n.runningPool.Deployment(t).Status.AvailableReplicas)
 	}
 }
 
-// same requires that the objects of these pools are those of before, as they were.
-func same[V any](t *testing.T, kind string, before, after map[string]V, mine func(name string) bool) {
+// requireSame requires that the objects of these pools exist as before, unchanged, and that there are no new objects.
+func requireSame[V any](t *testing.T, kind string, before, after map[string]V, mine func(name string) bool) {
 	t.Helper()
 	for name, was := range before {
 		if mine(name) && assert.Contains(t, after, name, "%s is gone", kind) {
@@ -558,8 +576,8 @@ func same[V any](t *testing.T, kind string, before, after map[string]V, mine fun
 	}
 }
 
-// record writes the objects as MCM left them into the test data of the command.
-func (n *fleet) record(t *testing.T) {
+// recordObjects writes the objects as MCM left them into the test data of the command.
+func (n *poolsOfMCM) recordObjects(t *testing.T) {
 	t.Helper()
 	for file, kinds := range map[string]string{
 		"objects.json": "machineclasses,machinedeployments,machinesets,machines", "nodes.json": "nodes",
@@ -581,7 +599,7 @@ func (n *fleet) record(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(
 			t,
-			os.WriteFile(filepath.Join(folder(t, "starter/migrate/testdata"), file), append(text, '\n'), 0o600),
+			os.WriteFile(filepath.Join(repoFolder(t, "starter/migrate/testdata"), file), append(text, '\n'), 0o600),
 		)
 	}
 }

@@ -1,10 +1,10 @@
-// Tier: test-all. It needs machine-controller-manager.
+// Tier: test-all. The package needs machine-controller-manager.
 
 //go:build integration
 
-// Package takeover shows that Millwright takes a live namespace over from a released machine-controller-manager (MCM),
-// and hands it back: no machine, node or instance is replaced, drained or relabelled because of that, whatever MCM was
-// doing when it was stopped.
+// Package takeover shows that Millwright takes over a live namespace from a released machine-controller-manager (MCM),
+// and hands the namespace back. No machine, node or instance is replaced, drained or relabelled because of the
+// takeover, whatever MCM was doing when it was stopped.
 package takeover
 
 import (
@@ -25,12 +25,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// namespace is the namespace in which MCM works: an MCM works in one namespace only.
+// namespace is the namespace in which MCM works. An MCM works in only one namespace.
 const namespace = "shoot"
 
 var (
-	r      *rig.Rig
-	record = flag.Bool("record", false, "write the objects as MCM left them into starter/migrate/testdata")
+	r          *rig.Rig
+	recordFlag = flag.Bool("record", false, "write the objects as MCM left them into starter/migrate/testdata")
 )
 
 func TestMain(m *testing.M) {
@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	}, func(up *rig.Rig) { r = up }))
 }
 
-// flagsOfMCM returns the flags of MCM's processes for a namespace. With them, a Lease ends soon after its holder is
-// gone.
+// flagsOfMCM returns the flags of MCM's processes for a namespace. With these flags, a Lease expires soon after its
+// holder has ended.
 func flagsOfMCM(namespace string) []string {
 	return []string{
 		"--namespace", namespace, "--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s",
@@ -53,74 +53,86 @@ func flagsOfMCM(namespace string) []string {
 	}
 }
 
-// One namespace in which MCM has a machine in each phase: there and back.
+// The test has one namespace in which MCM has a machine in each phase. Millwright takes the namespace over, and hands
+// it back.
 func TestATakeoverAndTheWayBack(t *testing.T) {
-	stop(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
+	stopComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
 	useCRDsOfMCM(t)
 	n := newNamespace(t)
-	start(t, component.MCMManager, component.MCMMachines)
-	n.live(t)
-	n.unsettle(t)
+	startComponents(t, component.MCMManager, component.MCMMachines)
+	n.createPools(t)
+	n.beginWorkOfMCM(t)
 
-	out, err := r.TryMillwright(t, check...)
+	out, err := r.TryMillwright(t, checkArguments...)
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
-	kill(t, component.MCMMachines, component.MCMManager)
-	n.freeze(t) // as an MCM that dies in an ordinary scale-down leaves it
-	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", folder(t, "deploy/crds"))
+	killComponents(t, component.MCMMachines, component.MCMManager)
+	n.freezeCurrentSet(t) // an MCM that dies during an ordinary scale-down leaves a frozen set
+	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", repoFolder(t, "deploy/crds"))
 	require.NoError(t, err)
 	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
-		out, err = r.TryMillwright(t, check...)
+		out, err = r.TryMillwright(t, checkArguments...)
 		return err == nil, out
 	})
-	n.plansWhatItFinds(t, out)
-	before := n.look(t)
-	if *record {
-		n.record(t)
+	n.requireFindings(t, out)
+	before := n.readState(t)
+	if *recordFlag {
+		n.recordObjects(t)
 	}
 
-	start(t, component.Worker, component.Bridge)
+	startComponents(t, component.Worker, component.Bridge)
 	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
 		_, err := r.TryMillwright(t, "heartbeats")
 		return err == nil, err
 	})
-	n.goesOn(t, before)
-	for _, p := range []*rig.Pool{n.calm, n.rolled, n.failed} {
+	n.requireMillwrightContinues(t, before)
+	for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.failedPool} {
 		p.LookAgain(t)
 		for _, m := range p.Machines(t) {
 			r.LookAgain(t, run.KindMachine, m.Namespace, m.Name)
 		}
 	}
-	n.untouched(t, before, n.calm, n.rolled, n.failed)
-	n.rollsOut(t)
+	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.failedPool)
+	n.requireRollout(t)
 
-	n.unsettleAgain(t)
-	kill(t, component.Bridge, component.Worker)
-	before = n.look(t)
-	start(t, component.MCMManager, component.MCMMachines)
-	time.Sleep(settles)
-	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow, n.pending, n.full, n.failed, n.sick)
-	n.endsWithMCM(t, before)
-	n.untouched(t, before, n.calm, n.rolled, n.middle, n.slow)
+	n.beginWorkOfMillwright(t)
+	killComponents(t, component.Bridge, component.Worker)
+	before = n.readState(t)
+	startComponents(t, component.MCMManager, component.MCMMachines)
+	time.Sleep(settleTime)
+	n.requireUnchanged(
+		t,
+		before,
+		n.runningPool,
+		n.rolledPool,
+		n.rollingPool,
+		n.creatingPool,
+		n.pendingPool,
+		n.quotaPool,
+		n.failedPool,
+		n.unknownPool,
+	)
+	n.requireMCMContinues(t, before)
+	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.rollingPool, n.creatingPool)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
 		_, err := r.TryMillwright(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
 }
 
-// check are the arguments of the command that people run before they start Millwright.
-var check = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
+// checkArguments are the arguments of the command that people run before they start Millwright.
+var checkArguments = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
 
-// plansWhatItFinds shows that check and plan name what MCM was doing.
-func (n *fleet) plansWhatItFinds(t *testing.T, checked string) {
+// requireFindings requires that the commands check and plan name MCM's unfinished work.
+func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
 	t.Helper()
 	for _, found := range []string{
 		"ok      machine-controller-manager: it is not at work in namespace " + namespace + "\n",
 		"ok      CRDs: the API server has all kinds of Millwright\n",
 		"note    machinedeployment/middle: a rollout is in progress, and goes on: ",
 		"being created: Millwright adopts the instance that has the name of the machine, or creates one (",
-		"waiting for a node to join: ", "unhealthy: Millwright waits on, and the health timeout runs on (" + n.sick.Name,
+		"waiting for a node to join: ", "unhealthy: Millwright waits on, and the health timeout runs on (" + n.unknownPool.Name,
 		"being deleted: Millwright goes on",
 	} {
 		assert.Contains(t, checked, found)
@@ -135,22 +147,22 @@ func (n *fleet) plansWhatItFinds(t *testing.T, checked string) {
 	assert.Contains(t, plan, "\nThe way back:\n")
 }
 
-// goesOn requires that Millwright ends what MCM had begun, with the instances that are there.
-func (n *fleet) goesOn(t *testing.T, before state) {
+// requireMillwrightContinues requires that Millwright finishes MCM's unfinished work with the existing instances.
+func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState) {
 	t.Helper()
-	n.heal(t)
-	n.slow.AwaitRunning(t, 2)
-	n.pending.AwaitRunning(t, 1)
-	n.sick.AwaitRunning(t, 1)
-	n.full.AwaitRunning(t, 1)
-	n.going.AwaitRunning(t, 1)
+	n.removeObstacles(t)
+	n.creatingPool.AwaitRunning(t, 2)
+	n.pendingPool.AwaitRunning(t, 1)
+	n.unknownPool.AwaitRunning(t, 1)
+	n.quotaPool.AwaitRunning(t, 1)
+	n.drainingPool.AwaitRunning(t, 1)
 	rig.Eventually(t, "the deletion that the cloud refused is over", func() (bool, any) {
-		left := []int{len(n.gone.Machines(t)), len(n.gone.Nodes(t)), len(n.gone.Instances(t))}
+		left := []int{len(n.deletingPool.Machines(t)), len(n.deletingPool.Nodes(t)), len(n.deletingPool.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.middle.AwaitRunning(t, middleSize)
-	after := n.look(t)
-	for _, pool := range []*rig.Pool{n.slow, n.pending, n.sick} {
+	n.rollingPool.AwaitRunning(t, rollingSize)
+	after := n.readState(t)
+	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool} {
 		for name, was := range before.Instances {
 			if strings.HasPrefix(was, pool.Name+"-") {
 				assert.Equal(t, was, after.Instances[name], "pool %s has the instances of MCM", pool.Name)
@@ -158,7 +170,7 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 		}
 		assert.Len(t, pool.Instances(t), len(pool.Machines(t)))
 	}
-	for _, pool := range []*rig.Pool{n.slow, n.pending, n.sick, n.going} {
+	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool, n.drainingPool} {
 		for _, m := range pool.Machines(t) {
 			was, known := before.Machines[m.Name]
 			require.True(t, known, "%s is none of MCM's: it was replaced", m.Name)
@@ -166,19 +178,19 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 			assert.Contains(t, before.Instances, m.Spec.ProviderID, m.Name)
 		}
 	}
-	for _, m := range n.failed.Machines(t) {
+	for _, m := range n.failedPool.Machines(t) {
 		assert.NotNil(t, m.Status.CurrentStatus.PreserveExpiryTime, "%s is preserved", m.Name)
 	}
-	for _, s := range n.middle.Sets(t) {
+	for _, s := range n.rollingPool.Sets(t) {
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
 		assert.Equal(
 			t,
-			map[bool]int32{true: middleSize}[s.Spec.Template.Spec.Class.Name == classSlow],
+			map[bool]int32{true: rollingSize}[s.Spec.Template.Spec.Class.Name == classSlow],
 			s.Status.Replicas,
 			s.Name,
 		)
 	}
-	for _, m := range n.middle.Machines(t) {
+	for _, m := range n.rollingPool.Machines(t) {
 		if was, known := before.Machines[m.Name]; known {
 			assert.Equal(t, was.UID, m.UID)
 		}
@@ -188,18 +200,18 @@ func (n *fleet) goesOn(t *testing.T, before state) {
 	stats, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, stats.LiveDuplicateNames, "no machine has two instances")
-	for _, s := range n.rolled.Sets(t) {
+	for _, s := range n.rolledPool.Sets(t) {
 		assert.NotContains(t, s.Labels, v1alpha1.LabelFreeze, "--as-mcm ends a freeze that MCM left")
 	}
 }
 
-// rollsOut requires that a rollout of a pool that MCM made works, with the next revision, and one step back.
-func (n *fleet) rollsOut(t *testing.T) {
+// requireRollout requires that Millwright can roll out a pool that MCM created, with the next revision.
+func (n *poolsOfMCM) requireRollout(t *testing.T) {
 	t.Helper()
-	n.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
+	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
-		s := n.rolled.Deployment(t).Status
-		machines := n.rolled.Machines(t)
+		s := n.rolledPool.Deployment(t).Status
+		machines := n.rolledPool.Machines(t)
 		for _, m := range machines {
 			if m.Labels["version"] != "3" {
 				return false, s
@@ -207,30 +219,31 @@ func (n *fleet) rollsOut(t *testing.T) {
 		}
 		return len(machines) == rolledSize && s.AvailableReplicas == rolledSize && s.UpdatedReplicas == rolledSize, s
 	})
-	assert.Equal(t, "3", n.rolled.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
+	assert.Equal(t, "3", n.rolledPool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
 	sets := map[string]bool{}
-	for _, s := range n.rolled.Sets(t) {
+	for _, s := range n.rolledPool.Sets(t) {
 		sets[s.Annotations[v1alpha1.AnnotationRevision]] = true
 	}
 	assert.Equal(t, map[string]bool{"1": true, "2": true, "3": true}, sets, "MCM's revisions, and one more")
 }
 
-// endsWithMCM requires that MCM, back again, ends what Millwright had begun, and works with the objects.
-func (n *fleet) endsWithMCM(t *testing.T, before state) {
+// requireMCMContinues requires that MCM, started again, finishes Millwright's unfinished work, and reconciles the
+// objects.
+func (n *poolsOfMCM) requireMCMContinues(t *testing.T, before poolsState) {
 	t.Helper()
-	n.going.RelaxBudget(t, podsGoing, 0)
-	n.sick.Scale(t, 2)
+	n.drainingPool.RelaxBudget(t, drainingApp, 0)
+	n.unknownPool.Scale(t, 2)
 	rig.Eventually(t, "MCM ends the deletion", func() (bool, any) {
-		left := []int{len(n.going.Machines(t)), len(n.going.Nodes(t)), len(n.going.Instances(t))}
+		left := []int{len(n.drainingPool.Machines(t)), len(n.drainingPool.Nodes(t)), len(n.drainingPool.Instances(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.sick.AwaitRunning(t, 2)
-	n.again.AwaitRunning(t, 1)
+	n.unknownPool.AwaitRunning(t, 2)
+	n.millwrightPool.AwaitRunning(t, 1)
 	assert.Contains(
 		t,
 		before.Instances,
-		n.again.Machines(t)[0].Spec.ProviderID,
+		n.millwrightPool.Machines(t)[0].Spec.ProviderID,
 		"it has the instance that Millwright had begun",
 	)
-	assert.Len(t, n.again.Instances(t), 1)
+	assert.Len(t, n.millwrightPool.Instances(t), 1)
 }

@@ -22,14 +22,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// neighbour is the namespace of a second shoot, with an MCM of its own, whose nodes are in a cluster of their own.
-const neighbour = "neighbour"
+// neighbourNamespace is the namespace of a second shoot. The second shoot has its own MCM, and its nodes are in its own
+// cluster.
+const neighbourNamespace = "neighbour"
 
-// Two shoots have their objects in one control cluster, as on a seed of Gardener. One is taken over. The MCM of the other
-// one goes on, and Millwright writes nothing there: neither in its namespace nor in its cluster.
+// Two shoots have their objects in one control cluster, as on a seed of Gardener. Millwright takes over one of the
+// shoots. The MCM of the other shoot continues, and Millwright writes nothing in this shoot's namespace and nothing in
+// this shoot's cluster.
 func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
-	kill(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
-	mcm := append(flagsOfMCM(neighbour), "--control-kubeconfig", r.Stack.Kubeconfig(component.MCMIdentity))
+	killComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
+	mcm := append(flagsOfMCM(neighbourNamespace), "--control-kubeconfig", r.Stack.Kubeconfig(component.MCMIdentity))
 	parts := slices.DeleteFunc(component.Names(), func(name string) bool {
 		return name == component.Worker || name == component.Bridge
 	})
@@ -39,7 +41,8 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, other.Stack.Down(context.Background())) })
-	for n := range 50 { // the two clouds must not give the same IDs: an ID says whose an instance is
+	// the two clouds must not assign the same provider IDs: Millwright finds the machine of an instance by its ID
+	for n := range 50 {
 		_, err := other.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 			Name: fmt.Sprintf("former-%d", n), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 			Tags: virtual.Tags{Cluster: "former", Class: "a/b", Machine: "m", MachineUID: fmt.Sprintf("uid-%d", n)},
@@ -47,8 +50,8 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, other.Cloud.Reset(t.Context()))
-	r.Namespace(t, neighbour, "")
-	theirs := r.Pool(t, neighbour, neighbour, 3)
+	r.Namespace(t, neighbourNamespace, "")
+	theirs := r.Pool(t, neighbourNamespace, neighbourNamespace, 3)
 	theirs.AwaitRunning(t, 3)
 	require.Empty(t, theirs.Nodes(t))
 	for _, m := range theirs.Machines(t) {
@@ -59,19 +62,19 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	if _, err := r.Kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		newNamespace(t)
 	}
-	start(t, component.MCMManager, component.MCMMachines)
-	p := pool(t, "taken", classSmall, 2)
+	startComponents(t, component.MCMManager, component.MCMMachines)
+	p := newPool(t, "taken", classSmall, 2)
 	p.AwaitRunning(t, 2)
-	kill(t, component.MCMMachines, component.MCMManager)
+	killComponents(t, component.MCMMachines, component.MCMManager)
 	all, err := r.TryMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
 	require.Error(t, err)
-	require.Contains(t, all, neighbour)
+	require.Contains(t, all, neighbourNamespace)
 	rig.Eventually(t, "nothing has to be done first in this namespace", func() (bool, any) {
-		out, err := r.TryMillwright(t, check...)
+		out, err := r.TryMillwright(t, checkArguments...)
 		return err == nil, out
 	})
 
-	start(t, component.Worker, component.Bridge)
+	startComponents(t, component.Worker, component.Bridge)
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
 		machines := p.Machines(t)
@@ -84,18 +87,19 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	m := theirs.Machines(t)[0]
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().Machines(neighbour).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+		r.Machines.MachineV1alpha1().Machines(neighbourNamespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 	)
 	theirs.AwaitDeleted(t, m)
 	theirs.AwaitRunning(t, 4)
-	time.Sleep(settles)
+	time.Sleep(settleTime)
 
-	assert.Empty(t, r.OpenWorkflows(t, neighbour))
-	ours := func(a rig.Audited) bool { return strings.HasPrefix(a.User.Username, "millwright") }
-	assert.Empty(t, r.Audit(t, func(a rig.Audited) bool {
-		return ours(a) && a.ObjectRef.Namespace == neighbour && !slices.Contains([]string{"get", "list", "watch"}, a.Verb)
+	assert.Empty(t, r.OpenWorkflows(t, neighbourNamespace))
+	ours := func(a rig.AuditedRequest) bool { return strings.HasPrefix(a.User.Username, "millwright") }
+	assert.Empty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
+		return ours(a) && a.ObjectRef.Namespace == neighbourNamespace &&
+			!slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	}))
-	assert.NotEmpty(t, r.Audit(t, func(a rig.Audited) bool {
+	assert.NotEmpty(t, r.Audit(t, func(a rig.AuditedRequest) bool {
 		return ours(a) && a.ObjectRef.Namespace == namespace && a.Verb == "patch"
 	}), "the log has what was written in the namespace that was taken over")
 	assert.Empty(t, other.Audit(t, ours))

@@ -14,14 +14,14 @@ import (
 	"millwright/devstack/build"
 )
 
-// other is another version of worker and bridge.
-type other struct {
-	worker, bridge string // paths of scripts that run them
-	named          bool   // its queues and workflow IDs begin with the name of the installation
+// versionBuild has the worker and the bridge of another version.
+type versionBuild struct {
+	worker, bridge string // paths of scripts that run worker and bridge
+	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation
 }
 
-// checkOut builds worker and bridge of a commit below a folder.
-func checkOut(ctx context.Context, commit, folder string) (o other, err error) {
+// buildVersion builds worker and bridge of a commit below a folder.
+func buildVersion(ctx context.Context, commit, folder string) (o versionBuild, err error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
 		return o, err
@@ -39,23 +39,23 @@ func checkOut(ctx context.Context, commit, folder string) (o other, err error) {
 	if out, err := compile.CombinedOutput(); err != nil {
 		return o, fmt.Errorf("build %s: %w: %s", commit, err, out)
 	}
-	if o.worker, err = script(folder, build.Worker); err != nil {
+	if o.worker, err = writeScript(folder, build.Worker); err != nil {
 		return o, err
 	}
-	if o.bridge, err = script(folder, build.Bridge); err != nil {
+	if o.bridge, err = writeScript(folder, build.Bridge); err != nil {
 		return o, err
 	}
 	help, err := exec.CommandContext(ctx, filepath.Join(folder, build.Bridge), "--help").CombinedOutput()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 		return o, err
 	}
-	o.named = strings.Contains(string(help), "-cluster-name")
+	o.hasNamedQueues = strings.Contains(string(help), "-cluster-name")
 	return o, nil
 }
 
-// script writes a script that runs a binary without the flags that it does not know: the stack passes those of this
-// version.
-func script(folder, name string) (string, error) {
+// writeScript writes a script that runs a binary without the flags that the binary does not know. The stack passes the
+// flags of this version.
+func writeScript(folder, name string) (string, error) {
 	path := filepath.Join(folder, name+".sh")
 	text := fmt.Sprintf(`#!/usr/bin/env bash
 binary=%q

@@ -1,9 +1,9 @@
-// Tier: none. It needs another version: make upgrade UPGRADE_FROM=commit.
+// Tier: none. The package needs another version of Millwright: make upgrade UPGRADE_FROM=commit.
 
 //go:build integration && upgrade
 
-// Package upgrade shows that another version of Millwright and this one can take over each other's work in the middle
-// of a rollout, of creations and of a drain that is stuck. UPGRADE_FROM is the commit of the other version.
+// Package upgrade shows that another version of Millwright and this version can take over each other's work in the
+// middle of a rollout, of creations and of a blocked drain. UPGRADE_FROM is the commit of the other version.
 package upgrade
 
 import (
@@ -28,18 +28,18 @@ import (
 )
 
 var (
-	r   *rig.Rig
-	old other
+	r            *rig.Rig
+	otherVersion versionBuild
 )
 
-func TestMain(m *testing.M) { os.Exit(withOther(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-// withOther runs the tests on a stack that has the other version too, and returns the exit code.
-func withOther(m *testing.M) int {
+// runTests runs the tests on a stack that also has the other version, and returns the exit code.
+func runTests(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "millwright-upgrade-")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(folder) }()
-		old, err = checkOut(context.Background(), os.Getenv("UPGRADE_FROM"), folder)
+		otherVersion, err = buildVersion(context.Background(), os.Getenv("UPGRADE_FROM"), folder)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "UPGRADE_FROM must name a commit:", err)
@@ -47,7 +47,10 @@ func withOther(m *testing.M) int {
 	}
 	options := stack.Options{
 		Components: append(component.Names(), component.SecondWorker, component.SecondBridge),
-		Binaries:   map[string]string{component.SecondWorker: old.worker, component.SecondBridge: old.bridge},
+		Binaries: map[string]string{
+			component.SecondWorker: otherVersion.worker,
+			component.SecondBridge: otherVersion.bridge,
+		},
 	}
 	return rig.Main(m, options, func(up *rig.Rig) { r = up })
 }
@@ -55,8 +58,8 @@ func withOther(m *testing.M) int {
 // version is one of the two versions of Millwright that run on the stack.
 type version struct {
 	name           string
-	worker, bridge string // components
-	named          bool   // its queues and workflow IDs begin with the name of the installation
+	worker, bridge string // names of the version's components on the stack
+	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation
 }
 
 func (v version) start(t *testing.T) {
@@ -74,69 +77,71 @@ func (v version) stop(t *testing.T) {
 }
 
 func versions() (before, after version) {
-	before = version{"before", component.SecondWorker, component.SecondBridge, old.named}
+	before = version{"before", component.SecondWorker, component.SecondBridge, otherVersion.hasNamedQueues}
 	after = version{"after", component.Worker, component.Bridge, true}
 	return before, after
 }
 
 func TestUpgrade(t *testing.T) {
 	before, after := versions()
-	takeOver(t, "up", before, after)
+	testTakeOver(t, "up", before, after)
 }
 
 func TestDowngrade(t *testing.T) {
 	before, after := versions()
-	takeOver(t, "down", after, before)
+	testTakeOver(t, "down", after, before)
 }
 
-// beside is how long both versions work at the same time: long enough for many decisions of a rollout.
-const beside = 10 * time.Second
+// overlapTime is how long both versions run at the same time. This time is long enough for many decisions of a rollout.
+const overlapTime = 10 * time.Second
 
-// takeOver begins work with one version and ends it with the other. If their queues have other names, the first one is
-// stopped before the second one begins, and its runs are terminated, as docs/migration.md says.
-func takeOver(t *testing.T, namespace string, from, to version) {
+// testTakeOver begins work with one version and finishes the work with the other version. If the task queues of the
+// versions have different names, the first version is stopped before the second version starts, and the first version's
+// runs are terminated, as docs/migration.md says.
+func testTakeOver(t *testing.T, namespace string, from, to version) {
 	to.stop(t)
 	from.start(t)
-	w := begin(t, namespace)
-	if from.named == to.named {
+	w := beginWork(t, namespace)
+	if from.hasNamedQueues == to.hasNamedQueues {
 		to.start(t)
-		time.Sleep(beside)
+		time.Sleep(overlapTime)
 		from.stop(t)
 	} else {
 		from.stop(t)
-		endRuns(t, from.named)
+		terminateRuns(t, from.hasNamedQueues)
 		to.start(t)
 	}
-	w.finish(t, from.named != to.named)
+	w.finishWork(t, from.hasNamedQueues != to.hasNamedQueues)
 }
 
-// work has the rollout, the creations and the drain that are in progress when the versions change.
+// work has the rollout, the creations and the drain that are in progress while the versions change.
 type work struct {
-	rolled, made, held *rig.Pool
-	watchers           []*checker.Watcher
-	stop               context.CancelFunc
+	rolledPool, createdPool, heldPool *rig.Pool
+	watchers                          []*checker.Watcher
+	stopWatchers                      context.CancelFunc
 }
 
 const (
-	slowly = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
-	late   = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
+	slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
+	lateClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
 
-	rolled, made = 5, 3 // machines
+	rolledSize, createdSize = 5, 3 // numbers of machines
 )
 
-// begin starts a rollout, creations and a drain that a budget holds, and returns when each is in the middle.
-func begin(t *testing.T, namespace string) *work {
+// beginWork starts a rollout, creations and a drain that a budget blocks. beginWork returns when the rollout, the
+// creations and the drain are in progress.
+func beginWork(t *testing.T, namespace string) *work {
 	w := &work{}
 	var ctx context.Context
-	ctx, w.stop = context.WithCancel(t.Context())
-	for name, spec := range map[string]string{namespace: slowly, namespace + "-late": late} {
+	ctx, w.stopWatchers = context.WithCancel(t.Context())
+	for name, spec := range map[string]string{namespace: slowClass, namespace + "-late": lateClass} {
 		r.Namespace(t, name, spec)
 		sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
 		watcher := checker.Watch(sources, name, checker.Bounds{Leaving: true, Nodes: true})
 		w.watchers = append(w.watchers, watcher)
 		go watcher.Run(ctx)
 	}
-	w.rolled = r.Pool(t, namespace, namespace+"-rolled", rolled, func(d *v1alpha1.MachineDeployment) {
+	w.rolledPool = r.Pool(t, namespace, namespace+"-rolled", rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -144,33 +149,33 @@ func begin(t *testing.T, namespace string) *work {
 			}},
 		}
 	})
-	w.held = r.Pool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
-	w.rolled.AwaitRunning(t, rolled)
-	w.held.AwaitRunning(t, 1)
-	w.held.AwaitHosts(t, 1)
-	w.held.Deploy(t, "web", 1)
-	w.held.Budget(t, "web", 1)
-	w.held.Scale(t, 0)
+	w.heldPool = r.Pool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
+	w.rolledPool.AwaitRunning(t, rolledSize)
+	w.heldPool.AwaitRunning(t, 1)
+	w.heldPool.AwaitHosts(t, 1)
+	w.heldPool.Deploy(t, "web", 1)
+	w.heldPool.Budget(t, "web", 1)
+	w.heldPool.Scale(t, 0)
 	rig.Eventually(t, "the drain is held by the budget", func() (bool, any) {
-		machines := w.held.Machines(t)
+		machines := w.heldPool.Machines(t)
 		if len(machines) != 1 || machines[0].Status.CurrentOperation == nil {
 			return false, machines
 		}
 		operation := machines[0].Status.CurrentOperation
 		return len(operation.BlockedBy) > 0, operation
 	})
-	w.made = r.Pool(t, namespace+"-late", namespace+"-late-made", made)
-	w.rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
+	w.createdPool = r.Pool(t, namespace+"-late", namespace+"-late-made", createdSize)
+	w.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "rollout and creations are in the middle", func() (bool, any) {
-		updated, making := w.updated(t), len(w.made.Machines(t))
-		return updated >= 1 && updated < rolled && making == made, []int{updated, making}
+		updated, making := w.countUpdated(t), len(w.createdPool.Machines(t))
+		return updated >= 1 && updated < rolledSize && making == createdSize, []int{updated, making}
 	})
 	return w
 }
 
-// updated counts the machines of the new template.
-func (w *work) updated(t *testing.T) (n int) {
-	for _, m := range w.rolled.Machines(t) {
+// countUpdated counts the machines of the new template.
+func (w *work) countUpdated(t *testing.T) (n int) {
+	for _, m := range w.rolledPool.Machines(t) {
 		if m.Labels["edition"] == "2" {
 			n++
 		}
@@ -178,35 +183,36 @@ func (w *work) updated(t *testing.T) (n int) {
 	return n
 }
 
-// finish returns when all work is complete and everything is deleted. Nothing may have been violated in between.
-func (w *work) finish(t *testing.T, terminated bool) {
-	w.made.AwaitRunning(t, made)
-	require.Len(t, w.made.Instances(t), made)
+// finishWork returns when all work is complete and all objects are deleted. finishWork requires that there was no
+// violation.
+func (w *work) finishWork(t *testing.T, terminated bool) {
+	w.createdPool.AwaitRunning(t, createdSize)
+	require.Len(t, w.createdPool.Instances(t), createdSize)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
-		s := w.rolled.Deployment(t).Status
-		return w.updated(t) == rolled && len(w.rolled.Machines(t)) == rolled &&
-				s.AvailableReplicas == rolled, fmt.Sprintf(
+		s := w.rolledPool.Deployment(t).Status
+		return w.countUpdated(t) == rolledSize && len(w.rolledPool.Machines(t)) == rolledSize &&
+				s.AvailableReplicas == rolledSize, fmt.Sprintf(
 				"%+v",
 				s,
 			)
 	})
-	require.Len(t, w.held.Pods(t, "web"), 1)
-	require.Nil(t, w.held.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
-	w.held.RelaxBudget(t, "web", 0)
+	require.Len(t, w.heldPool.Pods(t, "web"), 1)
+	require.Nil(t, w.heldPool.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
+	w.heldPool.RelaxBudget(t, "web", 0)
 	rig.Eventually(
 		t,
 		"the drained machine is gone",
-		func() (bool, any) { return len(w.held.Machines(t)) == 0, w.held.Machines(t) },
+		func() (bool, any) { return len(w.heldPool.Machines(t)) == 0, w.heldPool.Machines(t) },
 	)
-	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
+	for _, pool := range []*rig.Pool{w.rolledPool, w.createdPool, w.heldPool} {
 		pool.Delete(t)
 	}
-	for _, pool := range []*rig.Pool{w.rolled, w.made, w.held} {
+	for _, pool := range []*rig.Pool{w.rolledPool, w.createdPool, w.heldPool} {
 		pool.AwaitGone(t)
 	}
-	r.DeleteClassAndSecret(t, w.rolled.Namespace)
-	r.DeleteClassAndSecret(t, w.made.Namespace)
-	w.stop()
+	r.DeleteClassAndSecret(t, w.rolledPool.Namespace)
+	r.DeleteClassAndSecret(t, w.createdPool.Namespace)
+	w.stopWatchers()
 	for _, watcher := range w.watchers {
 		violations, snapshots := watcher.Violations()
 		require.NotZero(t, snapshots)
@@ -218,8 +224,8 @@ func (w *work) finish(t *testing.T, terminated bool) {
 	}
 }
 
-// endRuns terminates the open runs of a version that is stopped, and deletes its schedules.
-func endRuns(t *testing.T, named bool) {
+// terminateRuns terminates the open runs of a version that is stopped, and deletes the version's schedules.
+func terminateRuns(t *testing.T, named bool) {
 	ours := func(id string) bool { return strings.HasPrefix(id, component.ClusterName+"/") == named }
 	for _, w := range r.Workflows(t, `ExecutionStatus = "Running"`) {
 		id := w.Execution.WorkflowId

@@ -1,10 +1,10 @@
-// Tier: test-all. It is a variant of flags.
+// Tier: test-all. The package tests other flags.
 
 //go:build integration
 
-// Package versioning shows what Temporal's Worker Versioning does for the core worker: which build runs is said in
-// Temporal, and open runs go on with the next build. The worker of the provider has no version, as in an installation
-// that versions the core only.
+// Package versioning shows the effect of Temporal's Worker Versioning on the core worker: Temporal shows which build
+// runs, and open runs continue with the next build. The worker of the provider has no version, as in an installation
+// that versions only the core.
 package versioning
 
 import (
@@ -22,15 +22,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// deployment is the name that the workers of this stack have in Temporal.
-const deployment = "millwright"
+// deploymentName is the name of the workers' deployment in Temporal.
+const deploymentName = "millwright"
 
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	core := []string{"--queues=machines,kubernetes,drains", "--virtualcloud-address="}
 	build := func(id string) []string {
-		return []string{"TEMPORAL_DEPLOYMENT_NAME=" + deployment, "TEMPORAL_WORKER_BUILD_ID=" + id}
+		return []string{"TEMPORAL_DEPLOYMENT_NAME=" + deploymentName, "TEMPORAL_WORKER_BUILD_ID=" + id}
 	}
 	options := stack.Options{
 		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// current waits until a worker of a build polls, and makes this build the current one, which gets the work.
-func current(t *testing.T, build string) {
+// makeBuildCurrent waits until a worker of a build polls, and makes this build the current build, which gets the work.
+func makeBuildCurrent(t *testing.T, build string) {
 	t.Helper()
-	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deployment)
+	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deploymentName)
 	rig.Eventually(t, "build "+build+" is current", func() (bool, any) {
 		_, err := handle.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		return err == nil, err
@@ -74,13 +74,13 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 		return scheduled, id
 	})
 	require.Empty(t, p.Machines(t))
-	current(t, "old")
+	makeBuildCurrent(t, "old")
 	p.AwaitRunning(t, 2)
 	before, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, "old", before.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId())
 
-	current(t, "new")
+	makeBuildCurrent(t, "new")
 	require.NoError(t, r.Stack.Stop(t.Context(), component.Worker))
 	p.Scale(t, 3)
 	p.AwaitRunning(t, 3)

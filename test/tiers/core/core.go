@@ -1,6 +1,6 @@
-// Package core lists the integration tests of make test: objects become machines through every room, each kind once,
-// each fault of first rank once, admission, rights, an adoption, the check before a migration, and the core of Cluster
-// API. All other integration tests run in make test-all alone.
+// Package core lists the integration tests of make test: the way from objects to machines through every room, each kind
+// once, each of the most important faults once, admission, rights, an adoption, the check before a migration, and the
+// core of Cluster API. All other integration tests run only in make test-all.
 package core
 
 // Tests returns the names of the tests by their package below test/integration. No two tests of the list have the same

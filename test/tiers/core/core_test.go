@@ -13,13 +13,13 @@ import (
 	"millwright/test/tiers/core"
 )
 
-const integration = "../../integration"
+const integrationFolder = "../../integration"
 
-// A test that was renamed would leave the tier unseen.
+// If a test of the list was renamed, the tier would silently run without the test.
 func TestEveryNameIsATest(t *testing.T) {
-	seen := map[string]string{} // one pattern chooses the tests of all packages: a name must not stand for two
+	seen := map[string]string{} // one pattern selects tests of all packages, so two tests must not have the same name
 	for pkg, names := range core.Tests() {
-		text := source(t, filepath.Join(integration, pkg))
+		text := readSources(t, filepath.Join(integrationFolder, pkg))
 		require.NotEmpty(t, text, pkg)
 		for _, name := range names {
 			assert.Contains(t, text, "\nfunc "+name+"(", "package %s has no %s", pkg, name)
@@ -29,9 +29,9 @@ func TestEveryNameIsATest(t *testing.T) {
 	}
 }
 
-// The first line of each package says in which tier it is, and why.
+// The first line of each package names the tier of the package, and the reason.
 func TestEachPackageSaysItsTier(t *testing.T) {
-	folders, err := os.ReadDir(integration)
+	folders, err := os.ReadDir(integrationFolder)
 	require.NoError(t, err)
 	says := regexp.MustCompile(`(?m)^// Tier: (test|test-all|none)( for [^.]+|\. [A-Z][^.]+)\.\n\n`)
 	for _, folder := range folders {
@@ -39,15 +39,15 @@ func TestEachPackageSaysItsTier(t *testing.T) {
 		if _, listed := core.Tests()[folder.Name()]; listed {
 			want = []string{"test"}
 		}
-		found := says.FindStringSubmatch(source(t, filepath.Join(integration, folder.Name())))
+		found := says.FindStringSubmatch(readSources(t, filepath.Join(integrationFolder, folder.Name())))
 		if assert.NotNil(t, found, folder.Name()) {
 			assert.Contains(t, want, found[1], folder.Name())
 		}
 	}
 }
 
-// source returns the texts of all Go files of a folder.
-func source(t *testing.T, folder string) string {
+// readSources returns the texts of all Go files of a folder, joined.
+func readSources(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	require.NoError(t, err)

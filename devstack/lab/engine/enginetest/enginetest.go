@@ -1,6 +1,6 @@
 //go:build integration
 
-// Package enginetest is for tests that start container engines.
+// Package enginetest has helpers for tests that start container engines.
 package enginetest
 
 import (
@@ -15,27 +15,27 @@ import (
 	"millwright/devstack/lab/isolated/isolatedtest"
 )
 
-// NeedSupport skips a test where no engine can run, and says why. In CI (CI=true) it fails the test instead.
+// NeedSupport skips a test on a machine that cannot run an engine. In CI (CI=true) NeedSupport fails the test instead.
 func NeedSupport(t testing.TB) {
 	t.Helper()
 	isolatedtest.NeedSupport(t, engine.Supported())
 }
 
 // Traces returns a function that lists what exists of an engine on this machine: processes, mounts, cgroups, and
-// interfaces of Docker. It may be called after the engine has ended.
+// Docker's network interfaces. The function may be called after the engine has ended.
 func Traces(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
 	for _, kind := range []string{"pid", "net", "mnt"} {
-		// processes of containers have namespaces of their own, but are in the engine's cgroups
+		// Processes of containers have their own namespaces, but are in the engine's cgroups.
 		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
 	}
-	// strays lists cgroups and interfaces outside of the engine's namespaces that have names of Docker's. Strays that
-	// exist before the engine starts belong to an engine of the machine.
+	// strays lists cgroups and interfaces with Docker's names outside of the engine's namespaces. Strays that exist before
+	// the engine starts belong to an engine of the machine.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(
-			isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.Group }),
+			isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.CgroupName }),
 			dockerBridges(t)...)
 	}
 	before := strays()
@@ -46,12 +46,16 @@ func Traces(t testing.TB, e *engine.Engine) func() []string {
 		}
 		found = append(
 			found,
-			isolatedtest.Cgroups(t, func(group string) bool { return group == e.Group }, func(string) bool { return false })...)
+			isolatedtest.Cgroups(
+				t,
+				func(group string) bool { return group == e.CgroupName },
+				func(string) bool { return false },
+			)...)
 		return append(found, slices.DeleteFunc(strays(), func(name string) bool { return slices.Contains(before, name) })...)
 	}
 }
 
-// dockerBridges lists the interfaces in this network namespace whose names are like those of Docker.
+// dockerBridges lists the interfaces of this network namespace that have Docker's name prefixes.
 func dockerBridges(t testing.TB) []string {
 	t.Helper()
 	all, err := net.Interfaces()

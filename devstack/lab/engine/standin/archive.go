@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// archive writes the files of an image. Paths in the image are absolute. Folders above a file need not be added; they
-// are root's.
+// archive writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not be
+// added: the engine creates them with root as the owner.
 type archive struct{ tar *tar.Writer }
 
 func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
@@ -25,7 +25,7 @@ func (a *archive) addFolder(at string, mode int64, owner int) error {
 	)
 }
 
-// addText adds a file.
+// addText adds a file with the given text.
 func (a *archive) addText(at string, mode int64, text string) error {
 	if err := a.tar.WriteHeader(
 		&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: mode, Size: int64(len(text))},
@@ -43,7 +43,7 @@ func (a *archive) addLink(at, target string) error {
 	)
 }
 
-// addFile adds a file of this machine, following links.
+// addFile adds a copy of a file on this machine. Symbolic links are followed.
 func (a *archive) addFile(at, source string) error {
 	file, err := os.Open(source)
 	if err != nil {
@@ -69,7 +69,8 @@ func (a *archive) addFile(at, source string) error {
 	return err
 }
 
-// addScript adds a script of this machine, which need not be executable here: files of Go modules never are.
+// addScript adds a copy of a script on this machine with mode 0755. The source need not be executable: Go's module
+// cache stores files without the executable bit.
 func (a *archive) addScript(at, source string) error {
 	text, err := os.ReadFile(source)
 	if err != nil {
@@ -78,8 +79,9 @@ func (a *archive) addScript(at, source string) error {
 	return a.addText(at, 0o755, string(text))
 }
 
-// addTree adds the files and links below a folder of this machine. It leaves out each file, link and whole folder for
-// whose path below that folder unwanted returns true; nil leaves out nothing.
+// addTree adds the files and symbolic links below a folder of this machine. unwanted receives a path relative to that
+// folder; addTree leaves out each file, link or whole folder for which unwanted returns true. A nil unwanted leaves out
+// nothing.
 func (a *archive) addTree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -108,7 +110,7 @@ func (a *archive) addTree(at, source string, unwanted func(name string) bool) er
 	})
 }
 
-// addShell adds busybox as the shell and as all of its other programs that the image needs.
+// addShell adds busybox, and links to busybox for sh and for the given programs.
 func (a *archive) addShell(root string, programs ...string) error {
 	if err := a.addFile("/usr/bin/busybox", filepath.Join(root, "usr", "bin", "busybox")); err != nil {
 		return err

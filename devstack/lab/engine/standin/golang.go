@@ -18,34 +18,34 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// proxyAddress is where containers find the modules and the build cache of this machine, in the engine's network
-// namespace.
+// proxyAddress is the address of the module proxy in the engine's network namespace. The proxy serves this machine's
+// downloaded modules and its build cache.
 const proxyAddress = engine.HostAddress + ":8081"
 
-// cacheArchive is the path of the build cache at that address. No module has this path.
-const cacheArchive = "build-cache.tar"
+// cacheArchivePath is the build cache's path on the proxy. No module has this path.
+const cacheArchivePath = "build-cache.tar"
 
-// cacheLimit is the size in bytes above which a build cache is deleted: twice the size of one with all packages of our
-// images.
+// cacheLimit is the maximum size of a build cache in bytes; a larger cache is deleted. cacheLimit is twice the size of
+// a cache with all packages of Millwright's images.
 const cacheLimit = 3 << 30
 
-// Program says what the build of an image compiles. Prepare compiles the same packages before.
+// Program lists the packages that the build of an image compiles. Prepare compiles these packages in advance.
 type Program struct {
-	Module   string   // folder of the module
+	Module   string   // folder of the Go module
 	Packages []string // main packages
 }
 
-// Compiler is what Golang needs of this machine.
+// Compiler describes the Go toolchain and caches of this machine, for Golang.
 type Compiler struct {
-	version string // version of Go, for instance go1.26.8
+	version string // Go version, for instance go1.26.8
 	root    string // folder of the toolchain
 	modules string // folder of downloaded modules
-	cache   string // build cache with the packages of the programs
+	cache   string // build cache with the programs' compiled packages
 }
 
-// Prepare compiles the packages of programs as our Dockerfiles do, into a build cache of their own: some minutes when
-// it is empty, some seconds when packages have changed. It also downloads all modules of the programs. It needs no
-// root.
+// Prepare compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate build cache.
+// Prepare takes some minutes if the cache is empty, and some seconds if packages have changed. Prepare also downloads
+// all modules of the programs. Prepare needs no root privileges.
 func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
 	var c Compiler
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
@@ -71,8 +71,8 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	for _, program := range programs {
 		for _, arguments := range [][]string{
 			{"mod", "download"},
-			// Compiles, and links nothing. With other flags than those of the Dockerfiles the build cache would be of
-			// no use.
+			// `go list -export` compiles without linking. The flags must equal the flags of the Dockerfiles: otherwise the build
+			// in the container could not use the cache.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
@@ -89,8 +89,8 @@ func Prepare(ctx context.Context, output io.Writer, programs ...Program) (Compil
 	return c, nil
 }
 
-// limitFolder removes a folder that has more bytes than allowed. The go command itself limits only the age of its
-// cache.
+// limitFolder removes a folder that is larger than the allowed number of bytes. The go command itself limits only the
+// age of its cache's entries.
 func limitFolder(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
@@ -112,10 +112,9 @@ func limitFolder(folder string, allowed int64) error {
 	return nil
 }
 
-// Golang makes the image with this name: the toolchain of this machine, a shell and the certificates of authorities.
-// Its containers get the modules that this machine has downloaded from a proxy, which serves until ctx ends. The cache
-// mounts of Dockerfiles have packages that are already compiled: little is compiled again. output receives the
-// progress.
+// Golang makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the image
+// download modules from a proxy, which serves this machine's modules until ctx ends. Golang also fills the Dockerfiles'
+// cache mount with compiled packages: builds compile few packages again. output receives the progress.
 func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
@@ -132,27 +131,27 @@ func Golang(ctx context.Context, e *engine.Engine, name string, c Compiler, outp
 			"ENV PATH=/go/bin:" + home + "/bin:/usr/bin", "ENV GOPATH=/go", "ENV GOTOOLCHAIN=local", "WORKDIR /go",
 			"ENV GOPROXY=http://" + proxyAddress,
 		},
-		fill: func(a *archive) error {
+		addFiles: func(a *archive) error {
 			return errors.Join(
 				a.addShell(root, "tar", "wget"),
-				a.addText("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // root's home has the build cache
+				a.addText("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // Dockerfiles mount the cache in /root
 				a.addText("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
-				a.addTree(home, c.root, isUnneeded),
+				a.addTree(home, c.root, isUnneededFile),
 			)
 		},
-	}.load(ctx, e)
+	}.importImage(ctx, e)
 	if err != nil {
 		return err
 	}
-	if err := c.serve(ctx, e); err != nil {
+	if err := c.serveModules(ctx, e); err != nil {
 		return err
 	}
 	return seedBuildCache(ctx, e, name)
 }
 
-// isUnneeded says which files of the toolchain no build needs: tests, documents, and the sources of the toolchain
-// itself.
-func isUnneeded(name string) bool {
+// isUnneededFile reports whether no build needs a file or folder of the toolchain: tests, documents, and the
+// toolchain's own sources.
+func isUnneededFile(name string) bool {
 	switch name {
 	case "api", "doc", "misc", "test", filepath.Join("src", "cmd"), filepath.Join("bin", "gofmt"):
 		return true
@@ -160,7 +159,8 @@ func isUnneeded(name string) bool {
 	return filepath.Base(name) == "testdata" || strings.HasSuffix(name, "_test.go")
 }
 
-// caCertificates returns the authorities' certificates of Debian's package, as its installation puts them together.
+// caCertificates returns the concatenated CA certificates of the package ca-certificates, as the package's installation
+// script concatenates them.
 func caCertificates(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, "usr", "share", "ca-certificates", "mozilla", "*.crt"))
 	if err != nil {
@@ -177,18 +177,18 @@ func caCertificates(root string) (string, error) {
 	return all.String(), nil
 }
 
-// serve serves downloaded modules in the form of a module proxy, and the build cache as an archive, until ctx ends.
-func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
+// serveModules serves the downloaded modules as a module proxy, and the build cache as a tar archive, until ctx ends.
+func (c Compiler) serveModules(ctx context.Context, e *engine.Engine) error {
 	listener, err := e.Listen(proxyAddress)
 	if err != nil {
 		return fmt.Errorf("serve modules: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.modules, "cache", "download"))))
-	mux.HandleFunc("/"+cacheArchive, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/"+cacheArchivePath, func(w http.ResponseWriter, _ *http.Request) {
 		a := newArchive(w)
 		if err := errors.Join(a.addTree("/", c.cache, nil), a.close()); err != nil {
-			panic(http.ErrAbortHandler) // the client sees that its archive is not complete
+			panic(http.ErrAbortHandler) // the client then detects an incomplete archive
 		}
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
@@ -197,12 +197,12 @@ func (c Compiler) serve(ctx context.Context, e *engine.Engine) error {
 	return nil
 }
 
-// seedBuildCache copies the build cache into the cache mount that our Dockerfiles use.
+// seedBuildCache copies the build cache into the cache mount that Millwright's Dockerfiles use.
 func seedBuildCache(ctx context.Context, e *engine.Engine, name string) error {
 	const target = "/root/.cache/go-build"
 	dockerfile := "FROM " + name + "\n" +
 		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + proxyAddress + "/" +
-		cacheArchive + " | tar -x -C " + target + "\n"
+		cacheArchivePath + " | tar -x -C " + target + "\n"
 	if _, err := e.Docker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
 		return fmt.Errorf("fill the cache of builds: %w", err)
 	}

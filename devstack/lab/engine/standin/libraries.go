@@ -11,10 +11,10 @@ import (
 	"slices"
 )
 
-// addPrograms adds programs at their paths below root, with the shared libraries and the loader that they need from
-// there. A program that is linked statically needs none.
+// addPrograms adds programs to the folder at, with their shared libraries and ELF loader from the root folder. A
+// statically linked program needs neither.
 func (a *archive) addPrograms(at string, root string, sources ...string) error {
-	needed := map[string]string{} // source of each file, by its path in the image
+	needed := map[string]string{} // source path of each file; key: path in the image
 	for _, source := range sources {
 		if err := addLibraries(root, source, needed); err != nil {
 			return fmt.Errorf("find the libraries of %s: %w", source, err)
@@ -26,7 +26,7 @@ func (a *archive) addPrograms(at string, root string, sources ...string) error {
 	return a.addFiles(needed)
 }
 
-// addFiles adds files by their paths in the image.
+// addFiles adds files of this machine; the key of sources is the path in the image.
 func (a *archive) addFiles(sources map[string]string) error {
 	for _, at := range slices.Sorted(maps.Keys(sources)) {
 		if err := a.addFile(at, sources[at]); err != nil {
@@ -36,7 +36,8 @@ func (a *archive) addFiles(sources map[string]string) error {
 	return nil
 }
 
-// addLibraries adds to needed what a program or library needs from the root folder of a Debian.
+// addLibraries adds the loader and the shared libraries of a program or library to needed. The loader and the libraries
+// come from the Debian root folder root.
 func addLibraries(root, source string, needed map[string]string) error {
 	file, err := elf.Open(source)
 	if err != nil {
@@ -48,7 +49,7 @@ func addLibraries(root, source string, needed map[string]string) error {
 		if err != nil {
 			return err
 		}
-		loader := string(text[:len(text)-1]) // the text ends with a zero byte
+		loader := string(text[:len(text)-1]) // the section ends with a zero byte
 		needed[loader] = filepath.Join(root, loader)
 	}
 	names, err := file.ImportedLibraries()
@@ -73,7 +74,7 @@ func addLibraries(root, source string, needed map[string]string) error {
 	return nil
 }
 
-// debianArchitecture returns Debian's name of the architecture.
+// debianArchitecture returns Debian's multiarch name of this machine's architecture, such as x86_64-linux-gnu.
 func debianArchitecture() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + "-linux-gnu"
 }

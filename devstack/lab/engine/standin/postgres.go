@@ -14,17 +14,17 @@ import (
 //go:embed postgres.sh
 var postgresScript string
 
-// postgresUser is the user of the official image's server.
+// postgresUser is the user ID of PostgreSQL in the official image.
 const postgresUser = 999
 
-// Postgres makes the image with this name, with Debian's PostgreSQL. It knows the variables POSTGRES_USER and
-// POSTGRES_PASSWORD, and keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
+// Postgres makes the image name with Debian's PostgreSQL. The image reads the variables POSTGRES_USER and
+// POSTGRES_PASSWORD and keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
 func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
 		return err
 	}
-	server, err := onlyMatch(filepath.Join(root, "usr", "lib", "postgresql", "*"))
+	server, err := findOneFile(filepath.Join(root, "usr", "lib", "postgresql", "*"))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 			"STOPSIGNAL SIGINT",
 			`ENTRYPOINT ["/entrypoint"]`,
 		},
-		fill: func(a *archive) error {
+		addFiles: func(a *archive) error {
 			share := filepath.Join("usr", "share", "postgresql")
 			var programs []string
 			for _, program := range []string{"initdb", "postgres", "pg_isready", "psql"} {
@@ -50,7 +50,7 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 				a.addTree(
 					filepath.Join("/usr/lib/postgresql", filepath.Base(server), "lib"),
 					filepath.Join(server, "lib"),
-					isBitcode,
+					isCompilerFolder,
 				),
 				a.addTree(filepath.Join("/", share), filepath.Join(root, share), nil),
 				a.addText("/etc/passwd", 0o644, fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUser)),
@@ -58,15 +58,16 @@ func Postgres(ctx context.Context, e *engine.Engine, name string, output io.Writ
 				a.addText("/entrypoint", 0o755, postgresScript),
 			)
 		},
-	}.load(ctx, e)
+	}.importImage(ctx, e)
 }
 
-// isBitcode reports whether only compilers need a file. The folder bitcode is for PostgreSQL's compiler at run time,
-// whose library is not in the root folder; pgxs is for compiling extensions of PostgreSQL.
-func isBitcode(name string) bool { return name == "bitcode" || name == "pgxs" }
+// isCompilerFolder reports whether a folder of PostgreSQL's libraries is needed only for compilation. The folder
+// bitcode is for PostgreSQL's JIT compiler, whose library the root folder lacks; the folder pgxs is for building
+// extensions.
+func isCompilerFolder(name string) bool { return name == "bitcode" || name == "pgxs" }
 
-// onlyMatch returns the one file that matches a pattern.
-func onlyMatch(pattern string) (string, error) {
+// findOneFile returns the only file that matches a pattern, or an error if there is not exactly one.
+func findOneFile(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("found %d files %s instead of one", len(found), pattern)

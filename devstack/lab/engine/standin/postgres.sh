@@ -1,6 +1,6 @@
 #!/bin/sh
-# The part of the official image's entrypoint that docker-compose.yml uses: the first start makes the database with the user and the
-# password of the environment, and every start runs the server.
+# The part of the official image's entrypoint that docker-compose.yml uses: the first start creates the database with the user and
+# password from the environment, and every start runs the server.
 set -eu
 data=/var/lib/postgresql/data
 if [ ! -s "$data/PG_VERSION" ]; then

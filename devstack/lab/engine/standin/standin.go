@@ -1,6 +1,7 @@
-// Package standin makes images that stand in for official ones where no registry can be reached, and gives them their
-// names: golang, postgres, and those of Temporal. Each image has what our Dockerfiles and docker-compose.yml use of the
-// official image. The compiler and Temporal's programs are the real ones; PostgreSQL comes from Debian.
+// Package standin makes images that replace official images where no registry is reachable: golang, postgres and
+// Temporal's images, under the official names. Each image has the files that Millwright's Dockerfiles and
+// docker-compose.yml use. The Go toolchain and Temporal's programs equal the official ones; PostgreSQL comes from
+// Debian.
 package standin
 
 import (
@@ -12,24 +13,24 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// imageRecipe is the recipe of an image.
+// imageRecipe describes an image: its name, its settings and its files.
 type imageRecipe struct {
-	name    string
-	changes []string // instructions of a Dockerfile that add no file, such as ENV and USER
-	fill    func(*archive) error
+	name     string
+	changes  []string // Dockerfile instructions that add no file, such as ENV and USER
+	addFiles func(*archive) error
 }
 
-// load makes the image in the engine.
-func (i imageRecipe) load(ctx context.Context, e *engine.Engine) error {
+// importImage imports the image into the engine.
+func (i imageRecipe) importImage(ctx context.Context, e *engine.Engine) error {
 	reader, writer := io.Pipe()
 	filled := make(chan error, 1)
 	go func() {
 		a := newArchive(writer)
-		err := i.fill(a)
+		err := i.addFiles(a)
 		if err == nil {
 			err = a.close()
 		}
-		writer.CloseWithError(err) // nil: the end of the file
+		writer.CloseWithError(err) // a nil error means the end of the file
 		filled <- err
 	}()
 	arguments := []string{"import"}
@@ -37,17 +38,17 @@ func (i imageRecipe) load(ctx context.Context, e *engine.Engine) error {
 		arguments = append(arguments, "--change", change)
 	}
 	_, err := e.Docker(ctx, reader, append(arguments, "-", i.name)...)
-	_ = reader.CloseWithError(err) // docker may end before it has read everything
+	_ = reader.CloseWithError(err) // docker may end before it has read the whole archive
 	if err = errors.Join(err, <-filled); err != nil {
 		return fmt.Errorf("make image %s: %w", i.name, err)
 	}
 	return nil
 }
 
-// loadAll makes images one after the other.
-func loadAll(ctx context.Context, e *engine.Engine, images ...imageRecipe) error {
+// importImages imports images one by one.
+func importImages(ctx context.Context, e *engine.Engine, images ...imageRecipe) error {
 	for _, i := range images {
-		if err := i.load(ctx, e); err != nil {
+		if err := i.importImage(ctx, e); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A toolchain in an image has what compiles, and no tests, documents or sources of the toolchain.
-func TestTheToolchainInAnImage(t *testing.T) {
+// The Go image contains the files that a build needs, without tests, documents and the toolchain's own sources.
+func TestUnneededToolchainFilesAreLeftOut(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{
 		"bin/go", "bin/gofmt", "pkg/tool/compile", "src/fmt/print.go", "src/fmt/print_test.go", "src/fmt/testdata/x", "src/cmd/go/main.go", "doc/a", "test/b",
@@ -24,7 +24,7 @@ func TestTheToolchainInAnImage(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(name), 0o755))
 	}
 	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
-	found := contents(t, func(a *archive) error { return a.addTree("/usr/local/go", root, isUnneeded) })
+	found := readArchive(t, func(a *archive) error { return a.addTree("/usr/local/go", root, isUnneededFile) })
 	assert.Equal(t, map[string]string{
 		"usr/local/go/bin/go":           "bin/go",
 		"usr/local/go/bin/golink":       "-> go",
@@ -33,7 +33,7 @@ func TestTheToolchainInAnImage(t *testing.T) {
 	}, found)
 }
 
-// A script of a Go module, which is read-only there, can be executed in an image.
+// A script from Go's module cache is not executable there, but is executable in an image.
 func TestAScriptCanBeExecuted(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "script.sh")
 	require.NoError(t, os.WriteFile(source, []byte("#!/bin/sh\n"), 0o400))
@@ -47,7 +47,7 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 	assert.Equal(t, int64(0o755), header.Mode)
 }
 
-// A build cache is removed only when it is too large, and need not exist.
+// A build cache is removed only if it is larger than the limit. A missing cache is no error.
 func TestABuildCacheIsLimited(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
 	require.NoError(t, limitFolder(folder, 10))
@@ -61,8 +61,8 @@ func TestABuildCacheIsLimited(t *testing.T) {
 	assert.NoDirExists(t, folder)
 }
 
-// contents returns the files of an archive with their text, and its links.
-func contents(t *testing.T, fill func(*archive) error) map[string]string {
+// readArchive returns the text of each file and the target of each link in an archive.
+func readArchive(t *testing.T, fill func(*archive) error) map[string]string {
 	t.Helper()
 	var out bytes.Buffer
 	a := newArchive(&out)

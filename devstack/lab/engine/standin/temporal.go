@@ -12,30 +12,31 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// The user of Temporal's official images. The server asks for its name.
+// The user of Temporal's official images. The server looks up the user's name.
 const (
-	temporalUser  = "USER 1000:1000"
-	temporalUsers = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
+	temporalUserInstruction = "USER 1000:1000"
+	temporalPasswd          = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
 )
 
-// netcatScript is for the health check "nc -z HOST PORT": the official image's busybox knows -z, and Debian's does not.
+// netcatScript replaces nc for the health check "nc -z HOST PORT": busybox of the official image supports -z, Debian's
+// busybox does not.
 const netcatScript = `#!/bin/sh
 [ "$1" = -z ] && exec busybox nc -w 1 "$2" "$3" -e /usr/bin/true
 exec busybox nc "$@"
 `
 
-// TemporalNames are the names of the images of Temporal.
+// TemporalNames are the names of Temporal's images.
 type TemporalNames struct{ Server, AdminTools, UI string }
 
-// Temporal makes the images of Temporal with these names. They have the programs, the server's entrypoint and the UI's
-// configuration of the official images, in the versions of devstack/temporal. It builds the programs unless
-// the cache has them. repo is the root of the clone; output receives the progress.
+// Temporal makes Temporal's images with these names. The images have the official programs, server entrypoint and UI
+// configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache has them. repo is
+// the root of the clone; output receives the progress.
 func Temporal(ctx context.Context, e *engine.Engine, repo string, names TemporalNames, output io.Writer) error {
 	root, err := engine.Root(ctx, output)
 	if err != nil {
 		return err
 	}
-	programs, err := build.Official(ctx, repo, output)
+	programs, err := build.TemporalPrograms(ctx, repo, output)
 	if err != nil {
 		return err
 	}
@@ -49,16 +50,21 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 	}
 	const bin = "/usr/local/bin"
 	environment := "ENV PATH=" + bin + ":/usr/bin"
-	return loadAll(ctx, e,
+	return importImages(ctx, e,
 		imageRecipe{
-			name:    names.Server,
-			changes: []string{environment, temporalUser, "WORKDIR /etc/temporal", `CMD ["/etc/temporal/entrypoint.sh"]`},
-			fill: func(a *archive) error {
+			name: names.Server,
+			changes: []string{
+				environment,
+				temporalUserInstruction,
+				"WORKDIR /etc/temporal",
+				`CMD ["/etc/temporal/entrypoint.sh"]`,
+			},
+			addFiles: func(a *archive) error {
 				return errors.Join(
 					a.addShell(root, "awk", "hostname", "true"),
 					a.addText("/usr/bin/nc", 0o755, netcatScript),
-					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // the entrypoint's
-					a.addText("/etc/passwd", 0o644, temporalUsers),
+					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // for the entrypoint
+					a.addText("/etc/passwd", 0o644, temporalPasswd),
 					a.addText("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
 					a.addScript("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
 				)
@@ -66,8 +72,8 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 		},
 		imageRecipe{
 			name:    names.AdminTools,
-			changes: []string{environment, temporalUser},
-			fill: func(a *archive) error {
+			changes: []string{environment, temporalUserInstruction},
+			addFiles: func(a *archive) error {
 				return errors.Join(
 					a.addShell(root),
 					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalSQLTool)),
@@ -78,11 +84,11 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 			name: names.UI,
 			changes: []string{
 				"ENV PATH=/usr/bin",
-				temporalUser,
+				temporalUserInstruction,
 				"WORKDIR /home/ui-server",
 				`ENTRYPOINT ["./ui-server", "--env", "docker", "start"]`,
 			},
-			fill: func(a *archive) error {
+			addFiles: func(a *archive) error {
 				return errors.Join(
 					a.addShell(root, "wget"),
 					a.addPrograms("/home/ui-server", "/", filepath.Join(programs, build.TemporalUI)),
@@ -93,7 +99,7 @@ func Temporal(ctx context.Context, e *engine.Engine, repo string, names Temporal
 	)
 }
 
-// moduleFolder returns the folder of a module that devstack/temporal uses.
+// moduleFolder returns the folder of a module in the version that devstack/temporal requires.
 func moduleFolder(ctx context.Context, repo, module string) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	list.Dir = filepath.Join(repo, "devstack", build.Temporal)

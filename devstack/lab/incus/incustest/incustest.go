@@ -1,6 +1,6 @@
 //go:build integration
 
-// Package incustest is for tests that start servers of Incus.
+// Package incustest has helpers for tests that start servers of Incus.
 package incustest
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// NeedSupport skips a test where no server can run, and says why. In CI (CI=true) it fails the test instead.
+// NeedSupport skips a test on a machine that cannot run a server. In CI (CI=true) NeedSupport fails the test instead.
 func NeedSupport(t testing.TB) {
 	t.Helper()
 	isolatedtest.NeedSupport(t, incus.Supported())
 }
 
-// Traces returns a function that lists what exists of a server on this machine: its processes, mounts, loop devices,
-// interface and cgroups. It may be called after the server has ended.
+// Traces returns a function that lists what exists of a server on this machine: processes, mounts, loop devices, the
+// network interface and cgroups. The function may be called after the server has ended.
 func Traces(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
-	// processes of instances are in other namespaces, but in the server's cgroups
+	// Processes of instances have their own namespaces, but are in the server's cgroups.
 	processes := isolatedtest.Processes(t, s.PID, "pid")
 	isOurs := func(group string) bool {
-		// lxc.pivot is a cgroup of liblxc, if liblxc did not stay in the server's folders.
+		// lxc.pivot is liblxc's cgroup: it is found here only if liblxc left the server's cgroups.
 		return group == s.Network.Name || group == "lxc.pivot"
 	}
 	return func() []string {
 		found := append(processes(), isolatedtest.Mounts(t, s.Dir, "/incus-root-")...)
-		found = append(found, isolatedtest.Cgroups(t, isOurs, isNetwork)...)
+		found = append(found, isolatedtest.Cgroups(t, isOurs, isNetworkName)...)
 		if _, err := net.InterfaceByName(s.Network.Name); err == nil {
 			found = append(found, "interface "+s.Network.Name)
 		}
-		// losetup compares devices and inodes: the server names the file by its path in its own mount namespace.
+		// losetup compares device and inode: the server knows the file by another path, in its own mount namespace.
 		disks, err := filepath.Glob(filepath.Join(s.Dir, "lib", "disks", "*"))
 		require.NoError(t, err)
 		for _, disk := range disks {
@@ -51,8 +51,8 @@ func Traces(t testing.TB, s *incus.Server) func() []string {
 	}
 }
 
-// isNetwork reports whether a cgroup has the name of a network, and so belongs to a server of Incus.
-func isNetwork(name string) bool {
+// isNetworkName reports whether a cgroup has a network's name: the cgroups of Incus servers have these names.
+func isNetworkName(name string) bool {
 	_, err := incus.NetworkNamed(name)
 	return err == nil
 }

@@ -1,7 +1,7 @@
-// Package main is the program of both images that the nodes have: no registry can be reached, so they are made here. As
-// "pause" it is the process that holds a pod together. As "serve" it is a workload: an HTTP server on port 8080 that
-// answers with the name of its pod, and that serves on for some time after SIGTERM, as a program does that has requests
-// to finish.
+// Package main is the program of both pod images of the nodes; nodes reach no registry, so this repository builds the
+// images. Called as "pause" the program is the pause process of a pod. Otherwise it is a workload: an HTTP server on
+// port 8080 that answers with the name of its pod. The workload keeps serving for some time after SIGTERM, like a
+// program that finishes its open requests.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run() error {
 	return serve(ctx, *address, *linger)
 }
 
-// pause waits, and reaps the processes of the pod that lost their parent, if the pod shares its process namespace.
+// pause waits for SIGTERM or SIGINT. In a pod with a shared process namespace, pause reaps orphaned processes.
 func pause(ctx context.Context) {
 	orphans := make(chan os.Signal, 1)
 	signal.Notify(orphans, syscall.SIGCHLD)

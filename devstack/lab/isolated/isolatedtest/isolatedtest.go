@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package isolatedtest is for tests that start servers in namespaces of their own: it finds what exists of a server on
-// this machine.
+// Package isolatedtest has helpers for tests that start servers in namespaces of their own: the helpers find what
+// exists of a server on this machine.
 package isolatedtest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// NeedSupport skips a test where no server can run, and says why. In CI (CI=true) it fails the test instead.
-// unsupported is nil where one can run.
+// NeedSupport skips a test if unsupported is not nil, with this error as the reason. In CI (CI=true) NeedSupport fails
+// the test instead.
 func NeedSupport(t testing.TB, unsupported error) {
 	t.Helper()
 	if unsupported != nil && os.Getenv("CI") == "true" {
@@ -30,14 +30,14 @@ func NeedSupport(t testing.TB, unsupported error) {
 	}
 }
 
-// Processes returns a function that lists the processes in a namespace of a kind ("pid", "net", "mnt") of the process
-// with this PID. It may be called after the process has ended.
+// Processes returns a function that lists the processes in a namespace of process pid. kind is "pid", "net" or "mnt".
+// The function may be called after process pid has ended.
 func Processes(t testing.TB, pid int, kind string) func() []string {
 	t.Helper()
 	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
 	id, err := os.Readlink(namespace)
 	require.NoError(t, err)
-	held, err := os.Open(namespace) // while this file is open, no other namespace gets the same ID
+	held, err := os.Open(namespace) // an open file keeps the namespace ID from being reused
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = held.Close() })
 	return func() []string {
@@ -45,7 +45,7 @@ func Processes(t testing.TB, pid int, kind string) func() []string {
 		require.NoError(t, err)
 		var found []string
 		for _, link := range links {
-			if other, err := os.Readlink(link); err == nil && other == id { // the process may have ended meanwhile
+			if other, err := os.Readlink(link); err == nil && other == id { // an error means that the process has ended
 				found = append(found, "process "+link)
 			}
 		}
@@ -53,7 +53,7 @@ func Processes(t testing.TB, pid int, kind string) func() []string {
 	}
 }
 
-// Mounts lists the mounts of this mount namespace whose line in /proc/self/mounts has one of the texts.
+// Mounts lists the mounts of this mount namespace whose line in /proc/self/mounts contains one of the texts.
 func Mounts(t testing.TB, texts ...string) []string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -70,14 +70,14 @@ func Mounts(t testing.TB, texts ...string) []string {
 	return found
 }
 
-// Cgroups lists the groups with names for which isOurs is true. It does not look for groups below those, nor below
-// groups with names for which isOthers is true.
+// Cgroups lists the cgroups for whose name isOurs is true. Cgroups does not search below these cgroups, nor below
+// cgroups for whose name isOthers is true.
 func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir(cgroup.Root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // the folder was removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the folder was removed during the walk
 			return nil
 		case err != nil || !entry.IsDir():
 			return err

@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/lab/observers"
 )
 
-// Run runs a tool, which must accept what the arguments say. The test is skipped if Debian's packages cannot be had,
-// but not in CI.
+// Run runs a tool and requires that it succeeds. If the Debian packages are not available, Run skips the test, or fails
+// it in CI (CI=true).
 func Run(t *testing.T, tool string, arguments ...string) {
 	t.Helper()
 	program, err := observers.Program(t.Context(), tool, t.Output())

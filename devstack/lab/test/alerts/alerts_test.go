@@ -1,5 +1,5 @@
-// Package alerts_test answers whether the rules of alerts fire when they should, and whether every query of alerts and
-// dashboards is valid. Prometheus' own promtool judges. It does not ask a running Prometheus.
+// Package alerts_test checks that the alert rules fire when they should, and that every query of alerts and dashboards
+// is valid. promtool does the checks, without a running Prometheus.
 package alerts_test
 
 import (
@@ -16,10 +16,10 @@ import (
 	"millwright/test/queries"
 )
 
-const root = "../../../.."
+const repoRoot = "../../../.."
 
 func TestRulesFireWhenTheyShould(t *testing.T) {
-	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(root, "deploy/alerts/rules_test.yaml"))
+	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(repoRoot, "deploy/alerts/rules_test.yaml"))
 }
 
 func TestEveryQueryIsValid(t *testing.T) {
@@ -27,7 +27,7 @@ func TestEveryQueryIsValid(t *testing.T) {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
 	}
-	all, err := queries.All(root)
+	all, err := queries.All(repoRoot)
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	var records []record

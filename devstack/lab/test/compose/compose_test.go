@@ -19,35 +19,35 @@ import (
 	"millwright/devstack/lab/engine/enginetest"
 )
 
-// provider is the module of which the test makes the image of a provider's worker.
-const provider = "provider/incus"
+// providerModule is the folder of the module whose provider image the test builds.
+const providerModule = "provider/incus"
 
-// TestDockerComposeRunsMillwright does what the README says about Docker, in its order: images, the compose file, the
-// demo, and the end.
+// TestDockerComposeRunsMillwright follows the README's Docker section in order: build the images, start the compose
+// file, run the demo, stop.
 func TestDockerComposeRunsMillwright(t *testing.T) {
 	enginetest.NeedSupport(t)
 	began := time.Now()
 	after := func(what string) { t.Logf("%s: %s", what, time.Since(began).Round(100*time.Millisecond)) }
 	h := newHost(t)
-	traces := h.traces(t)
+	traces := h.engineTraces(t)
 	after("cluster, engine and stand-ins")
 
 	_, err := h.tryCompose(t, nil, "config")
 	require.ErrorContains(t, err, "set KUBECONFIG", "no cluster was named")
 
-	h.docker(
+	h.runDocker(
 		t,
 		"build",
 		"--file",
 		h.repo+"/deploy/image/Dockerfile.provider",
 		"--build-arg",
-		"MODULE="+provider,
+		"MODULE="+providerModule,
 		"--tag",
 		"millwright-provider:test",
 		h.repo,
 	)
 	after("image of the provider's worker")
-	h.compose(t, "up", "--build", "--detach")
+	h.runCompose(t, "up", "--build", "--detach")
 	after("compose up")
 	h.awaitHealth(t)
 	after("healthy")
@@ -69,43 +69,43 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	})
 	t.Run("our containers have no rights", func(t *testing.T) {
 		for _, name := range []string{"worker", "bridge"} {
-			h.testConfinement(t, h.containers(t)[name])
+			h.testConfinement(t, h.listContainers(t)[name])
 		}
 	})
 	t.Run("ports are on loopback", func(t *testing.T) {
 		for _, port := range []string{"7233", "8233", "9464", "9465"} {
-			require.NoError(t, h.reach("127.0.0.1", port))
-			assert.Error(t, h.reach(engine.HostAddress, port), port)
+			require.NoError(t, h.connect("127.0.0.1", port))
+			assert.Error(t, h.connect(engine.HostAddress, port), port)
 		}
 	})
 	t.Run("the UI shows the namespace", func(t *testing.T) {
-		assert.Contains(t, h.get(t, "http://127.0.0.1:8233/api/v1/namespaces/millwright"), "NAMESPACE_STATE_REGISTERED")
+		assert.Contains(t, h.getPage(t, "http://127.0.0.1:8233/api/v1/namespaces/millwright"), "NAMESPACE_STATE_REGISTERED")
 	})
 	t.Run("the doctor finds nothing", func(t *testing.T) {
-		out := h.millwright(t, "doctor", "--cluster-name", "compose")
+		out := h.runMillwright(t, "doctor", "--cluster-name", "compose")
 		assert.Contains(t, out, "ok ")
 	})
 	t.Run("the demo runs", func(t *testing.T) {
-		out := h.millwright(t, "demo")
+		out := h.runMillwright(t, "demo")
 		for _, size := range []string{"3 machines run", "5 machines run", "2 machines run"} {
 			assert.Contains(t, out, size)
 		}
 	})
 	after("demo")
 	t.Run("logs hold no secrets", func(t *testing.T) {
-		logs := h.compose(t, "logs", "--no-color", "worker", "bridge", "bootstrap")
+		logs := h.runCompose(t, "logs", "--no-color", "worker", "bridge", "bootstrap")
 		assert.Contains(t, logs, "worker-1")
 		assert.NotContains(t, logs, "demo-token")
 	})
 	t.Run("all stays well", h.awaitHealth)
 
-	h.compose(t, "down", "--volumes")
+	h.runCompose(t, "down", "--volumes")
 	for what, list := range map[string][]string{
 		"containers": {"ps", "--all", "--quiet"},
 		"volumes":    {"volume", "ls", "--quiet"},
 		"networks":   {"network", "ls", "--quiet", "--filter", "type=custom"},
 	} {
-		assert.Empty(t, h.docker(t, list...), what)
+		assert.Empty(t, h.runDocker(t, list...), what)
 	}
 	after("down")
 	require.NoError(t, h.engine.Stop(t.Context()))
@@ -114,14 +114,14 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("end")
 }
 
-// awaitHealth waits until each service with a health check is healthy, and each other one has ended well.
+// awaitHealth waits until each service with a health check is healthy, and each other service has exited with 0.
 func (h *host) awaitHealth(t *testing.T) {
 	t.Helper()
-	services := h.config(t).Services
+	services := h.composeConfig(t).Services
 	require.Len(t, services, 7)
-	deadline := time.Now().Add(soon)
+	deadline := time.Now().Add(healthTimeout)
 	for {
-		containers := h.containers(t)
+		containers := h.listContainers(t)
 		var missing []string
 		for name, s := range services {
 			c := containers[name]
@@ -137,24 +137,24 @@ func (h *host) awaitHealth(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			require.Empty(t, missing, h.compose(t, "logs", "--no-color", "--tail=30"))
+			require.Empty(t, missing, h.runCompose(t, "logs", "--no-color", "--tail=30"))
 		}
-		time.Sleep(between)
+		time.Sleep(pollInterval)
 	}
 }
 
-// testImage checks the files of an image, and who runs its programs.
+// testImage checks the files and the user of an image.
 func (h *host) testImage(t *testing.T, name string, programs ...string) {
 	t.Helper()
-	assert.Equal(t, "65532:65532", h.docker(t, "image", "inspect", "--format", "{{.Config.User}}", name))
-	id := h.docker(t, "create", name, "/none")
+	assert.Equal(t, "65532:65532", h.runDocker(t, "image", "inspect", "--format", "{{.Config.User}}", name))
+	id := h.runDocker(t, "create", name, "/none")
 	out, err := h.engine.Run(t.Context(), nil, nil, "busybox", "sh", "-euc", "docker export "+id+" | busybox tar -t")
 	require.NoError(t, err)
-	h.docker(t, "rm", id)
+	h.runDocker(t, "rm", id)
 	var files []string
 	for line := range strings.Lines(string(out)) {
 		file := strings.TrimSpace(line)
-		// The engine adds these to each container.
+		// The engine adds these files to each container.
 		added := slices.Contains(
 			[]string{".dockerenv", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf", "dev/console"},
 			file,
@@ -166,10 +166,10 @@ func (h *host) testImage(t *testing.T, name string, programs ...string) {
 	assert.ElementsMatch(t, append(programs, "etc/ssl/certs/ca-certificates.crt"), files, name)
 }
 
-// testConfinement checks what the kernel says of a container's process.
+// testConfinement checks the user, the capabilities and the mounts of a container's process in /proc.
 func (h *host) testConfinement(t *testing.T, c container) {
 	t.Helper()
-	pid := h.docker(t, "inspect", "--format", "{{.State.Pid}}", c.ID)
+	pid := h.runDocker(t, "inspect", "--format", "{{.State.Pid}}", c.ID)
 	read := func(file string) string {
 		text, err := h.engine.Run(t.Context(), nil, nil, "busybox", "cat", "/proc/"+pid+"/"+file)
 		require.NoError(t, err)
@@ -187,8 +187,8 @@ func (h *host) testConfinement(t *testing.T, c container) {
 	}
 }
 
-// reach connects to a port in the engine's network namespace.
-func (h *host) reach(address, port string) error {
+// connect connects to a port in the engine's network namespace.
+func (h *host) connect(address, port string) error {
 	connection, err := h.engine.Dial(context.Background(), net.JoinHostPort(address, port))
 	if err != nil {
 		return err
@@ -196,8 +196,8 @@ func (h *host) reach(address, port string) error {
 	return connection.Close()
 }
 
-// get reads a page in the engine's network namespace.
-func (h *host) get(t *testing.T, url string) string {
+// getPage sends an HTTP GET request in the engine's network namespace and returns the response body.
+func (h *host) getPage(t *testing.T, url string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return h.engine.Dial(ctx, address) }
 	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}

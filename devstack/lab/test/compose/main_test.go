@@ -1,9 +1,9 @@
-// Tier: test-all. It needs a container engine.
+// Tier: test-all. This package needs a container engine.
 
 //go:build integration
 
-// Package compose runs docker-compose.yml and our images for real, in a container engine of its own (package engine):
-// images are built by our Dockerfiles, with stand-ins for the images of registries. The cluster is that of a local
+// Package compose runs docker-compose.yml and Millwright's images in a container engine of its own (package engine).
+// The repository's Dockerfiles build the images, with stand-ins for the images of registries. The cluster is a local
 // stack without Temporal, worker and bridge.
 package compose
 
@@ -34,29 +34,29 @@ import (
 )
 
 const (
-	imagesUser = 65532 // of our images
-	soon       = 3 * time.Minute
-	between    = 200 * time.Millisecond
+	imageUserID   = 65532 // user ID of Millwright's images
+	healthTimeout = 3 * time.Minute
+	pollInterval  = 200 * time.Millisecond
 )
 
-// host is a machine with Docker and a cluster.
+// host has a container engine and a cluster.
 type host struct {
-	engine     *engine.Engine
-	stack      *stack.Stack
-	repo       string
-	kubeconfig string // of the cluster, flat, for imagesUser
-	variables  []string
+	engine           *engine.Engine
+	stack            *stack.Stack
+	repo             string
+	kubeconfig       string // flattened kubeconfig of the cluster, readable by imageUserID
+	composeVariables []string
 }
 
-// newHost starts engine and cluster, and makes the stand-ins.
+// newHost starts the engine and the cluster, and makes the stand-ins.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	h := &host{repo: repo}
 	programs := []standin.Program{
-		{Module: repo, Packages: compiled(t, "Dockerfile")},
-		{Module: filepath.Join(repo, provider), Packages: compiled(t, "Dockerfile.provider")},
+		{Module: repo, Packages: compiledPackages(t, "Dockerfile")},
+		{Module: filepath.Join(repo, providerModule), Packages: compiledPackages(t, "Dockerfile.provider")},
 	}
 	var compiler standin.Compiler
 	t.Cleanup(func() {
@@ -69,7 +69,7 @@ func newHost(t *testing.T) *host {
 		compiler, err = standin.Prepare(ctx, os.Stderr, programs...)
 		return err
 	})
-	group.Go(func() error { // found in the cache from then on
+	group.Go(func() error { // engine.Start then finds the root folder in the cache
 		_, err := engine.Root(ctx, os.Stderr)
 		return err
 	})
@@ -86,7 +86,7 @@ func newHost(t *testing.T) *host {
 	h.engine, err = engine.Start(
 		t.Context(),
 		t.TempDir(),
-		engine.Options{Output: os.Stderr, Shown: []string{repo, filepath.Dir(h.kubeconfig)}},
+		engine.Options{Output: os.Stderr, ReadableFolders: []string{repo, filepath.Dir(h.kubeconfig)}},
 	)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -97,34 +97,34 @@ func newHost(t *testing.T) *host {
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
 	for _, url := range []string{h.stack.APIServer(), h.stack.CloudAddress()} {
-		// on loopback: here, and so in the engine's namespace
+		// The stack listens on this machine's loopback: forward the port from the engine's loopback.
 		_, address, _ := strings.Cut(url, "//")
-		h.forward(t, h.listen(t, address), forward.To(address))
+		h.forwardConnections(t, h.listenInEngine(t, address), forward.To(address))
 	}
 	h.makeStandins(t, compiler)
-	h.variables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudAddress()}
+	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudAddress()}
 	return h
 }
 
-// writeKubeconfig does what the head of docker-compose.yml tells people to do.
+// writeKubeconfig makes the kubeconfig as the head of docker-compose.yml describes.
 func (h *host) writeKubeconfig(t *testing.T) {
 	t.Helper()
 	text, err := h.stack.Kubectl(t.Context(), "config", "view", "--raw", "--minify", "--flatten")
 	require.NoError(t, err)
 	h.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(h.kubeconfig, text, 0o600))
-	require.NoError(t, os.Chown(h.kubeconfig, imagesUser, imagesUser))
+	require.NoError(t, os.Chown(h.kubeconfig, imageUserID, imageUserID))
 }
 
-// makeStandins makes all images that docker-compose.yml and our Dockerfiles take from registries, under their names
-// there.
+// makeStandins makes stand-ins for all images that docker-compose.yml and Millwright's Dockerfiles take from
+// registries, under the official names.
 func (h *host) makeStandins(t *testing.T, compiler standin.Compiler) {
 	t.Helper()
 	image := map[string]string{}
-	for name, s := range h.config(t).Services {
+	for name, s := range h.composeConfig(t).Services {
 		image[name] = s.Image
 	}
-	golang := regexp.MustCompile(`golang:\S+`).FindString(dockerfile(t, "Dockerfile"))
+	golang := regexp.MustCompile(`golang:\S+`).FindString(readDockerfile(t, "Dockerfile"))
 	ctx := t.Context()
 	require.NoError(t, standin.Golang(ctx, h.engine, golang, compiler, os.Stderr))
 	require.NoError(t, standin.Postgres(ctx, h.engine, image["postgres"], os.Stderr))
@@ -133,28 +133,29 @@ func (h *host) makeStandins(t *testing.T, compiler standin.Compiler) {
 	}, os.Stderr))
 }
 
-func (h *host) listen(t *testing.T, address string) net.Listener {
+func (h *host) listenInEngine(t *testing.T, address string) net.Listener {
 	t.Helper()
 	listener, err := h.engine.Listen(address)
 	require.NoError(t, err)
 	return listener
 }
 
-// forward passes connections on until the test ends.
-func (h *host) forward(t *testing.T, from net.Listener, to forward.Dialer) {
+// forwardConnections forwards connections until the test ends.
+func (h *host) forwardConnections(t *testing.T, from net.Listener, to forward.Dialer) {
 	t.Helper()
 	go func() { _ = forward.Serve(t.Context(), from, to) }()
 }
 
-// compose runs Compose as people do, with the override of the tests. It has to succeed.
-func (h *host) compose(t *testing.T, arguments ...string) string {
+// runCompose runs `docker compose` with docker-compose.yml and the tests' override, and requires that the command
+// succeeds.
+func (h *host) runCompose(t *testing.T, arguments ...string) string {
 	t.Helper()
-	out, err := h.tryCompose(t, append([]string{"KUBECONFIG=/nobody/opens/this"}, h.variables...), arguments...)
+	out, err := h.tryCompose(t, append([]string{"KUBECONFIG=/nobody/opens/this"}, h.composeVariables...), arguments...)
 	require.NoError(t, err, out)
 	return out
 }
 
-// tryCompose is compose with other variables, and may fail.
+// tryCompose is like runCompose, with other environment variables. The command may fail.
 func (h *host) tryCompose(t *testing.T, variables []string, arguments ...string) (string, error) {
 	t.Helper()
 	files := []string{"compose", "--project-directory", h.repo, "--file", filepath.Join(h.repo, "docker-compose.yml")}
@@ -163,21 +164,21 @@ func (h *host) tryCompose(t *testing.T, variables []string, arguments ...string)
 	return string(out), err
 }
 
-// service is what the tests read of a service.
+// service has the fields of a Compose service that the tests read.
 type service struct {
 	Image       string
 	Build       *struct{ Dockerfile string }
 	Healthcheck *struct{ Test []string }
 }
 
-// config is the file as Compose reads it.
-func (h *host) config(t *testing.T) (file struct{ Services map[string]service }) {
+// composeConfig returns the compose file as `docker compose config` prints it.
+func (h *host) composeConfig(t *testing.T) (file struct{ Services map[string]service }) {
 	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(h.compose(t, "config", "--format", "json")), &file))
+	require.NoError(t, json.Unmarshal([]byte(h.runCompose(t, "config", "--format", "json")), &file))
 	return file
 }
 
-// container is what Compose tells of a container.
+// container has the fields of `docker compose ps` that the tests read.
 type container struct {
 	ID, Service, State, Health string
 	ExitCode                   int
@@ -187,11 +188,11 @@ func (c container) String() string {
 	return fmt.Sprintf("%s is %s %s (%d)", c.Service, c.State, c.Health, c.ExitCode)
 }
 
-// containers returns those that exist, by service.
-func (h *host) containers(t *testing.T) map[string]container {
+// listContainers returns all containers by service.
+func (h *host) listContainers(t *testing.T) map[string]container {
 	t.Helper()
 	found := map[string]container{}
-	for line := range strings.Lines(h.compose(t, "ps", "--all", "--no-trunc", "--format", "json")) {
+	for line := range strings.Lines(h.runCompose(t, "ps", "--all", "--no-trunc", "--format", "json")) {
 		var c container
 		require.NoError(t, json.Unmarshal([]byte(line), &c), line)
 		found[c.Service] = c
@@ -199,10 +200,10 @@ func (h *host) containers(t *testing.T) map[string]container {
 	return found
 }
 
-// logContainers logs what the containers that exist have said last.
+// logContainers logs the last 30 log lines of each container.
 func (h *host) logContainers(t *testing.T) {
 	t.Helper()
-	ctx := context.Background() // that of a failed test has ended
+	ctx := context.Background() // the context of a failed test is canceled
 	ids, err := h.engine.Docker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
 	t.Log("containers:", string(ids), err)
 	for name := range strings.FieldsSeq(string(ids)) {
@@ -211,22 +212,27 @@ func (h *host) logContainers(t *testing.T) {
 	}
 }
 
-// docker runs the command docker, which has to succeed, and returns what it prints.
-func (h *host) docker(t *testing.T, arguments ...string) string {
+// runDocker runs the docker command, requires that it succeeds, and returns the standard output.
+func (h *host) runDocker(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, err := h.engine.Docker(t.Context(), nil, arguments...)
 	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
 }
 
-// millwright runs our command line on this machine, with the cluster and the containers' Temporal.
-func (h *host) millwright(t *testing.T, arguments ...string) string {
+// runMillwright runs Millwright's command line on this machine, with the cluster's kubeconfig and the Temporal server
+// in the engine.
+func (h *host) runMillwright(t *testing.T, arguments ...string) string {
 	t.Helper()
 	paths, err := build.Products(t.Context(), h.repo, os.Stderr, build.Starter)
 	require.NoError(t, err)
 	temporal, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	h.forward(t, temporal, func(ctx context.Context) (net.Conn, error) { return h.engine.Dial(ctx, "127.0.0.1:7233") })
+	h.forwardConnections(
+		t,
+		temporal,
+		func(ctx context.Context) (net.Conn, error) { return h.engine.Dial(ctx, "127.0.0.1:7233") },
+	)
 	command := exec.CommandContext(t.Context(), paths[build.Starter], append(arguments, "--kubeconfig", h.kubeconfig)...)
 	command.Dir = h.repo
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+temporal.Addr().String())
@@ -236,7 +242,7 @@ func (h *host) millwright(t *testing.T, arguments ...string) string {
 	return string(out)
 }
 
-func dockerfile(t *testing.T, name string) string {
+func readDockerfile(t *testing.T, name string) string {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -245,16 +251,16 @@ func dockerfile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// compiled returns the packages that a Dockerfile compiles.
-func compiled(t *testing.T, name string) []string {
+// compiledPackages returns the packages that a Dockerfile compiles.
+func compiledPackages(t *testing.T, name string) []string {
 	t.Helper()
-	line := regexp.MustCompile(`go build .* -o \S+ (.*)`).FindStringSubmatch(dockerfile(t, name))
+	line := regexp.MustCompile(`go build .* -o \S+ (.*)`).FindStringSubmatch(readDockerfile(t, name))
 	require.NotNil(t, line)
 	return strings.Fields(line[1])
 }
 
-// traces is enginetest.Traces, which must see a running engine.
-func (h *host) traces(t *testing.T) func() []string {
+// engineTraces calls enginetest.Traces and requires that the running engine has traces.
+func (h *host) engineTraces(t *testing.T) func() []string {
 	t.Helper()
 	traces := enginetest.Traces(t, h.engine)
 	require.NotEmpty(t, traces(), "the test sees what exists of an engine")

@@ -42,15 +42,15 @@ import (
 	"millwright/provider/incus"
 )
 
-// server is the incusd of all tests of this package.
+// server is the Incus server of all tests in this package.
 var server *devstack.Server
 
-const image = "sleeper"
+const sleeperImage = "sleeper"
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		if devstack.Supported() != nil {
-			return m.Run() // each test says why it is skipped, or fails in CI
+			return m.Run() // each test is skipped with a reason, or fails in CI
 		}
 		dir, err := os.MkdirTemp("", "millwright-incus-")
 		if err == nil {
@@ -69,7 +69,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// importSleeper makes an image whose only program sleeps: instances of it start in a moment and take little memory.
+// importSleeper imports an image whose only program sleeps: instances of this image start quickly and use little
+// memory.
 func importSleeper(dir string) error {
 	binary := filepath.Join(dir, "init")
 	build := exec.Command("go", "build", "-o", binary, "./testdata/sleeper")
@@ -110,21 +111,22 @@ func importSleeper(dir string) error {
 	if err := archive.Close(); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
-	path := filepath.Join(server.Dir, "lib", "sleeper.tar") // where the server's namespace sees it, too
+	path := filepath.Join(server.Dir, "lib", "sleeper.tar") // the server's mount namespace contains this folder
 	if err := os.WriteFile(path, unified.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
-	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", image)
+	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", sleeperImage)
 	return err
 }
 
-var projects atomic.Int64
+var projectCount atomic.Int64
 
-// class returns a class with a project of its own. All instances of the project are deleted when the test ends.
-func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
+// newClass returns a provider.Class with its own Incus project. The end of the test deletes all instances of the
+// project.
+func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	t.Helper()
 	incustest.NeedSupport(t)
-	project := fmt.Sprintf("p%d", projects.Add(1))
+	project := fmt.Sprintf("p%d", projectCount.Add(1))
 	_, err := server.Run(
 		t.Context(),
 		"project",
@@ -136,12 +138,12 @@ func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 		"features.profiles=false",
 	)
 	require.NoError(t, err)
-	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": image}}
+	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": sleeperImage}}
 	for _, change := range changes {
 		change(spec)
 	}
-	t.Cleanup(func() { // names of instances are unique on the network, too
-		// a server that hangs fails the test, not the whole run
+	t.Cleanup(func() { // instance names must be unique on the network, across projects
+		// The timeout lets a hanging server fail one test instead of the whole run.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		names, err := server.Run(ctx, "list", "--project", project, "--format=csv", "--columns=n")
@@ -154,16 +156,16 @@ func class(t *testing.T, changes ...func(spec map[string]any)) provider.Class {
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	return provider.Class{Namespace: "shop", Name: "small", Spec: raw, Secret: provider.Secret{
-		"clientCert": file(
+		"clientCert": readFile(
 			t,
 			server.ClientCert,
 		),
-		"clientKey":  file(t, server.ClientKey),
-		"serverCert": file(t, server.ServerCert),
+		"clientKey":  readFile(t, server.ClientKey),
+		"serverCert": readFile(t, server.ServerCert),
 	}}
 }
 
-func file(t *testing.T, path string) []byte {
+func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -171,11 +173,11 @@ func file(t *testing.T, path string) []byte {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: suiteCloud})
+	conformance.Run(t, conformance.Harness{New: newConformanceCloud})
 }
 
-// statuses are the codes that an answer of the server can carry.
-var statuses = map[provider.Code]int{
+// httpStatuses maps error codes to the HTTP status with which a server reports them.
+var httpStatuses = map[provider.Code]int{
 	provider.InvalidArgument:    http.StatusBadRequest,
 	provider.Unauthenticated:    http.StatusUnauthorized,
 	provider.PermissionDenied:   http.StatusForbidden,
@@ -188,30 +190,30 @@ var statuses = map[provider.Code]int{
 	provider.DeadlineExceeded:   http.StatusGatewayTimeout,
 }
 
-func suiteCloud(t *testing.T) conformance.Cloud {
+func newConformanceCloud(t *testing.T) conformance.Cloud {
 	between := newProxy(t)
-	of := class(t, func(spec map[string]any) { spec["endpoint"] = between.URL })
-	denied := class(t, func(spec map[string]any) { spec["project"] = "default" })
+	of := newClass(t, func(spec map[string]any) { spec["endpoint"] = between.URL })
+	denied := newClass(t, func(spec map[string]any) { spec["project"] = "default" })
 	of.Secret["serverCert"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: between.Certificate().Raw})
-	denied.Secret["clientCert"], denied.Secret["clientKey"] = unknownClient(t)
+	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClient(t)
 	planted := 0
 	return conformance.Cloud{
 		Provider: incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
 		Class:    of,
 		Denied:   &denied,
 		Fail: func(method provider.Method, err *provider.Error) {
-			between.fail(method, statuses[err.Code], err.Message)
+			between.refuseNext(method, httpStatuses[err.Code], err.Message)
 		},
-		Codes: slices.Sorted(maps.Keys(statuses)),
+		Codes: slices.Sorted(maps.Keys(httpStatuses)),
 		Answers: func(method provider.Method, code provider.Code) bool {
-			return method == provider.MethodCreateInstance && code == provider.NotFound // its image or project
+			return method == provider.MethodCreateInstance && code == provider.NotFound // the image or project is missing
 		},
 		Timeless: true,
-		Hang:     between.hang,
+		Hang:     between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			planted++
 			arguments := []string{
-				"launch", image, fmt.Sprintf("planted-%d", planted), "--project", projectOf(t, of),
+				"launch", sleeperImage, fmt.Sprintf("planted-%d", planted), "--project", projectName(t, of),
 				"--config", "user.millwright-cluster=" + m.Cluster, "--config", "user.millwright-class=shop/small",
 				"--config", "user.millwright-machine=" + m.Name,
 			}
@@ -224,15 +226,15 @@ func suiteCloud(t *testing.T) conformance.Cloud {
 	}
 }
 
-func projectOf(t *testing.T, of provider.Class) string {
+func projectName(t *testing.T, of provider.Class) string {
 	t.Helper()
 	var spec incus.Spec
 	require.NoError(t, json.Unmarshal(of.Spec, &spec))
 	return spec.Project
 }
 
-// unknownClient returns certificate and key of a client that the server does not trust.
-func unknownClient(t *testing.T) (certificate, key []byte) {
+// newUntrustedClient returns the certificate and key of a client that the server does not trust.
+func newUntrustedClient(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -246,13 +248,13 @@ func unknownClient(t *testing.T) (certificate, key []byte) {
 	), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-// proxy is between the provider and the server, and refuses or holds requests.
+// proxy sits between the provider and the server, and refuses or holds requests.
 type proxy struct {
 	*httptest.Server
 
-	mu       sync.Mutex
-	refusals map[provider.Method][]refusal
-	held     map[provider.Method]bool
+	mu          sync.Mutex
+	refusals    map[provider.Method][]refusal
+	heldMethods map[provider.Method]bool
 }
 
 type refusal struct {
@@ -263,7 +265,7 @@ type refusal struct {
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	incustest.NeedSupport(t)
-	p := &proxy{refusals: map[provider.Method][]refusal{}, held: map[provider.Method]bool{}}
+	p := &proxy{refusals: map[provider.Method][]refusal{}, heldMethods: map[provider.Method]bool{}}
 	through := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "incus"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -271,7 +273,7 @@ func newProxy(t *testing.T) *proxy {
 		}},
 	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refused, hold := p.admit(r)
+		refused, hold := p.nextFault(r)
 		switch {
 		case hold:
 			select {
@@ -294,12 +296,12 @@ func newProxy(t *testing.T) *proxy {
 	return p
 }
 
-// admit says what happens to a request.
-func (p *proxy) admit(r *http.Request) (refusal, bool) {
+// nextFault returns the refusal for a request, or true if the request must hang.
+func (p *proxy) nextFault(r *http.Request) (refusal, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, method := range methodsOf(r) {
-		if p.held[method] {
+	for _, method := range providerMethods(r) {
+		if p.heldMethods[method] {
 			return refusal{}, true
 		}
 		if queue := p.refusals[method]; len(queue) > 0 {
@@ -310,8 +312,8 @@ func (p *proxy) admit(r *http.Request) (refusal, bool) {
 	return refusal{}, false
 }
 
-// methodsOf returns the methods of the provider of which a request is the first one that may fail.
-func methodsOf(r *http.Request) []provider.Method {
+// providerMethods returns the provider's methods for which this request is the first request that may fail.
+func providerMethods(r *http.Request) []provider.Method {
 	switch {
 	case r.Method == http.MethodPost:
 		return []provider.Method{provider.MethodCreateInstance}
@@ -327,14 +329,14 @@ func methodsOf(r *http.Request) []provider.Method {
 	return nil
 }
 
-func (p *proxy) fail(method provider.Method, status int, message string) {
+func (p *proxy) refuseNext(method provider.Method, status int, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusals[method] = append(p.refusals[method], refusal{status, message})
 }
 
-func (p *proxy) hang(method provider.Method) {
+func (p *proxy) holdRequests(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held[method] = true
+	p.heldMethods[method] = true
 }

@@ -16,15 +16,15 @@ import (
 	"millwright/provider/incus"
 )
 
-// machine returns a machine with a name of this test alone: names are unique on the network.
-func machine(t *testing.T) provider.Machine {
+// newMachine returns a machine with a name that only this test uses: names must be unique on the network.
+func newMachine(t *testing.T) provider.Machine {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	name = name[max(0, len(name)-30):]
 	return provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-" + name, UID: "uid-m", NeverTried: true}
 }
 
-// What a server refuses has a code and the server's own words.
-func TestRefusalsOfAServer(t *testing.T) {
+// An error of the server gets a provider code and keeps the server's message.
+func TestServerErrorsGetCodes(t *testing.T) {
 	for name, row := range map[string]struct {
 		spec  func(map[string]any)
 		quota bool
@@ -38,27 +38,27 @@ func TestRefusalsOfAServer(t *testing.T) {
 		"quota":           {spec: func(map[string]any) {}, quota: true, want: provider.ResourceExhausted, says: "maximum number of instances"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			of := class(t, row.spec)
+			of := newClass(t, row.spec)
 			p := incus.New()
 			if row.quota {
-				_, err := server.Run(t.Context(), "project", "set", projectOf(t, of), "limits.containers=0")
+				_, err := server.Run(t.Context(), "project", "set", projectName(t, of), "limits.containers=0")
 				require.NoError(t, err)
 			}
-			_, err := p.CreateInstance(t.Context(), of, machine(t))
+			_, err := p.CreateInstance(t.Context(), of, newMachine(t))
 			assert.Equal(t, row.want, provider.CodeOf(err), "%v", err)
 			assert.ErrorContains(t, err, row.says)
 		})
 	}
 }
 
-// A worker dies while the server makes the instance: the server goes on, and the next call finds the instance.
+// A worker dies during CreateInstance: the server continues, and the next call finds the instance.
 func TestACreatorThatDies(t *testing.T) {
-	of := class(t)
+	of := newClass(t)
 	ctx, die := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, die)
-	_, err := incus.New().CreateInstance(ctx, of, machine(t))
+	_, err := incus.New().CreateInstance(ctx, of, newMachine(t))
 	require.Equal(t, provider.Canceled, provider.CodeOf(err), "%v", err)
-	m := machine(t)
+	m := newMachine(t)
 	m.NeverTried = false
 	made, err := incus.New().CreateInstance(t.Context(), of, m)
 	require.NoError(t, err)
@@ -67,71 +67,71 @@ func TestACreatorThatDies(t *testing.T) {
 	require.Len(t, listed, 1)
 	m.ProviderID = listed[0].ProviderID
 	assert.Equal(t, made.ProviderID, m.ProviderID)
-	require.Eventually(t, func() bool { // the server refuses to start it while it makes it
+	require.Eventually(t, func() bool { // the server refuses a start while it creates the instance
 		started, err := incus.New().InitializeInstance(t.Context(), of, m)
 		return err == nil && started.State == provider.Running
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// An instance that was made and cannot be started waits to be initialised, and the server's words say why.
-func TestAnInstanceThatCannotBeStarted(t *testing.T) {
-	of := class(t)
+// An instance that exists but is not started is Uninitialized. InitializeInstance starts it.
+func TestAStoppedInstanceIsInitialized(t *testing.T) {
+	of := newClass(t)
 	p := incus.New()
 	_, err := server.Run(
 		t.Context(),
 		"init",
-		image,
-		machine(t).Name,
+		sleeperImage,
+		newMachine(t).Name,
 		"--project",
-		projectOf(t, of),
+		projectName(t, of),
 		"--config",
 		"user.millwright-cluster=c",
 		"--config",
 		"user.millwright-class=shop/small",
 		"--config",
-		"user.millwright-machine="+machine(t).Name,
+		"user.millwright-machine="+newMachine(t).Name,
 		"--config",
 		"user.millwright-uid=uid-m",
 	)
 	require.NoError(t, err)
-	made, err := p.CreateInstance(t.Context(), of, machine(t))
+	made, err := p.CreateInstance(t.Context(), of, newMachine(t))
 	require.NoError(t, err)
 	assert.Equal(t, provider.Uninitialized, made.State)
-	m := machine(t)
+	m := newMachine(t)
 	m.ProviderID = made.ProviderID
 	started, err := p.InitializeInstance(t.Context(), of, m)
 	require.NoError(t, err)
 	assert.Equal(t, provider.Running, started.State)
 }
 
-// A machine can be deleted although its class cannot be used any more.
+// A machine can be deleted although its class is not valid for new machines.
 func TestADeletionNeedsEndpointAndProjectOnly(t *testing.T) {
-	of := class(t)
+	of := newClass(t)
 	p := incus.New()
-	made, err := p.CreateInstance(t.Context(), of, machine(t))
+	made, err := p.CreateInstance(t.Context(), of, newMachine(t))
 	require.NoError(t, err)
 	var spec map[string]any
 	require.NoError(t, json.Unmarshal(of.Spec, &spec))
 	delete(spec, "image")
 	of.Spec, err = json.Marshal(spec)
 	require.NoError(t, err)
-	m := machine(t)
+	m := newMachine(t)
 	m.ProviderID = made.ProviderID
 	require.NoError(t, p.DeleteInstance(t.Context(), of, m))
 	_, err = p.InstanceStatus(t.Context(), of, m)
 	assert.Equal(t, provider.NotFound, provider.CodeOf(err))
 }
 
-// An instance of the same name that came later is another one.
+// A later instance of the same name is a different instance.
 func TestANameThatIsUsedAgain(t *testing.T) {
-	of := class(t)
+	of := newClass(t)
 	p := incus.New()
-	first, err := p.CreateInstance(t.Context(), of, machine(t))
+	first, err := p.CreateInstance(t.Context(), of, newMachine(t))
 	require.NoError(t, err)
-	m := machine(t)
+	m := newMachine(t)
 	m.ProviderID = first.ProviderID
 	require.NoError(t, p.DeleteInstance(t.Context(), of, m))
-	later := machine(t)
+	later := newMachine(t)
 	later.UID = "uid-later"
 	second, err := p.CreateInstance(t.Context(), of, later)
 	require.NoError(t, err)

@@ -1,9 +1,9 @@
-// Tier: test-all. It needs Debian's Prometheus.
+// Tier: test-all. This package needs Debian's Prometheus.
 
 //go:build integration
 
-// Package observe shows that what the alerts and dashboards ask of Prometheus is there: a real Prometheus scrapes a
-// real stack on which machines are made, rolled, drained, held and lost, and answers every query.
+// Package observe tests that each query of alerts and dashboards has an answer. A real Prometheus scrapes a real stack
+// on which machines are created, rolled, drained, blocked by a budget and orphaned.
 package observe
 
 import (
@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// get reads an answer of Prometheus or Alertmanager.
-func get(t *testing.T, name, path string, into any) {
+// getJSON decodes a JSON response of Prometheus or Alertmanager.
+func getJSON(t *testing.T, name, path string, into any) {
 	t.Helper()
 	response, err := http.Get(r.Stack.MetricsAddress(name) + path)
 	require.NoError(t, err)
@@ -60,20 +60,20 @@ func get(t *testing.T, name, path string, into any) {
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
 }
 
-// ask returns how many series Prometheus answers with. A series without a number does not count: a quantile of nothing
-// is one.
-func ask(t *testing.T, query string) (n int) {
+// countSeries returns the number of series in Prometheus' answer. A series with the value NaN does not count: a
+// quantile without samples is NaN.
+func countSeries(t *testing.T, query string) (n int) {
 	t.Helper()
 	var answer struct {
 		Status string `json:"status"`
 		Error  string `json:"error"`
 		Data   struct {
 			Result []struct {
-				Value [2]any `json:"value"` // time and number, which is a string
+				Value [2]any `json:"value"` // time, and the value as a string
 			} `json:"result"`
 		} `json:"data"`
 	}
-	get(t, parts.Prometheus, "/api/v1/query?"+url.Values{"query": {query}}.Encode(), &answer)
+	getJSON(t, parts.Prometheus, "/api/v1/query?"+url.Values{"query": {query}}.Encode(), &answer)
 	require.Equal(t, "success", answer.Status, "%s: %s", query, answer.Error)
 	for _, series := range answer.Data.Result {
 		if series.Value[1] != "NaN" {
@@ -83,12 +83,12 @@ func ask(t *testing.T, query string) (n int) {
 	return n
 }
 
-func TestWhatHappensIsSeen(t *testing.T) {
+func TestEveryQueryHasAnAnswer(t *testing.T) {
 	require.NoError(t, r.Cloud.Change(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 
-	// A deployment is rolled, and its nodes are drained of their pods.
+	// A MachineDeployment is rolled, and its nodes are drained.
 	r.Namespace(t, "rolled", "")
 	rolled := r.Pool(t, "rolled", "rolled", 2, rig.LabelNodes)
 	rolled.AwaitRunning(t, 2)
@@ -98,7 +98,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	rolled.AwaitRunning(t, 1)
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
-	// Three of four machines have no quota, and are replaced at their creation timeout.
+	// Three of four machines have no quota and are replaced after their creation timeout.
 	r.Namespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
 	r.Pool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -106,7 +106,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 		}
 	})
 
-	// A budget holds a drain.
+	// A PodDisruptionBudget blocks a drain.
 	r.Namespace(t, "held", "")
 	held := r.Pool(t, "held", "held", 1, rig.LabelNodes)
 	held.AwaitRunning(t, 1)
@@ -115,7 +115,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	held.Budget(t, "web", 1)
 	held.Scale(t, 0)
 
-	// An instance is nobody's.
+	// An instance has no machine.
 	r.CreateByHand(t, "held", "orphan")
 	sweeps := r.Sweeps(t, "held", time.Second)
 	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
@@ -124,7 +124,7 @@ func TestWhatHappensIsSeen(t *testing.T) {
 		return n > 0, n
 	})
 
-	// Temporal is away for a moment, while an object changes.
+	// Temporal is down for a moment while an object changes.
 	require.NoError(t, r.Stack.Kill(t.Context(), component.Temporal))
 	rolled.Scale(t, 2)
 	rig.Eventually(t, "a signal is refused", func() (bool, any) {
@@ -134,16 +134,16 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	require.NoError(t, r.Stack.Start(t.Context(), component.Temporal))
 
 	t.Run("Prometheus answers every query", func(t *testing.T) {
-		wanted := asked(t)
+		wanted := allQueries(t)
 		rig.Eventually(t, "answers", func() (bool, any) {
-			wanted = slices.DeleteFunc(wanted, func(q string) bool { return ask(t, q) > 0 })
+			wanted = slices.DeleteFunc(wanted, func(q string) bool { return countSeries(t, q) > 0 })
 			return len(wanted) == 0, wanted
 		})
 	})
 	t.Run("an alert reaches Alertmanager", func(t *testing.T) {
 		rig.Eventually(t, "the alert on machines that do not join", func() (bool, any) {
 			var alerts []alert
-			get(t, parts.Alertmanager, "/api/v2/alerts", &alerts)
+			getJSON(t, parts.Alertmanager, "/api/v2/alerts", &alerts)
 			return slices.ContainsFunc(alerts, func(a alert) bool {
 				return a.Labels["alertname"] == "MillwrightMachinesDoNotJoin" && a.Labels["machine_deployment"] == "late"
 			}), alerts
@@ -152,10 +152,10 @@ func TestWhatHappensIsSeen(t *testing.T) {
 	held.RelaxBudget(t, "web", 0)
 }
 
-// asked returns all queries of dashboards, without the zeros that they show where there is no series, and the metrics
-// of all alerts: the comparison of an alert has no answer while all is well. This stack has no object of Cluster API:
-// test/integration/capi reads their metrics.
-func asked(t *testing.T) []string {
+// allQueries returns all queries of dashboards without the fallback "or vector(0)", and the metric names of all alerts:
+// an alert's comparison has no result while nothing is wrong. This stack has no Cluster API objects:
+// test/integration/capi reads the metrics of Cluster API.
+func allQueries(t *testing.T) []string {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func asked(t *testing.T) []string {
 	return slices.Compact(all)
 }
 
-// alert is what Alertmanager says of one.
+// alert has the labels of one of Alertmanager's alerts.
 type alert struct {
 	Labels map[string]string `json:"labels"`
 }

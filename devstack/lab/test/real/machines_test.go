@@ -19,12 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// The worker of the provider is killed while it makes six containers. Each machine still gets one container, and no
-// container is left when the machines are deleted. It runs before the parallel tests, which need this worker.
+// The provider's worker is killed while it creates six containers. Each machine still gets exactly one container, and
+// no container is left when the machines are deleted. A test that kills the provider's worker must not be parallel: the
+// parallel tests need the worker.
 func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	incustest.NeedSupport(t)
 	p := newPool(t, "killed", 6)
-	rig.Eventually(t, "the first container exists", func() (bool, any) { return len(instances(t, p)) > 0, nil })
+	rig.Eventually(t, "the first container exists", func() (bool, any) { return len(listInstances(t, p)) > 0, nil })
 	require.NoError(t, r.Stack.Kill(t.Context(), parts.IncusWorker))
 	known := 0
 	for _, m := range p.Machines(t) {
@@ -32,7 +33,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 			known++
 		}
 	}
-	t.Logf("killed with %d containers made, of which %d were on record", len(instances(t, p)), known)
+	t.Logf("killed with %d containers made, of which %d were on record", len(listInstances(t, p)), known)
 	require.Less(t, known, 6, "it was killed too late to be in the middle of its calls")
 	require.NoError(t, r.Stack.Start(t.Context(), parts.IncusWorker))
 	p.AwaitRunning(t, 6)
@@ -42,22 +43,22 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 		ids[m.Spec.ProviderID] = true
 	}
 	assert.Len(t, ids, 6)
-	made := instances(t, p)
+	made := listInstances(t, p)
 	assert.Len(t, made, 6)
 	for _, i := range made {
 		assert.Equal(t, i.Config["user.provider-id"], of[i.Config["user.millwright-uid"]], i.Name)
 	}
 	p.Delete(t)
 	p.AwaitGone(t)
-	assert.Empty(t, instances(t, p))
+	assert.Empty(t, listInstances(t, p))
 }
 
-// A budget lets no pod go: the machine that is deleted stays, shows why, and its pod serves on. When the budget allows
-// it, it goes.
+// A PodDisruptionBudget blocks the eviction: the deleted machine stays, its condition shows the reason, and its pod
+// keeps serving. When the budget allows the eviction, the machine is deleted.
 func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
-	parallel(t)
-	p := running(t, "budget", 2)
-	p.Deploy(t, "web", 2, serving(2*time.Second, corev1.DoNotSchedule))
+	runParallel(t)
+	p := newRunningPool(t, "budget", 2)
+	p.Deploy(t, "web", 2, withWorkload(2*time.Second, corev1.DoNotSchedule))
 	awaitReady(t, p, 2)
 	p.Budget(t, "web", 2)
 	m, pods := p.Host(t, "web")
@@ -72,7 +73,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		return i >= 0 && now.Status.Conditions[i].Reason == v1alpha1.ReasonBlocked, now.Status
 	})
 	for _, pod := range pods {
-		name, err := ask(pod.Status.PodIP)
+		name, err := askWorkload(pod.Status.PodIP)
 		require.NoError(t, err)
 		assert.Equal(t, pod.Name, name)
 	}
@@ -82,12 +83,12 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	awaitReady(t, p, 2)
 }
 
-// A container is frozen: its node becomes Unknown, its machine fails when the health timeout is over, and is replaced.
+// A container is frozen: its node becomes Unknown, its machine fails after the health timeout and is replaced.
 func TestAFrozenMachineIsReplaced(t *testing.T) {
-	parallel(t)
-	p := running(t, "frozen", 2, healthTimeout(5*time.Second))
+	runParallel(t)
+	p := newRunningPool(t, "frozen", 2, withHealthTimeout(5*time.Second))
 	m := p.Machines(t)[0]
-	_, err := server(t).Run(t.Context(), "pause", m.Name)
+	_, err := incusServer(t).Run(t.Context(), "pause", m.Name)
 	require.NoError(t, err)
 	phases := phasesUntilGone(t, p, m)
 	t.Logf("phases of the machine: %v", phases)
@@ -95,27 +96,27 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 		assert.Contains(t, phases, phase)
 	}
 	p.AwaitRunning(t, 2)
-	assert.NotContains(t, names(instances(t, p)), m.Name)
-	assert.Len(t, instances(t, p), 2)
+	assert.NotContains(t, instanceNames(listInstances(t, p)), m.Name)
+	assert.Len(t, listInstances(t, p), 2)
 }
 
-// A container is deleted by others. The provider is asked when its node is not ready any more, so the machine is
-// replaced without its health timeout.
+// A container is deleted outside of Millwright. The worker reads the instance's status when the node is not ready any
+// more: the machine is replaced before its health timeout.
 func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
-	parallel(t)
-	p := running(t, "vanished", 2, healthTimeout(24*time.Hour))
+	runParallel(t)
+	p := newRunningPool(t, "vanished", 2, withHealthTimeout(24*time.Hour))
 	m := p.Machines(t)[0]
-	_, err := server(t).Run(t.Context(), "delete", "--force", m.Name)
+	_, err := incusServer(t).Run(t.Context(), "delete", "--force", m.Name)
 	require.NoError(t, err)
 	began := time.Now()
 	phases := phasesUntilGone(t, p, m)
 	t.Logf("phases of the machine: %v, gone after %s", phases, time.Since(began).Round(time.Second))
 	assert.Contains(t, phases, v1alpha1.MachineFailed)
 	p.AwaitRunning(t, 2)
-	assert.Len(t, instances(t, p), 2)
+	assert.Len(t, listInstances(t, p), 2)
 }
 
-func healthTimeout(d time.Duration) func(*v1alpha1.MachineDeployment) {
+func withHealthTimeout(d time.Duration) func(*v1alpha1.MachineDeployment) {
 	return func(deployment *v1alpha1.MachineDeployment) {
 		deployment.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: d},
@@ -123,7 +124,7 @@ func healthTimeout(d time.Duration) func(*v1alpha1.MachineDeployment) {
 	}
 }
 
-func names(all []instance) []string {
+func instanceNames(all []instance) []string {
 	var found []string
 	for _, i := range all {
 		found = append(found, i.Name)
@@ -131,7 +132,7 @@ func names(all []instance) []string {
 	return found
 }
 
-// phasesUntilGone returns the phases that a machine goes through until it is gone.
+// phasesUntilGone returns the phases of a machine until the machine is gone.
 func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
 	t.Helper()
 	w, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
@@ -140,7 +141,7 @@ func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.M
 	require.NoError(t, err)
 	defer w.Stop()
 	var phases []v1alpha1.MachinePhase
-	for late := time.After(2 * noticed); ; {
+	for late := time.After(2 * notReadyTimeout); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of machine %s has ended", m.Name)
@@ -153,7 +154,7 @@ func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.M
 				return phases
 			}
 		case <-late:
-			require.Failf(t, "not in time", "machine %s is not gone after %s: phases %v", m.Name, 2*noticed, phases)
+			require.Failf(t, "not in time", "machine %s is not gone after %s: phases %v", m.Name, 2*notReadyTimeout, phases)
 		}
 	}
 }

@@ -1,10 +1,10 @@
-// Tier: test-all. It needs root and Incus.
+// Tier: test-all. This package needs root and Incus.
 
 //go:build integration
 
-// Package real tests the local stack with real nodes: containers of Incus with containerd and Kubernetes' kubelet,
-// which join the stack's API server as machines in a cloud do. Its tests share one stack, which has no simulated nodes;
-// one has its own.
+// Package real tests the local stack with real nodes: Incus containers with containerd and the Kubernetes kubelet. The
+// containers join the stack's API server like machines in a cloud. The tests share one stack without simulated nodes,
+// except one test, which starts its own stack.
 package real
 
 import (
@@ -35,18 +35,19 @@ import (
 )
 
 const (
-	soon    = time.Minute // what takes seconds on an idle machine; rig.Eventually waits longer
-	between = 100 * time.Millisecond
-	// noticed bounds the time until Kubernetes says that a node is not ready: the grace period of the stack is a minute.
-	noticed = 2 * time.Minute
+	stepTimeout  = time.Minute // timeout of steps that take seconds on an idle machine; rig.Eventually waits longer
+	pollInterval = 100 * time.Millisecond
+	// notReadyTimeout is the timeout until Kubernetes marks a node as not ready. The stack's node grace period is one
+	// minute.
+	notReadyTimeout = 2 * time.Minute
 )
 
-// r is the stack of the tests; nil where there can be none.
+// r is the shared stack; nil if this machine cannot run real nodes.
 var r *rig.Rig
 
 func TestMain(m *testing.M) {
 	if incus.Supported() != nil {
-		os.Exit(m.Run()) // each test says why it does not run
+		os.Exit(m.Run()) // each test is skipped with a reason
 	}
 	options, err := parts.Parts{Nodes: true}.Add(context.Background(), stack.Options{
 		Components: []string{component.ControllerManager, component.Scheduler, component.Worker, component.Bridge},
@@ -59,7 +60,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// newPool makes a pool of real machines in a namespace of its own, whose nodes take its pods.
+// newPool creates a pool of real machines in a namespace of its own. The pool's pods run only on the pool's nodes.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	_, err := r.Kube.CoreV1().
@@ -82,8 +83,8 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 	})...)
 }
 
-// running is newPool, and returns when all machines run and their nodes take pods.
-func running(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+// newRunningPool is like newPool, and returns when all machines run and their nodes accept pods.
+func newRunningPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
 	p := newPool(t, name, replicas, changes...)
 	p.AwaitRunning(t, int(replicas))
@@ -91,14 +92,14 @@ func running(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 	return p
 }
 
-// instance is a container, as Incus lists it.
+// instance is a container in the output of `incus list`.
 type instance struct {
 	Name   string
 	Status string
 	Config map[string]string
 }
 
-// logInstances prints what the containers of a pool say of their start.
+// logInstances logs the ends of the boot and kubelet logs of a pool's containers.
 func logInstances(t *testing.T, pool string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -128,10 +129,10 @@ func logInstances(t *testing.T, pool string) {
 	}
 }
 
-// instances returns the containers whose names begin with those of a pool's machines.
-func instances(t *testing.T, p *rig.Pool) []instance {
+// listInstances returns the containers whose names begin with the pool's name.
+func listInstances(t *testing.T, p *rig.Pool) []instance {
 	t.Helper()
-	text, err := server(t).Run(t.Context(), "list", "--format=json")
+	text, err := incusServer(t).Run(t.Context(), "list", "--format=json")
 	require.NoError(t, err)
 	var all, found []instance
 	require.NoError(t, json.Unmarshal(text, &all))
@@ -143,24 +144,24 @@ func instances(t *testing.T, p *rig.Pool) []instance {
 	return found
 }
 
-// server returns the stack's server of Incus.
-func server(t *testing.T) *incus.Server {
+// incusServer returns the stack's Incus server.
+func incusServer(t *testing.T) *incus.Server {
 	t.Helper()
 	s, err := parts.Incus(r.Stack)
 	require.NoError(t, err)
 	return s
 }
 
-// parallel lets a test run beside others, where there is a stack.
-func parallel(t *testing.T) {
+// runParallel runs a test in parallel with others, and skips it on a machine that cannot run real nodes.
+func runParallel(t *testing.T) {
 	t.Helper()
 	incustest.NeedSupport(t)
 	t.Parallel()
 }
 
-// serving makes a pod one of the workload, which serves on for some time after SIGTERM, and spreads the pods over the
-// nodes.
-func serving(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
+// withWorkload returns a change of a pod template: the pod runs the workload, which keeps serving for linger after
+// SIGTERM, and the pods are spread over the nodes.
+func withWorkload(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
 	return func(template *corev1.PodTemplateSpec) {
 		template.Spec.TerminationGracePeriodSeconds = new(int64(60))
 		template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -176,7 +177,7 @@ func serving(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) 
 	}
 }
 
-// awaitReady waits until so many pods of the app "web" are ready, and returns them.
+// awaitReady waits until exactly n pods of the app "web" are ready, and returns these pods.
 func awaitReady(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	t.Helper()
 	var ready []corev1.Pod
@@ -194,8 +195,8 @@ func awaitReady(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	return ready
 }
 
-// ask returns what the workload at an address answers: the name of its pod.
-func ask(address string) (string, error) {
+// askWorkload sends a request to the workload at an address and returns the response: the name of its pod.
+func askWorkload(address string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Get("http://" + net.JoinHostPort(address, "8080"))
 	if err != nil {

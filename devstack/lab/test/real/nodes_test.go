@@ -24,23 +24,23 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Real pods run on three machines: they are reached by their addresses, logs and exec work, and a pod that is deleted
-// finishes its work first. Then there are more machines, and fewer.
+// Real pods run on three machines: their addresses are reachable, logs and exec work, and a deleted pod keeps serving
+// before it ends. At the end the pool is scaled to four machines, and to two.
 func TestRealNodesRunRealPods(t *testing.T) {
-	parallel(t)
-	p := running(t, "pods", 3)
+	runParallel(t)
+	p := newRunningPool(t, "pods", 3)
 	for _, m := range p.Machines(t) {
 		node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID, "the kubelet has it from its instance")
 		assert.NotEmpty(t, node.Spec.ProviderID)
 	}
-	p.Deploy(t, "web", 3, serving(10*time.Second, corev1.DoNotSchedule))
+	p.Deploy(t, "web", 3, withWorkload(10*time.Second, corev1.DoNotSchedule))
 	pods := awaitReady(t, p, 3)
 	on := map[string]bool{}
 	for _, pod := range pods {
 		on[pod.Spec.NodeName] = true
-		name, err := ask(pod.Status.PodIP)
+		name, err := askWorkload(pod.Status.PodIP)
 		require.NoError(t, err)
 		assert.Equal(t, pod.Name, name, "it is reached by its address")
 	}
@@ -51,10 +51,10 @@ func TestRealNodesRunRealPods(t *testing.T) {
 		out, err := r.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
 		return string(out), err
 	}
-	require.Eventually(t, func() bool { // its certificate may be later than the node's first pods
+	require.Eventually(t, func() bool { // the kubelet's certificate may be later than the node's first pods
 		logs, err := kubectl("logs", first.Name)
 		return err == nil && strings.Contains(logs, first.Name+" serves")
-	}, 2*soon, between)
+	}, 2*stepTimeout, pollInterval)
 	_, err := kubectl("exec", first.Name, "--", "/workload", "--help")
 	require.NoError(t, err)
 
@@ -62,33 +62,33 @@ func TestRealNodesRunRealPods(t *testing.T) {
 	require.Eventually(t, func() bool {
 		logs, err := kubectl("logs", first.Name)
 		return err == nil && strings.Contains(logs, "was told to end")
-	}, 2*soon, between)
-	name, err := ask(first.Status.PodIP)
+	}, 2*stepTimeout, pollInterval)
+	name, err := askWorkload(first.Status.PodIP)
 	require.NoError(t, err, "it serves on after SIGTERM")
 	assert.Equal(t, first.Name, name)
 	require.Eventually(t, func() bool {
 		_, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), first.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}, 2*soon, between)
+	}, 2*stepTimeout, pollInterval)
 
 	for _, size := range []int{4, 2} {
 		p.Scale(t, size)
 		p.AwaitRunning(t, size)
-		assert.Len(t, instances(t, p), size)
+		assert.Len(t, listInstances(t, p), size)
 	}
 	awaitReady(t, p, 3)
 }
 
-// A machine with a wrong token, or with an expired one, is refused, and no Node appears. A machine with a good token
-// joins meanwhile.
+// A machine with a wrong or expired token is refused and gets no Node. A machine with a valid token joins at the same
+// time.
 func TestAWrongTokenDoesNotJoin(t *testing.T) {
-	parallel(t)
-	c := cluster{r.Stack, server(t), r.Kube}
-	expired := c.token(t, "expird", -time.Minute)
-	good := c.token(t, "abcdef", time.Hour)
+	runParallel(t)
+	c := cluster{r.Stack, incusServer(t), r.Kube}
+	expired := c.createToken(t, "expird", -time.Minute)
+	good := c.createToken(t, "abcdef", time.Hour)
 	c.launch(t, "wrong", "abcdef.0000000000000000")
 	c.launch(t, "expired", expired)
-	for _, name := range []string{"wrong", "expired"} { // each has asked, and was refused
+	for _, name := range []string{"wrong", "expired"} { // both machines asked and were refused
 		require.Eventually(t, func() bool {
 			_, err := c.incus.Run(
 				t.Context(),
@@ -101,7 +101,7 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 				"/var/log/kubelet.log",
 			)
 			return err == nil
-		}, 2*soon, between, name)
+		}, 2*stepTimeout, pollInterval, name)
 	}
 	c.launch(t, "good", good)
 	c.awaitReady(t, "good")
@@ -111,19 +111,19 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	}
 }
 
-// Down leaves nothing of a stack with a machine. When the supervisor is killed, no process is left, and down removes
-// the rest.
+// Down leaves nothing of a stack with a machine. After a kill of the supervisor no process is left, and Down removes
+// the cgroups.
 func TestNothingOutlivesTheStack(t *testing.T) {
-	parallel(t)
-	c := up(t, t.TempDir())
+	runParallel(t)
+	c := startCluster(t, t.TempDir())
 	traces := incustest.Traces(t, c.incus)
-	c.launch(t, "m-1", c.token(t, "abcdef", time.Hour))
+	c.launch(t, "m-1", c.createToken(t, "abcdef", time.Hour))
 	c.awaitReady(t, "m-1")
 	require.NotEmpty(t, traces())
 	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
 	require.Empty(t, traces())
 
-	c = up(t, c.stack.Dir()) // the machine starts again
+	c = startCluster(t, c.stack.Dir()) // the machine starts again
 	traces = incustest.Traces(t, c.incus)
 	state, err := c.stack.State()
 	require.NoError(t, err)
@@ -137,20 +137,20 @@ func TestNothingOutlivesTheStack(t *testing.T) {
 			}
 		}
 		return true
-	}, 2*soon, between, "all but cgroups")
+	}, 2*stepTimeout, pollInterval, "all but cgroups")
 	require.NoError(t, parts.Down(t.Context(), c.stack.Dir()))
 	assert.Empty(t, traces())
 }
 
-// cluster is a running stack, for machines that are launched by hand.
+// cluster is a running stack whose machines are created by the test itself.
 type cluster struct {
 	stack   *stack.Stack
 	incus   *incus.Server
 	clients kubernetes.Interface
 }
 
-// up starts a small stack in a folder.
-func up(t *testing.T, dir string) cluster {
+// startCluster starts a small stack in a folder.
+func startCluster(t *testing.T, dir string) cluster {
 	t.Helper()
 	options, err := parts.Parts{Nodes: true}.Add(t.Context(), stack.Options{
 		Dir: dir, FreePorts: true, Attached: true, Output: os.Stderr,
@@ -175,8 +175,8 @@ func up(t *testing.T, dir string) cluster {
 	return cluster{s, server, clients}
 }
 
-// token makes a bootstrap token that expires after some time.
-func (c cluster) token(t *testing.T, id string, expires time.Duration) string {
+// createToken creates a bootstrap token that expires after the given time.
+func (c cluster) createToken(t *testing.T, id string, expires time.Duration) string {
 	t.Helper()
 	const secret = "0123456789abcdef"
 	_, err := c.clients.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
@@ -191,7 +191,7 @@ func (c cluster) token(t *testing.T, id string, expires time.Duration) string {
 	return id + "." + secret
 }
 
-// launch makes a machine, as a provider does, with the stack's user data.
+// launch creates a container with the stack's user data, like a provider.
 func (c cluster) launch(t *testing.T, name, token string) {
 	t.Helper()
 	text, err := parts.UserData(c.stack)
@@ -215,6 +215,6 @@ func (c cluster) awaitReady(t *testing.T, name string) {
 			}
 		}
 		return false
-	}, 2*soon, between, name)
-	t.Logf("%s is ready, %s after the call", name, time.Since(began).Round(between))
+	}, 2*stepTimeout, pollInterval, name)
+	t.Logf("%s is ready, %s after the call", name, time.Since(began).Round(pollInterval))
 }

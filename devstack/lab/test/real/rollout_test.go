@@ -25,12 +25,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Six machines are replaced under a Deployment with a budget. A client asks it ten times a second, as a load balancer
-// chooses: one of the ready endpoints. No request fails, and each pod that goes is told so and has its time.
+// Six machines are replaced under a Deployment with a budget. A client sends ten requests per second, each to a random
+// ready endpoint, like a load balancer. No request fails, and each terminated pod gets SIGTERM and its full linger
+// time.
 func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
-	parallel(t)
+	runParallel(t)
 	const linger = 5 * time.Second
-	p := running(t, "rolling", 6, func(d *v1alpha1.MachineDeployment) {
+	p := newRunningPool(t, "rolling", 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -38,7 +39,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 			}},
 		}
 	})
-	p.Deploy(t, "web", 4, serving(linger, corev1.ScheduleAnyway))
+	p.Deploy(t, "web", 4, withWorkload(linger, corev1.ScheduleAnyway))
 	awaitReady(t, p, 4)
 	p.Budget(t, "web", 3)
 	_, err := r.Kube.CoreV1().Services(p.Namespace).Create(t.Context(), &corev1.Service{
@@ -51,14 +52,14 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "the service has endpoints", func() (bool, any) {
-		ready, err := endpoints(t.Context(), p)
+		ready, err := readyEndpoints(t.Context(), p)
 		return len(ready) == 4, []any{ready, err}
 	})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	logs := followLogs(ctx, t, p)
-	asked := askOften(ctx, p)
+	asked := startRequests(ctx, p)
 	former := sets.New[string]()
 	for _, m := range p.Machines(t) {
 		former.Insert(m.Name)
@@ -103,11 +104,11 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, went, 4, "each of the first pods was on a machine that went")
 	t.Logf("%d pods got SIGTERM and had their %s", went, linger)
-	assert.Len(t, instances(t, p), 6)
+	assert.Len(t, listInstances(t, p), 6)
 }
 
-// endpoints returns the addresses of the ready pods of the app "web".
-func endpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
+// readyEndpoints returns the addresses of the ready pods of the app "web".
+func readyEndpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
 	slices, err := r.Kube.DiscoveryV1().
 		EndpointSlices(p.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
@@ -125,10 +126,9 @@ func endpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
 	return ready, nil
 }
 
-// askOften sends ten requests a second, each to one of the ready endpoints at random, until ctx ends. A slow answer
-// delays no other request. The function that it returns waits for the last answers, and tells how many requests were
-// sent and why some failed.
-func askOften(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
+// startRequests sends ten requests per second to random ready endpoints until ctx ends. A slow response delays no other
+// request. The returned function waits for the last responses, and returns the number of requests and the errors.
+func startRequests(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
 	var (
 		sender, answers sync.WaitGroup
 		lock            sync.Mutex
@@ -136,18 +136,18 @@ func askOften(ctx context.Context, p *rig.Pool) func() (requests int, failures [
 		failures        []error
 	)
 	once := func() error {
-		ready, err := endpoints(context.WithoutCancel(ctx), p)
+		ready, err := readyEndpoints(context.WithoutCancel(ctx), p)
 		if err != nil {
 			return err
 		}
 		if len(ready) == 0 {
 			return errors.New("no endpoint is ready")
 		}
-		_, err = ask(ready[rand.IntN(len(ready))])
+		_, err = askWorkload(ready[rand.IntN(len(ready))])
 		return err
 	}
 	sender.Go(func() {
-		ticker := time.NewTicker(between)
+		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -172,8 +172,8 @@ func askOften(ctx context.Context, p *rig.Pool) func() (requests int, failures [
 	}
 }
 
-// followLogs reads the logs of all pods of the app "web", from now until ctx ends. The function that it returns waits
-// for that, and returns them by the names of the pods.
+// followLogs reads the logs of all pods of the app "web" until ctx ends. The returned function waits for the last log
+// lines, and returns the logs by pod name.
 func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
 	t.Helper()
 	pods := r.Kube.CoreV1().Pods(p.Namespace)
@@ -182,8 +182,8 @@ func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[strin
 	follow := func(pod string, into io.Writer) {
 		for ctx.Err() == nil {
 			stream, err := pods.GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-			if err != nil { // it has not started yet, or its node has no certificate yet
-				time.Sleep(between)
+			if err != nil { // the pod has not started, or its node has no certificate yet
+				time.Sleep(pollInterval)
 				continue
 			}
 			_, _ = io.Copy(into, stream)
@@ -201,7 +201,7 @@ func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[strin
 					followers.Go(func() { follow(name, log) })
 				}
 			}
-			time.Sleep(between)
+			time.Sleep(pollInterval)
 		}
 	})
 	return func() map[string]string {

@@ -1,6 +1,7 @@
-// Package ec2test has a cloud in memory that behaves like EC2, and a driver that behaves like MCM's driver for AWS: it
-// finds instances by name and cluster tag, sends no client token, and ignores its context. Tests use it in place of the
-// real drivers, so that this module does not need theirs.
+// Package ec2test contains a cloud in memory that behaves like EC2, and a driver that behaves like MCM's driver for
+// AWS. The driver finds instances by name and cluster tag, sends no client token, and ignores its context. Tests use
+// the driver of ec2test in place of real drivers, so that module mcmdriver does not depend on the modules of real
+// drivers.
 package ec2test
 
 import (
@@ -11,11 +12,12 @@ import (
 	"time"
 )
 
-// pageSize is the maximum number of instances in one answer of Describe. It is small, so that tests get several pages.
+// pageSize is the maximum number of instances in one answer of Describe. The number is small, so that tests need
+// several pages.
 const pageSize = 5
 
-// The states of an instance, with EC2's names. A terminated instance keeps the state StateShuttingDown, and no filter
-// matches it.
+// The states of an instance, with EC2's names. A terminated instance remains in the state StateShuttingDown. No Filter
+// matches an instance in the state StateShuttingDown.
 const (
 	StateRunning      = "running"
 	StateShuttingDown = "shutting-down"
@@ -27,37 +29,38 @@ type Instance struct {
 	PrivateDNSName string
 	Tags           map[string]string
 	State          string
-	Placement      string // as in the request
+	Placement      string // placement in the create request
 	UserData       string
 	NetworkReady   bool
 
-	shownAt time.Time // time from which reads show it
-	asked   bool      // SetUpNetwork was called before
+	visibleFrom      time.Time // time from which reads show the instance
+	networkRequested bool      // SetUpNetwork was already called
 }
 
-// API has the requests of a driver to EC2: to a Cloud in its own process, or through a Client.
+// API contains a driver's requests to EC2. A Cloud implements API in the driver's process; a Client sends requests to
+// another process.
 type API interface {
-	// RunInstances makes an instance.
+	// RunInstances creates an instance.
 	RunInstances(Instance) (Instance, error)
 
-	// Describe returns a page of the instances that match a filter. An empty token asks for the first page. Next is the
-	// token of the next page; empty if this page is the last.
+	// Describe returns a page of the instances that match a filter. An empty token requests the first page. Result next
+	// is the token of the next page, or empty for the last page.
 	Describe(filter Filter, token string) (page []Instance, next string, err error)
 
-	// Terminate terminates an instance of any cluster. It may be called again, and for an instance that never existed.
+	// Terminate terminates an instance of any cluster. Terminate has no effect on a terminated or unknown instance.
 	Terminate(id string) error
 
-	// SetUpNetwork changes the network interface of an instance. The first call returns false: the interface is not
-	// attached yet.
+	// SetUpNetwork configures the network interface of an instance. The first call for an instance returns false: the
+	// interface is not attached yet.
 	SetUpNetwork(id string) (ready bool, err error)
 }
 
-// Filter matches the instances that are not being terminated and have all of its values. The zero value matches all
-// instances that are not being terminated.
+// Filter matches the running instances that have all values of the Filter. The zero value matches all running
+// instances.
 type Filter struct {
 	TagKeys []string
-	ID      string // empty: any
-	Name    string // value of the tag Name; empty: any
+	ID      string // empty: any ID
+	Name    string // value of the tag Name; empty: any name
 }
 
 func (f Filter) matches(i Instance) bool {
@@ -69,13 +72,14 @@ func (f Filter) matches(i Instance) bool {
 	return i.State != StateShuttingDown && (f.ID == "" || f.ID == i.ID) && (f.Name == "" || f.Name == i.Tags["Name"])
 }
 
-// Cloud is a region of EC2. It is safe for concurrent use; the zero value is empty and valid.
+// Cloud is a region of EC2. A Cloud is safe for concurrent use; the zero value is a valid Cloud without instances.
 type Cloud struct {
-	// Consistency is how long after its creation no read shows an instance. Change it before the first call only.
+	// Consistency is the time after the creation of an instance in which no read shows the instance. Consistency must
+	// be set before the first call.
 	Consistency time.Duration
 
-	// Changed is called with each instance that was made or is terminated; nil: it is not called. Set it before the
-	// first call only.
+	// Changed, if set, is called after each creation or termination of an instance. Changed must be set before the
+	// first call.
 	Changed func(Instance)
 
 	mu        sync.Mutex
@@ -90,21 +94,21 @@ func (c *Cloud) RunInstances(i Instance) (Instance, error) {
 	n := len(c.instances) + 1
 	i.ID = fmt.Sprintf("i-%08x", n)
 	i.PrivateDNSName = fmt.Sprintf("ip-10-250-%d-%d.eu-west-1.compute.internal", n/256, n%256)
-	i.State, i.Tags, i.shownAt = StateRunning, maps.Clone(i.Tags), time.Now().Add(c.Consistency)
+	i.State, i.Tags, i.visibleFrom = StateRunning, maps.Clone(i.Tags), time.Now().Add(c.Consistency)
 	c.instances = append(c.instances, &i)
 	made := i
 	c.mu.Unlock()
-	c.tell(made)
+	c.notifyChange(made)
 	return made, nil
 }
 
-func (c *Cloud) tell(i Instance) {
+func (c *Cloud) notifyChange(i Instance) {
 	if c.Changed != nil {
 		c.Changed(i)
 	}
 }
 
-// All returns all instances, also terminated ones, in the order in which they were made.
+// All returns all instances, including terminated instances, in the order of creation.
 func (c *Cloud) All() []Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +123,10 @@ func (c *Cloud) All() []Instance {
 
 // Describe implements API.
 func (c *Cloud) Describe(filter Filter, token string) (page []Instance, next string, err error) {
-	all := slices.DeleteFunc(c.All(), func(i Instance) bool { return time.Now().Before(i.shownAt) || !filter.matches(i) })
+	all := slices.DeleteFunc(
+		c.All(),
+		func(i Instance) bool { return time.Now().Before(i.visibleFrom) || !filter.matches(i) },
+	)
 	begin, _ := slices.BinarySearchFunc(all, token, func(i Instance, token string) int {
 		if i.ID <= token {
 			return -1
@@ -135,20 +142,20 @@ func (c *Cloud) Describe(filter Filter, token string) (page []Instance, next str
 
 // Terminate implements API.
 func (c *Cloud) Terminate(id string) error {
-	c.change(id, func(i *Instance) { i.State = StateShuttingDown })
+	c.changeInstance(id, func(i *Instance) { i.State = StateShuttingDown })
 	return nil
 }
 
 // SetUpNetwork implements API.
 func (c *Cloud) SetUpNetwork(id string) (ready bool, err error) {
-	c.change(id, func(i *Instance) {
-		i.NetworkReady = i.asked
-		i.asked, ready = true, i.asked
+	c.changeInstance(id, func(i *Instance) {
+		i.NetworkReady = i.networkRequested
+		i.networkRequested, ready = true, i.networkRequested
 	})
 	return ready, nil
 }
 
-func (c *Cloud) change(id string, do func(*Instance)) {
+func (c *Cloud) changeInstance(id string, do func(*Instance)) {
 	c.mu.Lock()
 	at := slices.IndexFunc(c.instances, func(i *Instance) bool { return i.ID == id })
 	if at < 0 {
@@ -159,6 +166,6 @@ func (c *Cloud) change(id string, do func(*Instance)) {
 	changed := *c.instances[at]
 	c.mu.Unlock()
 	if changed.State == StateShuttingDown {
-		c.tell(changed)
+		c.notifyChange(changed)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Names and values in a class and its Secret. Source: MCM's driver for AWS.
+// Names and values in a class and its Secret, as in MCM's driver for AWS.
 const (
 	Provider        = "AWS"
 	CSIDriver       = "ebs.csi.aws.com"
@@ -26,20 +26,19 @@ const (
 	// DeniedKey is a value of SecretAccessKey that the cloud refuses.
 	DeniedKey = "denied-secret-access-key"
 
-	// PlacementAnnotation is the annotation of spec.nodeTemplate of a Machine from which the driver takes the
-	// placement.
+	// PlacementAnnotation is the annotation in a Machine's spec.nodeTemplate with the placement of the instance.
 	PlacementAnnotation = "machine.sapcloud.io/awsPlacement"
 )
 
-// showInterval is the time between two reads of an instance that was made. It is short, so that tests wait no longer
-// than necessary.
-const showInterval = time.Millisecond
+// readInterval is the time between two reads after the creation of an instance. The interval is short, so that tests do
+// not wait unnecessarily.
+const readInterval = time.Millisecond
 
-// Spec is the providerSpec of a class, as far as this driver reads it.
+// Spec is the part of a class's providerSpec that this driver reads.
 type Spec struct {
 	Region string            `json:"region"`
 	Tags   map[string]string `json:"tags"`
-	// false: instances need InitializeMachine
+	// SrcAndDstChecksEnabled = false means that instances need InitializeMachine.
 	SrcAndDstChecksEnabled *bool `json:"srcAndDstChecksEnabled,omitempty"`
 }
 
@@ -50,15 +49,15 @@ type Driver struct {
 	// NameOnly makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
 	NameOnly bool
 
-	// NoStatus leaves GetMachineStatus unimplemented, and NodeName the name of the machine, as older releases of the
-	// driver for OpenStack do.
+	// NoStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
+	// releases of the driver for OpenStack.
 	NoStatus bool
 }
 
 var _ mcm.Driver = (*Driver)(nil)
 
-// read checks class and Secret, as each method of the driver does.
-func read(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
+// parseRequest validates class and Secret, and returns the parsed providerSpec.
+func parseRequest(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
 	if class.Provider != Provider {
 		return spec, status.Error(
 			codes.InvalidArgument,
@@ -68,7 +67,7 @@ func read(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err e
 	if err := json.Unmarshal(class.ProviderSpec.Raw, &spec); err != nil {
 		return spec, status.Error(codes.Internal, err.Error())
 	}
-	if cluster, role := spec.scope(); spec.Region == "" || cluster == "" || role == "" {
+	if cluster, role := spec.scopeTags(); spec.Region == "" || cluster == "" || role == "" {
 		return spec, status.Error(codes.InvalidArgument, "providerSpec needs a region, and tags of a cluster and a role")
 	}
 	for _, key := range []string{SecretKeyID, SecretAccessKey, SecretUserData} {
@@ -82,8 +81,8 @@ func read(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err e
 	return spec, nil
 }
 
-// scope returns the keys of the tags that name the cluster and the role of an instance.
-func (s Spec) scope() (cluster, role string) {
+// scopeTags returns the keys of the two tags that contain the cluster and the role of an instance.
+func (s Spec) scopeTags() (cluster, role string) {
 	for key := range s.Tags {
 		switch {
 		case strings.HasPrefix(key, "kubernetes.io/cluster/"):
@@ -95,10 +94,10 @@ func (s Spec) scope() (cluster, role string) {
 	return cluster, role
 }
 
-// find returns the instances from all pages that are in the scope of the class and not being terminated. If an ID or a
-// name is given, they must have it.
-func (d *Driver) find(spec Spec, id, name string) (found []Instance, err error) {
-	cluster, role := spec.scope()
+// findInstances returns the running instances in the scope of the class, from all pages. A non-empty id or name further
+// restricts the result.
+func (d *Driver) findInstances(spec Spec, id, name string) (found []Instance, err error) {
+	cluster, role := spec.scopeTags()
 	for token := ""; ; {
 		page, next, err := d.Cloud.Describe(Filter{TagKeys: []string{cluster, role}, ID: id, Name: name}, token)
 		if err != nil {
@@ -125,7 +124,7 @@ func (d *Driver) nodeName(i Instance) string {
 
 // CreateMachine implements MCM's Driver.
 func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-	spec, err := read(r.MachineClass, r.Secret)
+	spec, err := parseRequest(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -139,15 +138,15 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	for { // until reads show it
-		found, err := d.find(spec, made.ID, "")
+	for { // until reads show the new instance
+		found, err := d.findInstances(spec, made.ID, "")
 		if err != nil {
 			return nil, err
 		}
 		if len(found) > 0 {
 			break
 		}
-		time.Sleep(showInterval)
+		time.Sleep(readInterval)
 	}
 	return &mcm.CreateMachineResponse{
 		ProviderID:     ProviderID(spec.Region, made.ID),
@@ -156,7 +155,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	}, nil
 }
 
-func (d *Driver) waits(spec Spec, i Instance) bool {
+func (d *Driver) needsNetworkSetUp(spec Spec, i Instance) bool {
 	return spec.SrcAndDstChecksEnabled != nil && !*spec.SrcAndDstChecksEnabled && !i.NetworkReady
 }
 
@@ -165,18 +164,18 @@ func (d *Driver) InitializeMachine(
 	_ context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
-	spec, err := read(r.MachineClass, r.Secret)
+	spec, err := parseRequest(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.find(spec, instanceID(r.Machine.Spec.ProviderID), "")
+	found, err := d.findInstances(spec, instanceID(r.Machine.Spec.ProviderID), "")
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
 		return nil, status.Error(codes.NotFound, "no instance")
 	}
-	if d.waits(spec, found[0]) {
+	if d.needsNetworkSetUp(spec, found[0]) {
 		ready, err := d.Cloud.SetUpNetwork(found[0].ID)
 		if err != nil {
 			return nil, status.Error(codes.Unavailable, err.Error())
@@ -188,15 +187,16 @@ func (d *Driver) InitializeMachine(
 	return &mcm.InitializeMachineResponse{ProviderID: r.Machine.Spec.ProviderID, NodeName: d.nodeName(found[0])}, nil
 }
 
-// DeleteMachine implements MCM's Driver. With a provider ID it terminates the instance in any cluster.
+// DeleteMachine implements MCM's Driver. For a Machine with a provider ID, DeleteMachine terminates the instance even
+// if another cluster owns the instance.
 func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
-	spec, err := read(r.MachineClass, r.Secret)
+	spec, err := parseRequest(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
 	doomed := []Instance{{ID: instanceID(r.Machine.Spec.ProviderID)}}
 	if r.Machine.Spec.ProviderID == "" {
-		if doomed, err = d.find(spec, "", r.Machine.Name); err != nil {
+		if doomed, err = d.findInstances(spec, "", r.Machine.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -216,7 +216,7 @@ func (d *Driver) GetMachineStatus(
 	if d.NoStatus {
 		return nil, status.Error(codes.Unimplemented, "GetMachineStatus is not implemented")
 	}
-	spec, err := read(r.MachineClass, r.Secret)
+	spec, err := parseRequest(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (d *Driver) GetMachineStatus(
 	if r.Machine.Spec.ProviderID != "" && !d.NameOnly {
 		id, name = instanceID(r.Machine.Spec.ProviderID), ""
 	}
-	found, err := d.find(spec, id, name)
+	found, err := d.findInstances(spec, id, name)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (d *Driver) GetMachineStatus(
 		ProviderID: ProviderID(spec.Region, found[0].ID),
 		NodeName:   d.nodeName(found[0]),
 	}
-	if d.waits(spec, found[0]) {
+	if d.needsNetworkSetUp(spec, found[0]) {
 		return answer, status.Error(codes.Uninitialized, "the network interface is not set up")
 	}
 	return answer, nil
@@ -247,11 +247,11 @@ func (d *Driver) GetMachineStatus(
 
 // ListMachines implements MCM's Driver.
 func (d *Driver) ListMachines(_ context.Context, r *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
-	spec, err := read(r.MachineClass, r.Secret)
+	spec, err := parseRequest(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
-	found, err := d.find(spec, "", "")
+	found, err := d.findInstances(spec, "", "")
 	if err != nil {
 		return nil, err
 	}

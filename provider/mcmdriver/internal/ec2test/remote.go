@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// What the HTTP API has for each method of API.
+// The paths of the HTTP API, one for each method of API.
 const (
 	PathRun       = "/run-instances"
 	pathDescribe  = "/describe-instances"
@@ -16,21 +16,21 @@ const (
 	pathNetwork   = "/modify-network-interface"
 )
 
-// message is the body of every request and every answer.
-type message struct {
+// remoteMessage is the body of every request and every answer.
+type remoteMessage struct {
 	Instances []Instance
 	Filter    Filter
-	Token     string // token of a page
+	Token     string // token of a page of Describe
 	ID        string
 	Ready     bool
 }
 
-// Handler serves the cloud to Clients in other processes.
+// Handler returns the HTTP handler that serves the cloud to Clients in other processes.
 func (c *Cloud) Handler() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(path string, do func(message) (message, error)) {
+	handle := func(path string, do func(remoteMessage) (remoteMessage, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-			var asked message
+			var asked remoteMessage
 			err := json.NewDecoder(r.Body).Decode(&asked)
 			if err == nil {
 				asked, err = do(asked)
@@ -39,24 +39,24 @@ func (c *Cloud) Handler() http.Handler {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			_ = json.NewEncoder(w).Encode(asked) // it fails only if the client is gone
+			_ = json.NewEncoder(w).Encode(asked) // an error means that the client is gone
 		})
 	}
-	handle(PathRun, func(m message) (message, error) {
+	handle(PathRun, func(m remoteMessage) (remoteMessage, error) {
 		if len(m.Instances) != 1 {
-			return message{}, errors.New("one instance at a time")
+			return remoteMessage{}, errors.New("one instance at a time")
 		}
 		made, err := c.RunInstances(m.Instances[0])
-		return message{Instances: []Instance{made}}, err
+		return remoteMessage{Instances: []Instance{made}}, err
 	})
-	handle(pathDescribe, func(m message) (message, error) {
+	handle(pathDescribe, func(m remoteMessage) (remoteMessage, error) {
 		page, next, err := c.Describe(m.Filter, m.Token)
-		return message{Instances: page, Token: next}, err
+		return remoteMessage{Instances: page, Token: next}, err
 	})
-	handle(pathTerminate, func(m message) (message, error) { return message{}, c.Terminate(m.ID) })
-	handle(pathNetwork, func(m message) (message, error) {
+	handle(pathTerminate, func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.Terminate(m.ID) })
+	handle(pathNetwork, func(m remoteMessage) (remoteMessage, error) {
 		ready, err := c.SetUpNetwork(m.ID)
-		return message{Ready: ready}, err
+		return remoteMessage{Ready: ready}, err
 	})
 	return mux
 }
@@ -66,7 +66,7 @@ type Client struct{ URL string }
 
 var _ API = Client{}
 
-func (c Client) ask(path string, m message) (answer message, err error) {
+func (c Client) post(path string, m remoteMessage) (answer remoteMessage, err error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return answer, err
@@ -84,7 +84,7 @@ func (c Client) ask(path string, m message) (answer message, err error) {
 
 // RunInstances implements API.
 func (c Client) RunInstances(i Instance) (Instance, error) {
-	answer, err := c.ask(PathRun, message{Instances: []Instance{i}})
+	answer, err := c.post(PathRun, remoteMessage{Instances: []Instance{i}})
 	if err == nil && len(answer.Instances) != 1 {
 		err = fmt.Errorf("%s: %d instances instead of one", PathRun, len(answer.Instances))
 	}
@@ -96,18 +96,18 @@ func (c Client) RunInstances(i Instance) (Instance, error) {
 
 // Describe implements API.
 func (c Client) Describe(filter Filter, token string) (page []Instance, next string, err error) {
-	answer, err := c.ask(pathDescribe, message{Filter: filter, Token: token})
+	answer, err := c.post(pathDescribe, remoteMessage{Filter: filter, Token: token})
 	return answer.Instances, answer.Token, err
 }
 
 // Terminate implements API.
 func (c Client) Terminate(id string) error {
-	_, err := c.ask(pathTerminate, message{ID: id})
+	_, err := c.post(pathTerminate, remoteMessage{ID: id})
 	return err
 }
 
 // SetUpNetwork implements API.
 func (c Client) SetUpNetwork(id string) (ready bool, err error) {
-	answer, err := c.ask(pathNetwork, message{ID: id})
+	answer, err := c.post(pathNetwork, remoteMessage{ID: id})
 	return answer.Ready, err
 }

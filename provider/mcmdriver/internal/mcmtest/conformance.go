@@ -13,7 +13,7 @@ import (
 	"millwright/provider/mcmdriver"
 )
 
-// Quick makes the waits for earlier creations short.
+// Quick returns options that shorten the waits for earlier creations.
 func Quick(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
 		mcmdriver.WithWindow(window),
@@ -21,7 +21,7 @@ func Quick(window time.Duration) []mcmdriver.Option {
 	}
 }
 
-var methods = map[provider.Method]string{
+var mcmMethodNames = map[provider.Method]string{
 	provider.MethodCreateInstance:     "CreateMachine",
 	provider.MethodInitializeInstance: "InitializeMachine",
 	provider.MethodDeleteInstance:     "DeleteMachine",
@@ -29,7 +29,8 @@ var methods = map[provider.Method]string{
 	provider.MethodListInstances:      "ListMachines",
 }
 
-// Cloud returns the fields of the harness that are the same for every driver of MCM. The caller sets the others.
+// Cloud returns a conformance.Cloud with the fields that are common to all drivers of MCM. The caller sets the other
+// fields.
 func Cloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conformance.Cloud {
 	return conformance.Cloud{
 		Provider: mcmdriver.New(d, Quick(20*time.Millisecond)...),
@@ -38,7 +39,7 @@ func Cloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conf
 			return provider.Volume{CSIDriver: csiDriver, Handle: handle}
 		},
 		Fail: func(m provider.Method, err *provider.Error) {
-			d.Fail(methods[m], status.Error(codes.Code(err.Code), err.Message))
+			d.Fail(mcmMethodNames[m], status.Error(codes.Code(err.Code), err.Message))
 		},
 		Answers: func(m provider.Method, code provider.Code) bool {
 			return m == provider.MethodInstanceStatus &&
@@ -47,7 +48,7 @@ func Cloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conf
 		Timeless:  true,
 		CreatesOn: true,
 		Hang: func(m provider.Method) {
-			d.Hang(methods[m], t.Context().Done())
+			d.Hang(mcmMethodNames[m], t.Context().Done())
 		},
 	}
 }

@@ -1,5 +1,5 @@
-// Package mcmtest has the common parts of the tests of MCM's drivers: a driver whose methods fail and hang on demand,
-// and the parts of the conformance harness that are the same for all of these drivers.
+// Package mcmtest contains the common parts of the tests of MCM's drivers: a driver with methods that fail and hang on
+// demand, and the common part of the conformance harness.
 package mcmtest
 
 import (
@@ -9,40 +9,40 @@ import (
 	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 )
 
-// Driver is a driver of MCM whose methods may fail or hang before they do anything. Methods are named as in MCM, such
-// as "CreateMachine".
+// Driver wraps a driver of MCM: a method may fail or hang before the wrapped driver's method runs. Method names are
+// those of MCM, such as "CreateMachine".
 type Driver struct {
 	mcm.Driver
 
-	mu    sync.Mutex
-	fails map[string]error
-	hangs map[string]<-chan struct{}
+	mu             sync.Mutex
+	errorsByMethod map[string]error
+	hangsByMethod  map[string]<-chan struct{}
 }
 
-// New returns a Driver that calls d. No method fails or hangs yet.
+// New returns a Driver that wraps d, without failures and hangs.
 func New(d mcm.Driver) *Driver {
-	return &Driver{Driver: d, fails: map[string]error{}, hangs: map[string]<-chan struct{}{}}
+	return &Driver{Driver: d, errorsByMethod: map[string]error{}, hangsByMethod: map[string]<-chan struct{}{}}
 }
 
-// Fail makes the next call of a method end with an error.
+// Fail makes the next call of a method return an error.
 func (d *Driver) Fail(method string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fails[method] = err
+	d.errorsByMethod[method] = err
 }
 
-// Hang makes each call of a method wait until a channel is closed, also after the end of its context.
+// Hang makes each call of a method wait until the channel until is closed, even after the end of the call's context.
 func (d *Driver) Hang(method string, until <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.hangs[method] = until
+	d.hangsByMethod[method] = until
 }
 
-// enter begins a method: it hangs or fails if Hang or Fail were called for the method.
-func (d *Driver) enter(method string) error {
+// failOrHang hangs or fails if Hang or Fail was called for the method. Every method calls failOrHang first.
+func (d *Driver) failOrHang(method string) error {
 	d.mu.Lock()
-	err, hang := d.fails[method], d.hangs[method]
-	delete(d.fails, method)
+	err, hang := d.errorsByMethod[method], d.hangsByMethod[method]
+	delete(d.errorsByMethod, method)
 	d.mu.Unlock()
 	if hang != nil {
 		<-hang
@@ -50,14 +50,14 @@ func (d *Driver) enter(method string) error {
 	return err
 }
 
-func call[Q, A any](
+func callMethod[Q, A any](
 	ctx context.Context,
 	d *Driver,
 	method string,
 	do func(context.Context, *Q) (*A, error),
 	request *Q,
 ) (*A, error) {
-	if err := d.enter(method); err != nil {
+	if err := d.failOrHang(method); err != nil {
 		return nil, err
 	}
 	return do(ctx, request)
@@ -65,7 +65,7 @@ func call[Q, A any](
 
 // CreateMachine implements MCM's Driver.
 func (d *Driver) CreateMachine(ctx context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-	return call(ctx, d, "CreateMachine", d.Driver.CreateMachine, r)
+	return callMethod(ctx, d, "CreateMachine", d.Driver.CreateMachine, r)
 }
 
 // InitializeMachine implements MCM's Driver.
@@ -73,12 +73,12 @@ func (d *Driver) InitializeMachine(
 	ctx context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
-	return call(ctx, d, "InitializeMachine", d.Driver.InitializeMachine, r)
+	return callMethod(ctx, d, "InitializeMachine", d.Driver.InitializeMachine, r)
 }
 
 // DeleteMachine implements MCM's Driver.
 func (d *Driver) DeleteMachine(ctx context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
-	return call(ctx, d, "DeleteMachine", d.Driver.DeleteMachine, r)
+	return callMethod(ctx, d, "DeleteMachine", d.Driver.DeleteMachine, r)
 }
 
 // GetMachineStatus implements MCM's Driver.
@@ -86,10 +86,10 @@ func (d *Driver) GetMachineStatus(
 	ctx context.Context,
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
-	return call(ctx, d, "GetMachineStatus", d.Driver.GetMachineStatus, r)
+	return callMethod(ctx, d, "GetMachineStatus", d.Driver.GetMachineStatus, r)
 }
 
 // ListMachines implements MCM's Driver.
 func (d *Driver) ListMachines(ctx context.Context, r *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
-	return call(ctx, d, "ListMachines", d.Driver.ListMachines, r)
+	return callMethod(ctx, d, "ListMachines", d.Driver.ListMachines, r)
 }

@@ -1,7 +1,7 @@
 //go:build integration
 
 // Package extension is a runtime extension of Cluster API for tests, which updates machines of the development provider
-// in place. It says which changes it can make, pretends to make them, and fails on demand.
+// in place. The extension reports which changes it can make, pretends to make them, and fails on demand.
 package extension
 
 import (
@@ -56,7 +56,7 @@ const (
 	Failure  = "the hypervisor has lost its disk"
 )
 
-// Call is a call of a hook, in the order in which the calls came.
+// Call is a call of a hook. Calls are stored in their order.
 type Call struct {
 	Hook       string
 	Deployment string // name of the deployment of the Machine or the MachineSets
@@ -65,29 +65,30 @@ type Call struct {
 	Desired string
 }
 
-// Server is the extension. It is safe for concurrent use.
+// Server is the extension. A Server is safe for concurrent use.
 type Server struct {
 	server *httptest.Server
 
-	mu      sync.Mutex
-	behave  map[string]Behaviour // behaviours, by the key of hook and deployment
-	begun   map[string]bool      // updates with one call of the core so far, by Machine and desired spec
-	calls   []Call
-	refused []error // an error for each request that is not a valid call of a hook
+	mu           sync.Mutex
+	behaviours   map[string]Behaviour // by the key of hook and deployment
+	begunUpdates map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
+	calls        []Call
+	refused      []error // an error for each request that is not a valid call of a hook
 }
 
-// New starts the extension on a port of the loopback interface. The caller must call Close.
+// New starts the extension on a port of the loopback interface. The caller of New must call Close.
 func New() *Server {
-	s := &Server{behave: map[string]Behaviour{}, begun: map[string]bool{}}
+	s := &Server{behaviours: map[string]Behaviour{}, begunUpdates: map[string]bool{}}
 	s.server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
 	return s
 }
 
-// Close stops the extension. A second call does nothing.
+// Close stops the extension. A second call of Close does nothing.
 func (s *Server) Close() { s.server.Close() }
 
-// Config returns the ExtensionConfig that registers the extension for objects of one namespace. It has the name of the
-// namespace. Cluster API's core reconciles it only if it has the label of the core's watch filter.
+// Config returns the ExtensionConfig that registers the extension for objects of one namespace. The ExtensionConfig has
+// the name of the namespace. Cluster API's core reconciles the ExtensionConfig only if it has the label of the core's
+// watch filter.
 func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Unstructured {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -102,11 +103,11 @@ func (s *Server) Config(namespace, filterLabel, filter string) *unstructured.Uns
 
 func behaviourKey(hook, deployment string) string { return hook + " " + deployment }
 
-// Behave sets how the next calls of a hook for a deployment are answered. The default is Works.
+// Behave sets how the next calls of a hook for a deployment are answered. The default behaviour is Works.
 func (s *Server) Behave(hook, deployment string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.behave[behaviourKey(hook, deployment)] = b
+	s.behaviours[behaviourKey(hook, deployment)] = b
 }
 
 // Calls returns the calls of a hook for a deployment until now, in their order.
@@ -119,15 +120,16 @@ func (s *Server) Calls(hook, deployment string) []Call {
 	)
 }
 
-// Refused returns an error that joins one for each request that was not a valid call of a hook; nil if there was none.
+// Refused returns an error that joins an error for each request that was not a valid call of a hook; nil if all
+// requests were valid.
 func (s *Server) Refused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.refused...)
 }
 
-// handlers are the names of the handlers, by the hook that each serves.
-var handlers = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
+// handlerNames has the name of the handler of each hook.
+var handlerNames = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
 
 func hookPath(hook, handler string) string {
 	return strings.TrimSuffix(strings.ToLower(fmt.Sprintf("/%s/%s/%s", runtimehooksv1.GroupVersion, hook, handler)), "/")
@@ -139,9 +141,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case hookPath("Discovery", ""):
 		answer = discoveryAnswer()
-	case hookPath(CanUpdateMachineSet, handlers[CanUpdateMachineSet]):
+	case hookPath(CanUpdateMachineSet, handlerNames[CanUpdateMachineSet]):
 		answer, err = s.canUpdateSet(r)
-	case hookPath(UpdateMachine, handlers[UpdateMachine]):
+	case hookPath(UpdateMachine, handlerNames[UpdateMachine]):
 		answer, err = s.updateMachine(r)
 	default:
 		err = errors.New("no hook has this path")
@@ -163,12 +165,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // errBroken is the answer of a hook that breaks.
 var errBroken = errors.New("the extension is broken")
 
-// discoveryAnswer says which hooks the extension serves. It has the defaults of Cluster API: 10 s for an answer, and
-// errors are not ignored.
+// discoveryAnswer returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout of
+// 10 s, and errors are not ignored.
 func discoveryAnswer() *runtimehooksv1.DiscoveryResponse {
 	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: successAnswer()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
-	for hook, name := range handlers {
+	for hook, name := range handlerNames {
 		served := runtimehooksv1.GroupVersionHook{APIVersion: runtimehooksv1.GroupVersion.String(), Hook: hook}
 		answer.Handlers = append(answer.Handlers, runtimehooksv1.ExtensionHandler{Name: name, RequestHook: served})
 	}
@@ -179,14 +181,15 @@ func successAnswer() runtimehooksv1.CommonResponse {
 	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess}
 }
 
-// recordCall records a call and returns how to answer it. It returns an error if the behaviour is Breaks.
+// recordCall stores a call and returns the behaviour for its answer. recordCall returns an error if the behaviour is
+// Breaks.
 func (s *Server) recordCall(c Call) (Behaviour, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
-	b := s.behave[behaviourKey(c.Hook, c.Deployment)]
+	b := s.behaviours[behaviourKey(c.Hook, c.Deployment)]
 	s.mu.Unlock()
 	if b == HangsUp {
-		panic(http.ErrAbortHandler) // closes the connection
+		panic(http.ErrAbortHandler) // this panic closes the connection
 	}
 	if b == Breaks {
 		return b, errBroken
@@ -250,10 +253,10 @@ func desiredBackend(current, desired []byte) (any, error) {
 		if template.GetKind() != "DevMachineTemplate" {
 			return nil, nil
 		}
-		// an error means that the template has no such field
+		// an error means that the template lacks the field
 		backends[i], _, _ = unstructured.NestedFieldNoCopy(template.Object, "spec", "template", "spec", "backend", "inMemory")
 	}
-	if fmt.Sprint(backends[0]) == fmt.Sprint(backends[1]) { // maps are printed in the order of their keys
+	if fmt.Sprint(backends[0]) == fmt.Sprint(backends[1]) { // fmt prints maps in the order of their keys
 		return nil, nil
 	}
 	return backends[1], nil
@@ -301,12 +304,12 @@ func (s *Server) updateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineRe
 func (s *Server) isFirstCall(update string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun[update] = !s.begun[update]
-	return s.begun[update]
+	s.begunUpdates[update] = !s.begunUpdates[update]
+	return s.begunUpdates[update]
 }
 
-// Discovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and the message of the
-// condition that says so.
+// Discovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and returns the message
+// of the discovery condition.
 func Discovered(config *unstructured.Unstructured) (bool, string) {
 	var c runtimev1.ExtensionConfig
 	text, err := config.MarshalJSON()
@@ -318,7 +321,7 @@ func Discovered(config *unstructured.Unstructured) (bool, string) {
 	}
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == runtimev1.ExtensionConfigDiscoveredCondition {
-			return condition.Status == metav1.ConditionTrue && len(c.Status.Handlers) == len(handlers), condition.Message
+			return condition.Status == metav1.ConditionTrue && len(c.Status.Handlers) == len(handlerNames), condition.Message
 		}
 	}
 	return false, "no condition"

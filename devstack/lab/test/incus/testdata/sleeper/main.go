@@ -1,4 +1,4 @@
-// Command sleeper is process 1 of the instances in tests: it waits for a signal, and ends.
+// Command sleeper is process 1 of the tests' instances: it waits for a signal and exits.
 package main
 
 import (
