@@ -218,7 +218,9 @@ func TestFewMachinesAreCountedAtATime(t *testing.T) {
 	}
 	s = withMachine(withMachine(s, 10, makeAcknowledged), 11, makeAcknowledged)
 	s.Replicas, s.ActedOn = 12, 12
-	d := rollout.Decide(withExtension(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)))
+	d := rollout.Decide(
+		withExtension(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)),
+	)
 	assert.Equal(t, 60, changedSizes(d)["ms2"])
 	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
 }

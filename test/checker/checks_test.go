@@ -197,7 +197,12 @@ func TestServingNodes(t *testing.T) {
 }
 
 func TestMachinesDeletedDuringASnapshot(t *testing.T) {
-	first := []v1alpha1.Machine{newMachine("stays"), newMachine("gone"), newMachine("leaves"), newMachine("going", markDeleted)}
+	first := []v1alpha1.Machine{
+		newMachine("stays"),
+		newMachine("gone"),
+		newMachine("leaves"),
+		newMachine("going", markDeleted),
+	}
 	later := []v1alpha1.Machine{
 		newMachine("stays"),
 		newMachine("leaves", markDeleted),

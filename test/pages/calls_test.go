@@ -95,7 +95,10 @@ func TestCallsInASentence(t *testing.T) {
 		"'''sh\ntool drain hold\n'''":    "accepts 1 arg(s), received 0",
 	} {
 		repo := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(repo, "README.md"), []byte(pageText(strings.Split(text, "\n")...)), 0o600))
+		require.NoError(
+			t,
+			os.WriteFile(filepath.Join(repo, "README.md"), []byte(pageText(strings.Split(text, "\n")...)), 0o600),
+		)
 		calls, err := Calls(repo, "tool")
 		require.NoError(t, err)
 		if strings.Contains(text, "COMMAND") {

@@ -24,7 +24,12 @@ func TestReferencePagesMatchTheCode(t *testing.T) {
 	}
 	assert.Contains(t, words, "| `ReplacementHeld` | failed machines are not replaced now |")
 	assert.Contains(t, keys, "| `drain.machine.sapcloud.io/hold` | the deletion stays in its present stage.")
-	assert.Contains(t, keys, "The annotation has the effect of `force-deletion`, and also names a reason.", "no names of constants")
+	assert.Contains(
+		t,
+		keys,
+		"The annotation has the effect of `force-deletion`, and also names a reason.",
+		"no names of constants",
+	)
 	assert.NotRegexp(t, constantNamePattern, keys)
 	assert.NotContains(t, words, "|  |", "each word has a meaning")
 	assert.Contains(t, temporal, "| `Stuck` | Bool | ")

@@ -81,7 +81,11 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	)
 
 	// the requests in these 30 s do not belong to the rollout
-	measureLoad(t, bench.Load{Name: "the 30 s after that, " + among, Machines: size}, func() { time.Sleep(30 * time.Second) })
+	measureLoad(
+		t,
+		bench.Load{Name: "the 30 s after that, " + among, Machines: size},
+		func() { time.Sleep(30 * time.Second) },
+	)
 
 	rollInFleet(t, rolled, "2", among, size, func() {})
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {

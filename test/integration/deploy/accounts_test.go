@@ -121,8 +121,14 @@ func installedAccounts() []account {
 	core := workerAccount(serviceAccounts + "millwright-worker")
 	core.forbiddenRequests = append(core.forbiddenRequests, "get secrets") // this worker serves no provider's queue
 	provider := account{
-		user:            serviceAccounts + "millwright-provider-virtual",
-		allowedRequests: []string{"get machineclasses", "get machines", "list machines", "get secrets", "get secrets in kube-system"},
+		user: serviceAccounts + "millwright-provider-virtual",
+		allowedRequests: []string{
+			"get machineclasses",
+			"get machines",
+			"list machines",
+			"get secrets",
+			"get secrets in kube-system",
+		},
 		forbiddenRequests: []string{
 			"watch machines",
 			"list nodes",
@@ -149,10 +155,16 @@ func installedAccounts() []account {
 		// an overlay binds the Secrets of further namespaces
 		forbiddenRequests: append(slices.Clone(provider.forbiddenRequests), "get secrets"),
 	}
-	bootstrap := account{user: serviceAccounts + "default", forbiddenRequests: []string{"list machines", "get secrets", "list nodes"}}
+	bootstrap := account{
+		user:              serviceAccounts + "default",
+		forbiddenRequests: []string{"list machines", "get secrets", "list nodes"},
+	}
 	guard := account{ // service account of deploy/overlays/mcm
-		user:            serviceAccounts + "millwright-heartbeats",
-		allowedRequests: []string{"list leases/millwright-worker in millwright", "list leases/millwright-bridge in millwright"},
+		user: serviceAccounts + "millwright-heartbeats",
+		allowedRequests: []string{
+			"list leases/millwright-worker in millwright",
+			"list leases/millwright-bridge in millwright",
+		},
 		forbiddenRequests: []string{
 			"list leases in millwright",
 			"get leases/millwright-worker in millwright",

@@ -80,5 +80,8 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 // podRequestsWithPrefix returns the worker's requests about the pods whose names begin with prefix.
 func podRequestsWithPrefix(t *testing.T, namespace, prefix string) []podRequest {
 	t.Helper()
-	return slices.DeleteFunc(podRequests(t, namespace), func(q podRequest) bool { return !strings.HasPrefix(q.Pod, prefix) })
+	return slices.DeleteFunc(
+		podRequests(t, namespace),
+		func(q podRequest) bool { return !strings.HasPrefix(q.Pod, prefix) },
+	)
 }

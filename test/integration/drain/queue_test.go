@@ -24,7 +24,9 @@ import (
 
 // queuedMessage matches the message of a machine that waits in the queue of drains. The place and the queue length in
 // the message may be outdated.
-var queuedMessage = regexp.MustCompile(fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, maxDrains))
+var queuedMessage = regexp.MustCompile(
+	fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, maxDrains),
+)
 
 // 50 machines are deleted at once, each with a pod that a budget blocks, and a deployment is scaled up by ten machines.
 // The ten machines are created although no drain makes progress. Then 35 further deleted machines wait in the queue of
@@ -79,7 +81,12 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 
 	crowd.RelaxBudget(t, "web", 0)
 	crowd.AwaitRunning(t, 0)
-	require.Equal(t, maxDrains+further-freedPlaces, requireSingleEvictions(t, crowd.Namespace), "the queued had their turn")
+	require.Equal(
+		t,
+		maxDrains+further-freedPlaces,
+		requireSingleEvictions(t, crowd.Namespace),
+		"the queued had their turn",
+	)
 	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)

@@ -123,7 +123,11 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 
 	began := readMachine(t, m).Status.Deletion.Drain.StartedAt
 	var answer string
-	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"})
+	answer, refused = requestFromDrain(
+		t,
+		m,
+		run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"},
+	)
 	require.Empty(t, refused)
 	now := readMachine(t, m)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationExtend+`: "`+now.Annotations[v1alpha1.AnnotationExtend]+`"`, answer)
@@ -135,7 +139,12 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		time.Second,
 		"two hours, and one more",
 	)
-	awaitEventWithText(t, m, "RequestApplied", "somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ")
+	awaitEventWithText(
+		t,
+		m,
+		"RequestApplied",
+		"somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ",
+	)
 
 	before := len(podRequests(t, p.Namespace))
 	answer, refused = requestFromDrain(t, m, run.RequestInput{Command: "retry"})
@@ -164,7 +173,13 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		in.Actor = "bob"
 		require.NoError(
 			t,
-			r.Temporal.SignalWorkflow(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "", run.MessageRequest, in),
+			r.Temporal.SignalWorkflow(
+				t.Context(),
+				rig.Installation.ID(run.KindDrain, machineRef(m)),
+				"",
+				run.MessageRequest,
+				in,
+			),
 		)
 	}
 	signal(run.RequestInput{Command: "unpreserve"})

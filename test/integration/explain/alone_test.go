@@ -35,9 +35,17 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	}
 	s := situation{
 		blockedReason: "ReplacementHeld",
-		messageParts:  []string{"failed machines are not replaced: ", "nodes look dead at once", "`kubectl get machines -n dark`"},
+		messageParts: []string{
+			"failed machines are not replaced: ",
+			"nodes look dead at once",
+			"`kubectl get machines -n dark`",
+		},
 	}
-	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
+	rig.Eventually(
+		t,
+		"the deployment is explained in all places",
+		func() (bool, any) { return isDeploymentExplained(t, p, s) },
+	)
 	t.Log(blockedCondition(p.Deployment(t)).Message)
 	requireInRunbook(t, "10: the breaker holds replacements", s.messageParts...)
 	for _, n := range nodes {
@@ -73,7 +81,11 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 			"`millwright explain machine/hanging-",
 		},
 	}
-	rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
+	rig.Eventually(
+		t,
+		"the deployment is explained in all places",
+		func() (bool, any) { return isDeploymentExplained(t, p, s) },
+	)
 	requireInRunbook(t, "12: the cloud does not answer", s.messageParts...)
 	requireMachineExplained(t, p, s.blockedReason)
 	require.NoError(t, release())

@@ -37,7 +37,11 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := s.createPool(t, s.namespace)
-			rig.Eventually(t, "the deployment is explained in all places", func() (bool, any) { return isDeploymentExplained(t, p, s) })
+			rig.Eventually(
+				t,
+				"the deployment is explained in all places",
+				func() (bool, any) { return isDeploymentExplained(t, p, s) },
+			)
 			kind := "machinedeployment"
 			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
 				// the sentence changes if a new attempt names another machine

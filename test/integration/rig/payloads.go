@@ -50,7 +50,11 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 }
 
 // payloadSizesOfRun returns the sizes of the largest payload lists of one run, by kind as in LargestPayloads.
-func (r *Rig) payloadSizesOfRun(t *testing.T, workflow string, run *commonpb.WorkflowExecution) (map[string]int, error) {
+func (r *Rig) payloadSizesOfRun(
+	t *testing.T,
+	workflow string,
+	run *commonpb.WorkflowExecution,
+) (map[string]int, error) {
 	sizes, names := map[string]int{}, map[int64]string{} // names of activities, by the ID of their scheduled event
 	events := r.Temporal.GetWorkflowHistory(
 		t.Context(),

@@ -161,7 +161,8 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	f.Scale(t, 6)
 	rig.Eventually(t, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
-		return len(f.Machines(t)) == 6 && f.countUpdated(t, "2") == 2 && s.AvailableReplicas == 5 && len(f.selectedNodes(t)) == 1, s
+		return len(f.Machines(t)) == 6 && f.countUpdated(t, "2") == 2 && s.AvailableReplicas == 5 &&
+			len(f.selectedNodes(t)) == 1, s
 	})
 	f.awaitUpdatedMachines(t, 3)
 	f.Scale(t, 5)

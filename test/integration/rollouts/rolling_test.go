@@ -57,7 +57,11 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f.changeTemplate(t, "2")
 	f.awaitEdition(t, "2", 16)
 	watch.requireNoViolations(t)
-	rig.Eventually(t, "the rollouts have their results", func() (bool, any) { n := len(f.rolloutResults(t)); return n == 3, n })
+	rig.Eventually(
+		t,
+		"the rollouts have their results",
+		func() (bool, any) { n := len(f.rolloutResults(t)); return n == 3, n },
+	)
 	var outcomes []string
 	for _, o := range f.rolloutResults(t) {
 		outcomes = append(outcomes, o.Outcome)

@@ -60,7 +60,10 @@ func TestOnDelete(t *testing.T) {
 		}
 		rig.Eventually(t, "another one comes in its place", func() (bool, any) {
 			machines := f.Machines(t)
-			return len(machines) == 3 && f.countUpdated(t, "2") == n+1 && f.Deployment(t).Status.ReadyReplicas == 3, len(machines)
+			return len(machines) == 3 && f.countUpdated(t, "2") == n+1 &&
+					f.Deployment(t).Status.ReadyReplicas == 3, len(
+					machines,
+				)
 		})
 	}
 	f.awaitEdition(t, "2", 3)
