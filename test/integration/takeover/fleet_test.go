@@ -323,11 +323,8 @@ func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 			}
 		}
 		instances := len(n.creatingPool.Instances(t)) + len(n.rollingPool.Instances(t)) - rollingSize
-		return creating == 3 && instances == 3 &&
-				phases(n.pendingPool, v1alpha1.MachinePending) == 1, []int{
-				creating,
-				instances,
-			}
+		pending := phases(n.pendingPool, v1alpha1.MachinePending)
+		return creating == 3 && instances == 3 && pending == 1, []int{creating, instances, pending}
 	})
 }
 
