@@ -27,11 +27,11 @@ func RecordOf(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDr
 	return m.Status.Deletion.Drain
 }
 
-// DrainOfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is none. Staying
-// reads the node's conditions from the copy in the machine's status. The status has no copy of the node's labels, and
-// only these labels show that an update was canceled. After such a cancellation, however, the machine has no current
-// operation, and Staying returns nil.
-func DrainOfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
+// OfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is none.
+// OfStayingMachine reads the node's conditions from the copy in the machine's status. The status has no copy of the
+// node's labels, and only these labels show that an update was canceled. After such a cancellation, however, the machine
+// has no current operation, and OfStayingMachine returns nil.
+func OfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
 		return nil
@@ -70,7 +70,7 @@ func StayingDrain(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion t
 // Draining returns the record of the active drain, for a deletion or for another purpose; nil before a drain begins and
 // after it ends.
 func Draining(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
-	if d := DrainOfStayingMachine(m); d != nil {
+	if d := OfStayingMachine(m); d != nil {
 		return &d.MachineDrain
 	}
 	if !InDrain(m) {
@@ -102,7 +102,7 @@ func Means(m *v1alpha1.Machine) drain.Means {
 // Deadlines reads the node's conditions from the copy in the machine's status.
 func Deadlines(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
-	if m.Status.Deletion == nil && DrainOfStayingMachine(m) == nil {
+	if m.Status.Deletion == nil && OfStayingMachine(m) == nil {
 		return d
 	}
 	if o := m.Status.CurrentOperation; o != nil {

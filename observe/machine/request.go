@@ -50,7 +50,7 @@ func Request(m *v1alpha1.Machine, command request.Command, now time.Time) reques
 		Annotation: RequestAnnotation(request.Machine, command),
 		Now:        now,
 		Deleting:   m.DeletionTimestamp != nil,
-		Emptying:   drain.DrainOfStayingMachine(m) != nil,
+		Emptying:   drain.OfStayingMachine(m) != nil,
 		DrainOver:  drain.IsOver(m),
 		Means:      drain.Means(m),
 		Deadlines:  drain.Deadlines(m, now),

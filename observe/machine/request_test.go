@@ -165,7 +165,7 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			}
 		})
 	}
-	assert.Nil(t, observedrain.DrainOfStayingMachine(observetest.Machine("m")))
+	assert.Nil(t, observedrain.OfStayingMachine(observetest.Machine("m")))
 }
 
 func TestDrainIsOver(t *testing.T) {

@@ -36,7 +36,7 @@ func stageSince(m *v1alpha1.Machine) time.Time {
 // isDrainedWithoutDeletion reports whether the node of a machine is being drained although the machine is not being
 // deleted.
 func isDrainedWithoutDeletion(m *v1alpha1.Machine) bool {
-	return observe.DrainOfStayingMachine(m) != nil
+	return observe.OfStayingMachine(m) != nil
 }
 
 // drainPurpose says why the node of a machine that is not being deleted is drained.

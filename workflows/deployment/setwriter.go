@@ -122,7 +122,7 @@ func (w *setWriter) report(ctx workflow.Context, d deployment.Decision, record *
 			report.Step.RolloutOf = w.Ref.UID
 		}
 	}
-	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.adapter.reportDeployment, report); err != nil {
+	if err := run.Write(ctx, w.Object, "status: "+d.Pending.Why, w.reportDeployment, report); err != nil {
 		return err
 	}
 	w.lastReportTime = workflow.Now(ctx)

@@ -100,7 +100,7 @@ func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 
 // writeStatus writes the report into the machine's status.
 func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report machine.Report) error {
-	return run.Report(ctx, d.Object, summary, d.adapter.reportDrain, report)
+	return run.Report(ctx, d.Object, summary, d.reportDrain, report)
 }
 
 // Step carries out a decision. A non-nil result ends the drain.
@@ -263,7 +263,7 @@ func (d *nodeDrain) evict(ctx workflow.Context, next activities.Decision) (outco
 		Departed: d.lastEviction.Departed,
 	}
 	var seen activities.Evicted
-	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, d.adapter.evictPods, in, &seen, func() (bool, error) {
+	cancelled, err := d.WhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err

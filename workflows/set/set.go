@@ -124,7 +124,7 @@ func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 	if d.Pending.Need != attention.Nothing {
 		report.Step = s.Operation()
 	}
-	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.adapter.reportSet, report)
+	return run.Write(ctx, s.Object, "status: "+d.Pending.Why, s.reportSet, report)
 }
 
 // writeBeforePlan makes the writes that precede the plan's lists. writeBeforePlan records generations before a

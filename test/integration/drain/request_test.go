@@ -247,7 +247,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	require.NoError(t, err)
 	awaitBlocked(t, m)
 	now := readMachine(t, m)
-	require.NotNil(t, drain.DrainOfStayingMachine(now), "%+v", now.Status)
+	require.NotNil(t, drain.OfStayingMachine(now), "%+v", now.Status)
 	_, refused := requestFromDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
 	_, refused = requestFromDrain(
@@ -266,7 +266,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	})
 	now = readMachine(t, m)
 	require.Equal(t, "Forced", now.Status.Drain.Result)
-	require.Nil(t, drain.DrainOfStayingMachine(now))
+	require.Nil(t, drain.OfStayingMachine(now))
 	_, refused = requestFromMachine(t, m, run.RequestInput{Command: "retry"})
 	require.Contains(t, refused, "is not being deleted", "it is over")
 }
