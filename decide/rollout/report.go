@@ -104,8 +104,8 @@ func (o Observed) Stopped() string {
 type Status struct {
 	Counts     Counts
 	Conditions []Condition // Available and Progressing always; ReplicaFailure and Frozen only while True
-	// Failed has the names of machines whose last operation failed, as scale.Names returns them, without preserved Failed
-	// machines.
+	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
+	// Failed machines are left out.
 	Failed []string
 }
 

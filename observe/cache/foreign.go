@@ -121,9 +121,9 @@ func (f *otherControllers) notifyMoved() {
 // appearance of this installation's own Lease. The channel is for one receiver; it is nil without WatchForeign.
 func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.movedSignals }
 
-// OnOtherController calls begins for each other controller that is active, and later for each that becomes active. begins
-// receives a message about the controller, and a function that reports whether the controller acts in a namespace. Call
-// OnForeign once.
+// OnOtherController calls begins for each other controller that is active, and later for each that becomes active.
+// begins receives a message about the controller, and a function that reports whether the controller acts in a namespace. Call
+// OnOtherController once.
 func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
 	now := time.Now()

@@ -106,7 +106,7 @@ type installation struct {
 	createdAt  time.Time
 	holder     string
 	renewedAt  time.Time
-	isReported bool // OnForeign's callback got this installation with this scope
+	isReported bool // OnOtherController's callback got this installation with this scope
 }
 
 // recordLease stores a Lease. recordLease returns the installations that have priority over this installation and whose

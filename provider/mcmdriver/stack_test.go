@@ -381,7 +381,7 @@ func requireOneInstancePerMachine(t *testing.T, p *rig.Pool) map[string]string {
 func requireCountedRequests(t *testing.T) {
 	t.Helper()
 	counts := map[string]int{}
-	for _, a := range testRig.Audit(t, func(a rig.Audited) bool { return a.User.Username == component.ProviderIdentity }) {
+	for _, a := range testRig.Audit(t, func(a rig.AuditedRequest) bool { return a.User.Username == component.ProviderIdentity }) {
 		if a.ObjectRef.Resource == "machines" {
 			require.NotEqual(t, http.StatusForbidden, a.ResponseStatus.Code, "%s %s", a.Verb, a.RequestURI)
 			counts[strings.TrimSpace(a.Verb+" "+cmp.Or(a.ObjectRef.Namespace, "all"))]++

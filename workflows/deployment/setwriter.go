@@ -144,7 +144,7 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 
 // carryOut makes the writes of a decision: only the marks of machines, only a new set, or all other writes
 // concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
-// run.Soon (5 s).
+// run.QuickBatch (5 s).
 func (w *setWriter) carryOut(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
