@@ -279,7 +279,7 @@ func activityInputs() map[string][]any {
 			deployment.RollBack{
 				Deployment: activitiestest.Ref(d),
 				Version:    "900",
-				Rollback:   rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}, Automatic: true},
+				Rollback:   rollout.Rollback{Set: &rollout.Target{Name: "s-2", UID: "uid-s-2"}},
 			},
 		},
 		"ReportDeployment": {

@@ -2,7 +2,9 @@ package deployment
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -15,8 +17,10 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
+	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
+	"millwright/observe/deployment"
 )
 
 // familyObject is an object of a family, such as *v1alpha1.MachineSet.
@@ -76,7 +80,7 @@ type Rollbacks[D, S familyObject] struct {
 	// Former returns the set whose template returns; if the set cannot be used, Former fails with a Conflict.
 	Former       func(ctx context.Context, ref kube.Ref) (S, error)
 	SameTemplate func(D, S) bool
-	ReturnTo     func(d D, set S, automatic bool, now time.Time)
+	ReturnTo     func(d D, set S, now time.Time)
 }
 
 // At reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict, and so does a
@@ -89,15 +93,11 @@ func (f Family[D, S]) At(ctx context.Context, ref kube.Ref, version string) (D, 
 	return d, err
 }
 
-// WriteRevision annotates a deployment with the revision of its current set, and removes the record of an automatic
-// rollback to another set.
+// WriteRevision annotates a deployment with the revision of its current set.
 func (f Family[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set S, versions kube.MinVersions) error {
 	annotations := map[string]any{f.Revision: set.GetAnnotations()[f.Revision]}
 	if d.GetAnnotations()[f.Revision] == annotations[f.Revision] {
 		return nil
-	}
-	if d.GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != string(set.GetUID()) {
-		annotations[v1alpha1.AnnotationAutomaticRollbackTo] = nil
 	}
 	d, err := kube.Patch(
 		ctx,
@@ -385,16 +385,21 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 			return nil, err
 		}
 	}
-	done := !f.Asked(d) && (set == none && !in.Rollback.Automatic || set != none && f.SameTemplate(d, set))
+	done := !f.Asked(d) && (set == none || f.SameTemplate(d, set))
 	switch {
 	case done:
 		return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.Ours(d):
 		return nil, kube.Conflict(in.Deployment)
 	}
+	by := undoRequester(d, in.Rollback.Revision)
 	if set != none {
-		f.ReturnTo(d, set, in.Rollback.Automatic, kube.ServerClock(ctx).Now())
+		f.ReturnTo(d, set, kube.ServerClock(ctx).Now())
+		if by != "" {
+			annotate(d, v1alpha1.AnnotationChangeCause, fmt.Sprintf("undo to revision %d%s", in.Rollback.Revision, phrase.By(by)))
+		}
 	}
+	annotate(d, v1alpha1.AnnotationRolloutUndoBy, "")
 	f.Forget(d)
 	if d, err = f.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return nil, kube.WriteError(ctx, in.Deployment, err)
@@ -403,8 +408,26 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	if in.Rollback.Reason == vocabulary.ReasonDeploymentRollback {
 		kind = corev1.EventTypeNormal
 	}
-	f.Kube.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why)
+	f.Kube.Recorder.Event(d, kind, in.Rollback.Reason, in.Rollback.Why+phrase.By(by))
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
+}
+
+// undoRequester returns who requested the return to a revision, and why; empty if nobody said so.
+func undoRequester(d metav1.Object, revision int64) string {
+	to, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutUndoBy], " ")
+	if to != strconv.FormatInt(revision, 10) {
+		return ""
+	}
+	return words
+}
+
+// WarnOfPin records a Warning event if a written status of a deployment has a pin that the status before did not have.
+func WarnOfPin(k *kube.Kube, d runtime.Object, before, after *v1alpha1.RolloutStatus, now time.Time) {
+	pin := deployment.Progress(after).Pin
+	if was := deployment.Progress(before).Pin; pin == nil || was != nil && was.Since.Equal(pin.Since) {
+		return
+	}
+	k.Recorder.Event(d, corev1.EventTypeWarning, vocabulary.ReasonDeploymentRollback, pin.Sentence(after.Revision, now))
 }
 
 // Unless returns nil if the condition holds, otherwise the value. In a patch, nil removes the key.

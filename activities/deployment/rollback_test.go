@@ -64,26 +64,6 @@ func TestRollBackDeployment(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 	})
-	t.Run("one that nobody asked for returns once", func(t *testing.T) {
-		silent := activitiestest.Deployment(
-			"d",
-			3,
-			withRollbackRequest,
-			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
-		)
-		w := activitiestest.NewWorld(t, silent, former)
-		in := newRollback(silent, former)
-		in.Rollback.Automatic = true
-		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
-		require.NoError(t, err)
-		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
-		assert.Equal(t, "uid-d-1", w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo], "in the same write")
-		versions, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
-		require.NoError(t, err, "it is done already")
-		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, versions)
-		assert.Len(t, w.NewEvents(), 1)
-		assert.Len(t, w.Writes(), 1)
-	})
 	for _, reason := range []string{"DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged"} {
 		t.Run("nothing to return to: "+reason, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, former)
@@ -147,26 +127,6 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollback(d, former))
 		require.ErrorContains(t, err, "get set shop/d-1: later")
 		assert.Empty(t, w.Writes())
-	})
-	t.Run("somebody wants something else than an automatic one", func(t *testing.T) {
-		silent := activitiestest.Deployment(
-			"d",
-			3,
-			withRollbackRequest,
-			func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
-		)
-		in := newRollback(silent, former)
-		in.Rollback.Automatic = true
-		for _, change := range []map[string]any{
-			classPatch(), {"spec": map[string]any{"paused": true}}, {"spec": map[string]any{"rollbackTo": map[string]any{"revision": 0}}}, activitiestest.Annotated("hold", "7"),
-		} {
-			w := activitiestest.NewWorld(t, silent, former)
-			w.Edit(cache.Deployments, "d", change)
-			w.Forget()
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, w.Writes())
-		}
 	})
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)

@@ -192,8 +192,8 @@ func (a *Activities) mcmFamily() Family[*v1alpha1.MachineDeployment, *v1alpha1.M
 			SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 				return observeset.SameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
-			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool, _ time.Time) {
-				deployment.ReturnTo(d, set, automatic)
+			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time) {
+				deployment.ReturnTo(d, set)
 			},
 		},
 	}

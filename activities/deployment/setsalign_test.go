@@ -200,16 +200,6 @@ func TestChangeSetsRevises(t *testing.T) {
 		)
 		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.Writes(), "one write each")
 	})
-	t.Run("the note of an automatic rollback stays with its set, and goes with another one", func(t *testing.T) {
-		for uid, want := range map[string]string{"uid-s": "uid-s", "uid-other": ""} {
-			noted := d.DeepCopy()
-			noted.Annotations[v1alpha1.AnnotationAutomaticRollbackTo] = uid
-			w := activitiestest.NewWorld(t, noted, s)
-			_, err := activitiestest.Run[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
-			require.NoError(t, err)
-			assert.Equal(t, want, w.Deployment("d").Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
-		}
-	})
 	t.Run("without a history: what the set has stays", func(t *testing.T) {
 		old := s.DeepCopy()
 		old.Annotations[v1alpha1.AnnotationRevisionHistory] = "1"

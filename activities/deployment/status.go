@@ -65,6 +65,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 			"the API server does not keep status.rollout: the CRDs of this version are not installed", kube.TypeOldCRDs, nil)
 	}
 	a.recordWarnings(before, after)
+	WarnOfPin(a.Kube, after, before.Status.Rollout, after.Status.Rollout, stamp)
 	if thaw {
 		return a.thawDeployment(ctx, in.Ref, after, frozen)
 	}

@@ -23,6 +23,12 @@ const (
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
+	// MachineDeploymentDegraded: the machines stay on a former revision. MachineDeploymentReconciling: the machines are
+	// not as wanted yet. MachineDeploymentStalled: the machines do not become as wanted unless a person acts. Tools such
+	// as kstatus read the last two, and at most one of these two exists. All three exist only while they are True.
+	MachineDeploymentDegraded    MachineDeploymentConditionType = vocabulary.ConditionDegraded
+	MachineDeploymentReconciling MachineDeploymentConditionType = vocabulary.ConditionReconciling
+	MachineDeploymentStalled     MachineDeploymentConditionType = vocabulary.ConditionStalled
 	// MachineDeploymentSelectorOverlap: another deployment's selector matches machines of this deployment. Admission sees
 	// one object at a time and cannot detect an overlap.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap

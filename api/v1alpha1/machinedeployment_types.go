@@ -235,6 +235,45 @@ type RolloutStatus struct {
 	// Names of the new machines that failed, if automaticRollback counts failed machines.
 	// +optional
 	FailedMachines []string `json:"failedMachines,omitempty"`
+	// The automaticRollback of the policy when the rollout began. A changed or deleted policy counts from the next rollout
+	// on. Absent: the rollout does not roll back automatically.
+	// +optional
+	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
+	// Number of retries of the revision.
+	// +optional
+	Attempt int32 `json:"attempt,omitempty"`
+	// When the rollout was complete for the first time. Absent until then.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+	// UID of the machine set of the last complete rollout, to which an automatic rollback returns. Absent: not known.
+	// +optional
+	LastGoodSet types.UID `json:"lastGoodSet,omitempty"`
+	// Why the machines stay on a former revision although the template is newer. Absent: they do not.
+	// +optional
+	Pin *RolloutPin `json:"pin,omitempty"`
+}
+
+// RolloutPin keeps the machines of a deployment on a former revision: after an automatic rollback, or because a person
+// requested it. It ends when the template changes, or with a retry.
+type RolloutPin struct {
+	// UID of the machine set of the template, which is not rolled out.
+	// +required
+	FailedSet types.UID `json:"failedSet"`
+	// UID of the machine set that has the machines instead.
+	// +required
+	Set types.UID `json:"set"`
+	// Revision of this machine set.
+	// +required
+	Revision int64 `json:"revision"`
+	// When the pin began.
+	// +required
+	Since metav1.Time `json:"since"`
+	// Why the rollout failed. Absent: a person requested the pin.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Who requested the pin, and why. Absent: an automatic rollback.
+	// +optional
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // MachineDeploymentCondition is a condition of a deployment.
@@ -247,6 +286,8 @@ type MachineDeploymentCondition struct {
 	// while its status is True.
 	// ReplicaFailure: a machine could not be created or deleted.
 	// Frozen: no machine is created, for safety.
+	// Degraded: the machines stay on a former revision. Reconciling: the machines are not as wanted yet.
+	// Stalled: the machines do not become as wanted unless a person acts. These three are there only while they are True.
 	// SelectorOverlap: another deployment selects the same machines.
 	// ClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	// ReplacementHeld: failed machines are not replaced now.
@@ -264,7 +305,8 @@ type MachineDeploymentCondition struct {
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of Available:
 	// MinimumReplicasAvailable, MinimumReplicasUnavailable. Reasons of Progressing: NewMachineSetCreated,
 	// FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError,
-	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of ReplicaFailure: FailedCreate,
+	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of Degraded: RolledBack, Pinned. Reasons of
+	// Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling. Reasons of ReplicaFailure: FailedCreate,
 	// FailedDelete, or the error of a machine. Reasons of Frozen: OverShootingReplicaCount, MachineDeploymentStateSync.
 	// The reason of any other condition is its type.
 	// +optional

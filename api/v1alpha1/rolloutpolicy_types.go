@@ -38,7 +38,8 @@ type RolloutPolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Steps []RolloutStep `json:"steps,omitempty"`
-	// When a rollout is rolled back automatically to the former template; never if left out.
+	// When a rollout is rolled back automatically: the machines return to the last complete revision, and the template of
+	// the MachineDeployment stays; never if left out.
 	// +optional
 	AutomaticRollback *AutomaticRollback `json:"automaticRollback,omitempty"`
 	// When the place of a machine that is being deleted becomes free. TerminationComplete, the default: when the instance
@@ -120,6 +121,9 @@ type AutomaticRollback struct {
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxFailedMachines *int32 `json:"maxFailedMachines,omitempty"`
+	// How long new machines that fail count after the rollout is complete. Default 0: they count until it is complete.
+	// +optional
+	BakeTime *metav1.Duration `json:"bakeTime,omitempty"`
 }
 
 // DeletionOrder is the order of age in which machines with equal rank are deleted.

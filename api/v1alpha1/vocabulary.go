@@ -157,10 +157,15 @@ const (
 	// requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a request
 	// that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
-	// AnnotationAutomaticRollbackTo on a MachineDeployment is the UID of the set whose template an automatic rollback has
-	// restored. While this set is the current set, there is no other automatic rollback. The annotation is written
-	// together with the template, and removed when another set becomes the current set or a person requests a rollback.
-	AnnotationAutomaticRollbackTo = "rollout.machine.sapcloud.io/automatic-rollback-to"
+	// AnnotationRolloutRetry asks to try a revision again that is pinned to a former one: "8/1 ann: quota is raised" is
+	// the first such request for revision 8.
+	AnnotationRolloutRetry = "rollout.machine.sapcloud.io/retry"
+	// AnnotationRolloutPin pins one revision to a former one: "8/7 ann: v8 is slow" keeps the machines on revision 7 as
+	// long as the template is that of revision 8.
+	AnnotationRolloutPin = "rollout.machine.sapcloud.io/pin"
+	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". It becomes the
+	// change cause of the revision that returns.
+	AnnotationRolloutUndoBy = "rollout.machine.sapcloud.io/undo-by"
 	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any
 	// other change: an RFC 3339 time.
 	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"
@@ -372,7 +377,6 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationLastAppliedPreserve:        true,
 	AnnotationMachineJoinDuration:        true,
 	AnnotationLastRequest:                true,
-	AnnotationAutomaticRollbackTo:        true,
 	AnnotationRolloutProgress:            true,
 	AnnotationOperation:                  true,
 	AnnotationFormerReplicas:             true,

@@ -52,3 +52,10 @@ const (
 	ConditionClassKindIgnored = "ClassKindIgnored" // the kind of the class has no effect
 	ConditionReplacementHeld  = "ReplacementHeld"  // failed machines are not replaced now
 )
+
+// Condition types of a MachineDeployment of either family. Each exists only while it is True.
+const (
+	ConditionDegraded    = "Degraded"    // the deployment stays on a former revision
+	ConditionReconciling = "Reconciling" // the machines are not as wanted yet; at most one of these two exists
+	ConditionStalled     = "Stalled"     // the machines do not become as wanted unless a person acts
+)

@@ -84,7 +84,10 @@ const (
 	ReasonRolloutHeld                = "RolloutHeld"                // an operator cancelled the rollout
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
 	ReasonInvalid                    = "Invalid"                    // the deployment is invalid and must be corrected
-	ReasonDeploymentRollback         = "DeploymentRollback"         // the template of an earlier revision was written
+	ReasonDeploymentRollback         = "DeploymentRollback"         // the deployment returns to an earlier revision
+	ReasonRolledBack                 = "RolledBack"                 // Degraded: an automatic rollback
+	ReasonPinned                     = "Pinned"                     // Degraded: a person pinned an earlier revision
+	ReasonScaling                    = "Scaling"                    // Reconciling: machines are missing outside of a rollout
 	ReasonNotAvailable               = "NotAvailable"               // too few machines are available
 	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template
 	ReasonWaitingForReplicasSet      = "WaitingForReplicasSet"      // the number of machines is not set yet

@@ -16,6 +16,7 @@ type Deployment struct {
 	Busy            bool      // machines of other templates exist, or the template has no set: a pause prevents changes
 	ClusterAPI      bool      // the deployment is a Cluster API MachineDeployment
 	Resume          string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
+	Pin             Wait      // why the machines stay on a former revision, without Next and Command; zero: they do not
 	Hold            string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	HoldSince       time.Time // beginning of Hold; zero: now
 	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
@@ -39,6 +40,10 @@ func (d Deployment) Blocked(now time.Time) Summary {
 // ownWaits returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
 func (d Deployment) ownWaits() []Wait {
 	var waits []Wait
+	if d.Pin.Blocked() {
+		d.Pin.Next, d.Pin.Command = Words{One: "change the template, or retry it"}, d.rolloutCommand("retry")
+		waits = append(waits, d.Pin)
+	}
 	for _, c := range d.Conditions {
 		if c.Type != vocabulary.ConditionProgressing {
 			continue

@@ -28,13 +28,26 @@ type DeploymentFacts struct {
 	Lacking    map[int64]string // by revision of an earlier template: the missing object that prevents its return
 	RollbackTo *int64           // requested rollback that is not done yet; 0: previous revision; nil: no request
 
-	Steps       int    // number of rollout steps; 0: no steps
-	WaitsAt     int    // step of the pause point, from 1; 0: no pause point
-	Approved    int    // number of steps that people approved for this revision, from the first step
+	RolloutSteps
+	Pinned
 	RestartedAt string // time of the last start; empty: no start
 	// ClusterAPI means that the object is a MachineDeployment of Cluster API, whose restart time is not in the
 	// template.
 	ClusterAPI bool
+}
+
+// RolloutSteps are the facts about the steps of a rollout.
+type RolloutSteps struct {
+	Steps     int // number of steps of the current rollout; 0: none
+	NextSteps int // number of steps of a rollout that begins now; 0: none
+	WaitsAt   int // pause point of the current rollout, counted from 1; 0: none
+	Approved  int // number of approved steps of this revision, counted from the first step
+}
+
+// Pinned are the facts about the pin of a revision.
+type Pinned struct {
+	PinnedTo int64 // earlier revision that has the machines; 0: the revision is not pinned
+	Attempt  int   // number of retries of this revision that were requested or are recorded
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
@@ -72,6 +85,8 @@ func (f DeploymentFacts) decideCommand(o Order) Decision {
 		return f.decideStart(o)
 	case o.Command == Undo:
 		return f.decideUndo(o)
+	case o.Command == Retry:
+		return f.decideRetry(o)
 	case o.Command == Approve:
 		return f.decideApproval(o)
 	case !f.Rolling:
@@ -188,8 +203,35 @@ func (f DeploymentFacts) decideUndo(o Order) Decision {
 		),
 		phrase.If(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
 			f.Name, to, f.earlierRevisions()),
-	), Decision{RollbackTo: &to, Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
-		phrase.If(f.Revision != 0, " from revision %d", f.Revision), to)})
+		phrase.If(o.Pin, "%s", f.staleReason(Order{Command: o.Command})),
+	), f.undone(o, to))
+}
+
+// undone returns the Decision to return to a revision: by a pin, or by an edit of the template.
+func (f DeploymentFacts) undone(o Order, to int64) Decision {
+	if o.Pin {
+		return Decision{
+			PinTo: &to, Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
+			Says: fmt.Sprintf("deployment %s is pinned to revision %d as long as its template is that of revision %d", f.Name, to, f.Revision),
+		}
+	}
+	return Decision{
+		RollbackTo: &to, Annotation: new(fmt.Sprintf("%d %s", to, o.actorAndReason())),
+		Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
+			phrase.If(f.Revision != 0, " from revision %d", f.Revision), to),
+	}
+}
+
+// decideRetry ends the pin of this revision, so that its template is rolled out again.
+func (f DeploymentFacts) decideRetry(o Order) Decision {
+	return unlessRefused(cmp.Or(
+		f.busyReason(),
+		f.staleReason(o),
+		phrase.If(f.PinnedTo == 0, "revision %d of deployment %s is not pinned: there is nothing to retry", f.Revision, f.Name),
+	), Decision{
+		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())), Unpin: true,
+		Says: fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name),
+	})
 }
 
 // decideHold holds the rollout of this revision at its present state.

@@ -30,8 +30,9 @@ type Command string
 // The commands of operators. All commands for a machine, except the last two, affect the machine's deletion or
 // another drain of its node.
 const (
-	Extend          Command = "extend"           // extend the time for evictions
-	Retry           Command = "retry"            // end all pauses between requests for pods
+	Extend Command = "extend" // extend the time for evictions
+	// Retry ends all pauses between requests for pods. For a deployment, it rolls out a pinned revision again.
+	Retry           Command = "retry"
 	Hold            Command = "hold"             // keep the deletion in its present stage
 	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
 	Force           Command = "force"            // delete all pods without a grace period
@@ -62,7 +63,8 @@ func Specs(kind Kind) []Spec {
 			{Pause, false, nil},
 			{Resume, false, nil},
 			{Cancel, true, []string{"revision", "back"}},
-			{Undo, false, []string{"revision"}},
+			{Undo, false, []string{"revision", "pin"}},
+			{Retry, false, []string{"revision"}},
 			{Approve, false, []string{"revision", "steps"}},
 		}
 	}
@@ -92,6 +94,7 @@ type Order struct {
 	// revision to return to (0: the previous revision), or the revision for which the request is (nil: any)
 	Revision *int64    `json:"revision,omitempty"`
 	Back     bool      `json:"back,omitempty"`   // return to an earlier revision instead of holding the rollout
+	Pin      bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
 	Steps    int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
 	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is never repeated
 	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
@@ -129,8 +132,8 @@ func Check(kind Kind, uid string, o Order) (refused string) {
 			strings.Join(commandsWith(kind, ""), ", "),
 		)
 	}
-	given := []bool{o.For != "", o.Until != "", o.InAdvance, o.Revision != nil, o.Back, o.Steps != 0}
-	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps"} {
+	given := []bool{o.For != "", o.Until != "", o.InAdvance, o.Revision != nil, o.Back, o.Steps != 0, o.Pin}
+	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps", "pin"} {
 		if given[i] && !slices.Contains(specs[at].Arguments, argument) {
 			others := commandsWith(kind, argument)
 			return fmt.Sprintf("%s does not take %q", o.Command, o.argumentName(argument)) +
@@ -180,6 +183,8 @@ type Decision struct {
 	Annotation  *string // new value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
 	RollbackTo  *int64
+	PinTo       *int64  // revision to which Annotation pins the deployment
+	Unpin       bool    // the request for a pin is removed
 	RestartedAt *string // restart time, for the template or for spec.rollout.after
 	Record      string  // for a deployment: identifies a repeated execution of the same order
 }
@@ -220,6 +225,7 @@ func (o Order) Summary() string {
 	o = o.Cleaned()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
 		phrase.If(o.Back, " and return") +
+		phrase.If(o.Pin, " and pin") +
 		phrase.If(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
 		phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
 		phrase.If(o.Reason != "", ": %s", o.Reason)

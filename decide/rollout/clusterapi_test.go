@@ -153,10 +153,11 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, makeFailed))
 	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Failed: []string{"ms3-02"}}
-	require.NotNil(t, rollout.Decide(o).Rollback)
-	assert.EqualValues(t, 1, rollout.Decide(o).Rollback.Revision, "the last that can return")
-	o.Sets = o.Sets[1:]
-	assert.Nil(t, rollout.Decide(o).Rollback, "there is none")
+	o.Progress.Good = "uid-ms1"
+	require.NotNil(t, pinOf(o))
+	assert.EqualValues(t, 1, pinOf(o).Revision)
+	o.Progress.Good = lacking.UID
+	assert.Nil(t, pinOf(o), "its objects are gone")
 }
 
 // The conditions of Cluster API replace Available, and Progressing stays. The status has no count of unavailable
@@ -181,6 +182,7 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 		"Deleting",
 		"Paused",
 		"Progressing",
+		"Reconciling",
 	}, kinds)
 	assert.Equal(t, rollout.Condition{
 		Type: "Available", Status: "False", Reason: "NotAvailable",

@@ -96,6 +96,7 @@ func (c NodeChanges) Len() int {
 // remaining entries.
 type Decision struct {
 	Rollback *Rollback // set without other changes, because a rollback changes the template
+	Pin      *Pin      // the pin that is in force; nil: none
 	Trigger  *Trigger  // set only with Mark and Unmark
 	Record   *Progress // the Progress to record; Record.Failed has only names that are not recorded yet
 	SetChanges
@@ -114,6 +115,17 @@ type Decision struct {
 	Recheck  time.Time   // time of the next decision if no object changes; zero: never
 	Why      string      // one sentence: the next action, or what the deployment waits for
 }
+
+// RollsTo returns the revision that the machines get: the template's revision or, while pinned, an old one.
+func (d Decision) RollsTo() int64 {
+	if d.Pin != nil {
+		return d.Pin.Revision
+	}
+	return d.Revision
+}
+
+// BeginsPin reports whether the decision records a new pin.
+func (d Decision) BeginsPin() bool { return d.Record != nil && d.Record.Pin != nil }
 
 // Acts reports whether the decision changes anything now.
 func (d Decision) Acts() bool {
@@ -154,19 +166,23 @@ func (p *planner) addResizes(d *Decision) {
 func (p *planner) unrecordedProgress(record Progress) *Progress {
 	known := p.o.Progress
 	if record.Revision == known.Revision {
-		if record.Step == known.Step && record.Reached.Equal(known.Reached) && slices.Equal(record.Failed, known.Failed) {
+		same := record.Step == known.Step && record.Reached.Equal(known.Reached) && record.Attempt == known.Attempt &&
+			record.Completed.Equal(known.Completed) && record.Good == known.Good && record.Pin == known.Pin
+		if same && slices.Equal(record.Failed, known.Failed) {
 			return nil
 		}
+	}
+	if record.Revision == known.Revision && record.Attempt == known.Attempt {
 		before := list.Set(known.Failed, list.Identity)
 		record.Failed = slices.DeleteFunc(slices.Clone(record.Failed), func(name string) bool { return before[name] })
 	}
 	return &record
 }
 
-// Recorded returns the record after a decision's Record was written. If both records have the same revision, the failed
-// machines are merged. Recorded may be applied twice.
+// Recorded returns the record after a decision's Record was written. If the revision and the attempt are the same, the
+// failed machines are merged. Recorded may be applied twice.
 func (r Progress) Recorded(next Progress) Progress {
-	if r.Revision == next.Revision {
+	if r.Revision == next.Revision && r.Attempt == next.Attempt {
 		next.Failed = slices.Concat(r.Failed, next.Failed)
 	}
 	next.Failed = slices.Compact(slices.Sorted(slices.Values(next.Failed)))

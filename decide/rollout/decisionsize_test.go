@@ -171,6 +171,7 @@ func TestADecisionCutsLongReasons(t *testing.T) {
 func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), makeFailed))
 	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}
+	o.Progress.Completed = time.Time{}
 	for _, want := range []int{50, 100, 150, 200} {
 		d := rollout.Decide(o)
 		require.NotNil(t, d.Record)

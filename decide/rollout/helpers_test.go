@@ -129,7 +129,8 @@ func withStrategy(s rollout.Strategy, o rollout.Observed) rollout.Observed {
 	return withAnnotations(o)
 }
 
-// withAnnotations gives all sets correct annotations, and the record the highest revision.
+// withAnnotations gives all sets correct annotations. It gives the record the highest revision, and the time at which
+// that revision was complete for the first time.
 func withAnnotations(o rollout.Observed) rollout.Observed {
 	surge, _ := rollout.Bounds(o)
 	if o.Strategy != rollout.RollingUpdate {
@@ -140,6 +141,9 @@ func withAnnotations(o rollout.Observed) rollout.Observed {
 		s := &o.Sets[i]
 		s.Desired, s.Max = o.Replicas, o.Replicas+surge
 		o.Progress.Revision = max(o.Progress.Revision, s.Revision)
+	}
+	if o.Progress.Completed.IsZero() {
+		o.Progress.Completed = timeAt(-time.Hour)
 	}
 	return o
 }

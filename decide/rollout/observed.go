@@ -33,19 +33,17 @@ type Step struct {
 	Approve bool          // a person must approve the end of the step
 }
 
-// AutoRollback is the policy for automatic rollbacks. The zero value: no automatic rollback.
-type AutoRollback struct {
-	OnDeadline bool // roll back when the progress deadline passes
-	MaxFailed  int  // if Failed is set, roll back when more than MaxFailed new machines have failed
-	Failed     bool // MaxFailed applies, even if it is 0
-}
-
 // Progress is the rollout's record in the status. The zero value: no record. A record of another revision is ignored.
 type Progress struct {
 	Revision int64     // the revision being rolled out
 	Step     int       // index of the current step, from 0; the number of steps after the last step
 	Reached  time.Time // when the step had all its machines, in whole seconds like all status times; zero: not yet
 	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
+	Attempt  int       // number of retries of this revision
+	// Completed is when the rollout of this revision became complete for the first time; zero: it never was.
+	Completed time.Time
+	Good      string // UID of the set of the last complete rollout; empty: unknown
+	Pin       *Pin   // nil: no pin
 }
 
 // Member is a machine of a set.
@@ -61,6 +59,9 @@ type Member struct {
 	// keeps failing, it has no node, or its node is unhealthy. Unknown health counts as false, the worst case.
 	Unhealthy bool
 	Failed    bool // phase Failed; in Cluster API: the health check failed
+	Joined    bool // the machine's node was healthy once
+	Requested bool // a person requested the machine's replacement or deletion
+	Denied    Denial
 	Priority  int  // machines with lower numbers are deleted first; 3 without the annotation
 	First     bool // an operator chose the machine for the next scale-down
 	Updating  bool // the machine's in-place update has begun and has not succeeded
@@ -93,6 +94,7 @@ type Set struct {
 	Max       int    // annotation max-replicas; -1: no annotation
 	NoScaleUp bool   // label scale-up-disabled: the set creates no machine
 	Drift     bool   // the set differs from the settings that the deployment copies to its sets
+	Source    Source // zero: unknown
 	Failure   Problem
 
 	MCM        MCMSet        // zero for a set of Cluster API
@@ -127,6 +129,7 @@ type Settings struct {
 	Surge       Bound  // maxSurge; percentages are rounded up
 	Unavailable Bound  // maxUnavailable; percentages are rounded down
 	Steps       []Step // steps in order; none: all machines at once
+	NextSteps   int    // number of steps of a rollout that begins now
 	// FreeWhenDeleting: a machine that is being deleted takes no place, so that its replacement need not wait. With
 	// FreeWhenDeleting false (the default), there are never more machines than Replicas plus surge, including machines
 	// that are being deleted.
@@ -143,6 +146,9 @@ type Requests struct {
 	Held       string // why this revision is held, such as who cancelled it; empty: not held
 	Approved   int    // number of steps of this revision that people approved, counted from the first
 	RollbackTo *int64 // requested revision; 0: the previous one; nil: no request
+	Retry      int    // number of retries of this revision that people requested
+	PinTo      int64  // old revision to which a person pins this revision; zero: no request
+	PinBy      string // who requested PinTo, and why, such as "ann: lunch"
 }
 
 // Observed holds the facts that the deployment's activity read at one moment.
@@ -155,11 +161,8 @@ type Observed struct {
 	NoSet    string        // why the last creation of the current set failed; empty: no failure
 	Absent   time.Duration // time without a running worker since the last progress; the deadline excludes it
 	Progress Progress      // the recorded Progress
-	Sets     []Set         // owned sets in any order
-	Orphans  []Orphan      // orphans in any order
-	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: there was no
-	// automatic rollback, or a person has changed the template since.
-	RolledBackTo string
+	Sets     []Set         // in any order
+	Orphans  []Orphan      // in any order
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
@@ -241,6 +244,14 @@ func (o Observed) isInPlace() bool { return o.Strategy == InPlaceAuto || o.Strat
 // usesSteps reports whether rollout steps apply. With other strategies than RollingUpdate and InPlaceAuto, Millwright
 // does not choose the number of new machines.
 func (o Observed) usesSteps() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
+
+// NextStepCount returns how many steps a rollout has that begins now; zero if the strategy has none.
+func (o Observed) NextStepCount() int {
+	if !o.usesSteps() {
+		return 0
+	}
+	return o.NextSteps
+}
 
 // StepCount returns the number of a rollout's steps; zero: the rollout has no steps, or the strategy uses none.
 func (o Observed) StepCount() int {

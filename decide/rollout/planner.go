@@ -33,7 +33,9 @@ type planner struct {
 	surge               int
 	minAvailable        int        // number of machines that must be available
 	sets                []*setPlan // sets that are not being deleted, from the oldest to the newest
-	current             *setPlan   // the set of the current template; nil: no such set
+	template            *setPlan   // the set of the deployment's template; nil: no such set
+	current             *setPlan   // the set that gets the machines: template or, while pinned, an old set
+	pin                 *Pin       // the pin that is in force; nil: none
 	terminatingMachines int        // number of machines of sets that are being deleted
 	stepTarget          int        // number of new machines that the current rollout step requires
 	idleReason          string     // the reason why no size changes
@@ -55,9 +57,13 @@ func newPlanner(o Observed) *planner {
 			continue
 		}
 		p.sets = append(p.sets, set)
-		if s.Current && p.current == nil {
-			p.current = set
+		if s.Current && p.template == nil {
+			p.template = set
 		}
+	}
+	p.current = p.template
+	if p.pin = p.activePin(); p.pin != nil {
+		p.current = p.setOfUID(p.pin.Set)
 	}
 	p.minAvailable = max(o.Replicas-unavailable-preserved, 0)
 	for _, set := range p.sets {

@@ -23,7 +23,7 @@ func (p *planner) countMachines() Counts {
 		c.PreservedFailed += of(func(m Member) bool { return m.isPreservedFailed() })
 		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
 		c.Available += of(func(m Member) bool { return m.Available })
-		if p.current != nil && s.UID == p.current.UID {
+		if p.template != nil && s.UID == p.template.UID {
 			c.Updated += len(s.Machines)
 		}
 		if !s.Deleting {
@@ -34,13 +34,13 @@ func (p *planner) countMachines() Counts {
 	return c
 }
 
-// isComplete reports whether exactly the wanted machines exist, are available and have the current template. A
+// isComplete reports whether exactly the wanted machines exist, are available and belong to the current set. A
 // preserved Failed machine counts as available.
 func (p *planner) isComplete() bool {
 	c := p.countMachines()
 	return p.current != nil && p.current.size == p.o.Replicas && p.current.Replicas == p.o.Replicas &&
 		p.current.ActedOn == p.o.Replicas &&
-		c.Updated == p.o.Replicas &&
+		len(p.current.Machines) == p.o.Replicas &&
 		c.Replicas == p.o.Replicas &&
 		c.Available+c.PreservedFailed >= p.o.Replicas
 }
@@ -49,12 +49,15 @@ func (p *planner) isComplete() bool {
 // more ready or more available machines. Source: MCM. A rollout that was stopped gets its whole deadline again. A new
 // revision gets a whole deadline, too, even if the previous revision was late.
 func (p *planner) hasProgressed() bool {
-	if p.isNewRevision() {
+	if p.isNewAttempt() {
 		return true
 	}
 	c, r := p.countMachines(), p.o.Reported.Counts
-	if c.Updated > r.Updated || c.Replicas-c.Updated < r.Replicas-r.Updated || c.Ready > r.Ready ||
-		c.Available > r.Available {
+	more, fewer := c.Updated-r.Updated, (r.Replicas-r.Updated)-(c.Replicas-c.Updated)
+	if p.pin != nil { // machines of the template are replaced by machines of an old set
+		more, fewer = -fewer, -more
+	}
+	if more > 0 || fewer > 0 || c.Ready > r.Ready || c.Available > r.Available {
 		return true
 	}
 	rests := []string{
@@ -64,9 +67,10 @@ func (p *planner) hasProgressed() bool {
 	return slices.Contains(rests, p.o.reportedCondition(vocabulary.ConditionProgressing).Reason)
 }
 
-// isNewRevision reports whether the revision being rolled out has no recorded progress yet.
-func (p *planner) isNewRevision() bool {
-	return p.current != nil && p.o.Progress.Revision < p.highestRevision()
+// isNewAttempt reports whether this attempt at the template's revision has no recorded progress yet.
+func (p *planner) isNewAttempt() bool {
+	return p.template != nil && p.pin == nil &&
+		(p.o.Progress.Revision != p.highestRevision() || p.o.Progress.Attempt != p.attempt())
 }
 
 // progressDeadline returns the time at which the progress deadline passes; zero: it never passes, or has already
@@ -100,10 +104,18 @@ func (o Observed) Stopped() string {
 	)
 }
 
+// OnlyTrue returns the types of conditions that a status has only while they are True.
+func OnlyTrue() []string {
+	return []string{
+		vocabulary.ConditionReplicaFailure, vocabulary.ConditionFrozen, vocabulary.ConditionDegraded,
+		vocabulary.ConditionReconciling, vocabulary.ConditionStalled,
+	}
+}
+
 // Status is the desired status of the deployment.
 type Status struct {
 	Counts     Counts
-	Conditions []Condition // Available and Progressing always; ReplicaFailure and Frozen only while True
+	Conditions []Condition // Available and Progressing always; those of OnlyTrue only while True
 	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
 	// Failed machines are left out.
 	Failed []string
@@ -113,13 +125,16 @@ type Status struct {
 func Report(o Observed) Status { return newPlanner(o.Sorted()).report() }
 
 func (p *planner) report() Status {
+	progressing := p.progressingCondition()
 	optional := list.Where(
-		[]Condition{p.replicaFailureCondition(), p.frozenCondition()},
+		[]Condition{
+			p.replicaFailureCondition(), p.frozenCondition(), p.degradedCondition(), p.reconcileCondition(progressing),
+		},
 		func(c Condition) bool { return c.Reason != "" },
 	)
 	s := Status{
 		Counts:     p.countMachines(),
-		Conditions: slices.Concat(p.machineConditions(), []Condition{p.progressingCondition()}, optional),
+		Conditions: slices.Concat(p.machineConditions(), []Condition{progressing}, optional),
 	}
 	for _, set := range p.o.Sets {
 		for _, m := range set.Machines {
@@ -183,8 +198,17 @@ func (p *planner) progressingCondition() Condition {
 func (p *planner) progressingState(was string) Condition {
 	counts := p.countMachines()
 	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machineCount(p.o.Replicas), counts.Available)
+	here := 0
+	if p.current != nil {
+		here = len(p.current.Machines)
+	}
+	if p.pin != nil {
+		done = fmt.Sprintf(
+			"%d of %s back on revision %d, %d available", here, machineCount(p.o.Replicas), p.pin.Revision, counts.Available,
+		)
+	}
 	// If only the number of machines changed, there is no rollout.
-	scaled := p.isOnlyScaling() && counts.Replicas == counts.Updated && p.o.Stopped() == ""
+	scaled := p.isOnlyScaling() && counts.Replicas == here && p.o.Stopped() == ""
 	return cmp.Or(
 		list.When(p.o.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.o.Invalid}),
 		list.When(
@@ -244,9 +268,9 @@ func (p *planner) runningState(was, done string) Condition {
 // "".
 func (p *planner) startReason(was string) string {
 	switch {
-	case p.isNewRevision() && (p.current.History != "" || p.current.Revision != p.highestRevision()):
+	case p.isNewAttempt() && (p.current.History != "" || p.current.Revision != p.highestRevision()):
 		return vocabulary.ReasonFoundNewMachineSet
-	case p.isNewRevision():
+	case p.isNewAttempt():
 		return vocabulary.ReasonNewMachineSetCreated
 	case p.current != nil && !p.hasProgressed() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
 		return was

@@ -18,9 +18,8 @@ type Rollback struct {
 	Revision int64
 	// Reason is the reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound,
 	// DeploymentRollbackTemplateUnchanged or DeploymentRollbackTemplateNotFound.
-	Reason    string
-	Automatic bool
-	Why       string
+	Reason string
+	Why    string
 }
 
 // requestedRollback returns the rollback for spec.rollbackTo; nil: no rollback was requested.
@@ -39,18 +38,12 @@ func (p *planner) requestedRollback() *Rollback {
 		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.Lacks())
 		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}
 	default:
-		return set.rollbackToSet("")
-	}
-}
-
-// rollbackToSet returns the rollback to a set's template. because is the reason of an automatic rollback.
-func (set *setPlan) rollbackToSet(because string) *Rollback {
-	return &Rollback{
-		Set:       new(set.target("its template returns")),
-		Revision:  set.Revision,
-		Reason:    vocabulary.ReasonDeploymentRollback,
-		Automatic: because != "",
-		Why:       fmt.Sprintf("return to revision %d, set %s%s", set.Revision, set.Name, because),
+		return &Rollback{
+			Set:      new(set.target("its template returns")),
+			Revision: set.Revision,
+			Reason:   vocabulary.ReasonDeploymentRollback,
+			Why:      fmt.Sprintf("return to revision %d, set %s", set.Revision, set.Name),
+		}
 	}
 }
 
@@ -65,64 +58,39 @@ func (p *planner) setOfRevision(revision int64) *setPlan {
 	return list.Find(sets, func(set *setPlan) bool { return revision != 0 && set.Revision == revision })
 }
 
-// automaticRollback returns the rollback of a failed revision if the policy requires one. A template restored by an
-// automatic rollback is not rolled back automatically again: two bad revisions would alternate for ever.
-func (p *planner) automaticRollback(failed []string) *Rollback {
-	if p.o.Stopped() != "" || p.current.UID == p.o.RolledBackTo || p.isComplete() {
-		return nil
-	}
-	a, why := p.o.Automatic, ""
-	switch {
-	case a.Failed && len(failed) > a.MaxFailed:
-		why = fmt.Sprintf("%s of the new template failed, %d allowed", machineCount(len(failed)), a.MaxFailed)
-	case a.OnDeadline && p.isLate():
-		why = fmt.Sprintf("no progress for %s", phrase.Length(p.o.Deadline.Round(time.Second)))
-	}
-	// An automatic rollback returns only to another template whose objects exist.
-	old := slices.DeleteFunc(
-		p.oldSets(),
-		func(set *setPlan) bool { return set.Current || set.Twin() || set.Lacks() != "" },
-	)
-	if why == "" || len(old) == 0 {
-		return nil
-	}
-	last := slices.MaxFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
-	return last.rollbackToSet(": " + why)
-}
-
-// maxHistoryEntries is how many old revisions a set keeps in its annotation. Source: own choice; MCM's list is
-// unbounded, and an object's annotations may have 256 KiB in all.
+// maxHistoryEntries is how many old revisions a set keeps in its annotation. Source: ours; MCM's list is unbounded, and
+// an object's annotations may have 256 KiB in all.
 const maxHistoryEntries = 20
 
-// Revise sets the revision of the current set.
+// Revise sets the revision of the template's set.
 type Revise struct {
 	Target
 	Revision int64
 	History  string // the set's last old revisions
 }
 
-// highestRevision returns the revision that the current set has or gets: the highest revision of all sets.
+// highestRevision returns the revision that the template's set has or gets: the highest revision of all sets.
 func (p *planner) highestRevision() int64 {
 	revision := int64(1)
 	for _, s := range p.o.Sets {
-		if p.current == nil || s.UID != p.current.UID {
-			s.Revision++ // the current set's revision exceeds each other set's revision
+		if p.template == nil || s.UID != p.template.UID {
+			s.Revision++ // the revision of the template's set exceeds the revision of each other set
 		}
 		revision = max(revision, s.Revision)
 	}
 	return revision
 }
 
-// reviseCurrent gives the current set the highest revision. The history gets an entry only if the revision changes.
-func (p *planner) reviseCurrent() *Revise {
+// reviseTemplateSet gives the template's set the highest revision. The history gets an entry only if the revision changes.
+func (p *planner) reviseTemplateSet() *Revise {
 	revision := p.highestRevision()
-	if p.current == nil || p.current.Revision == revision {
+	if p.template == nil || p.template.Revision == revision {
 		return nil
 	}
-	former := phrase.If(p.current.Revision > 0, "%d", p.current.Revision)
-	history := phrase.Parts(append(strings.Split(p.current.History, ","), former)...)
+	former := phrase.If(p.template.Revision > 0, "%d", p.template.Revision)
+	history := phrase.Parts(append(strings.Split(p.template.History, ","), former)...)
 	history = history[max(len(history)-maxHistoryEntries, 0):]
-	return &Revise{p.current.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
+	return &Revise{p.template.target(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
 }
 
 // setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
@@ -131,7 +99,7 @@ func (p *planner) setsBeyondHistory() []Target {
 	if p.o.HistoryLimit == nil {
 		return nil
 	}
-	old := p.oldSets()
+	old := list.Where(p.oldSets(), func(set *setPlan) bool { return set != p.template }) // a pin needs the template's set
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
@@ -159,19 +127,40 @@ func (at *PausePoint) Reached() string {
 	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machineCount(at.Size))
 }
 
-// progress returns the updated record of the revision being rolled out, and its pause point, if any. progress sets
-// stepTarget to the number of new machines that the current step requires.
+// progress returns the updated record of the template's revision, and its pause point, if any. progress sets stepTarget
+// to the number of new machines that the current step requires. While a pin is in force, the record stays, and all steps
+// are skipped.
 func (p *planner) progress() (Progress, *PausePoint) {
 	record := p.o.Progress
-	if p.current == nil {
+	if p.current == nil || p.pin != nil {
 		return record, nil
 	}
-	if revision := p.highestRevision(); record.Revision != revision {
-		record = Progress{Revision: revision}
+	if p.isNewAttempt() {
+		record = Progress{Revision: p.highestRevision(), Attempt: p.attempt(), Good: record.Good}
 	}
-	record.Failed = p.addFailed(record.Failed)
+	pause := p.advanceStep(&record)
+	// A complete rollout without machines proves nothing about the template.
+	if record.Completed.IsZero() && p.o.Replicas > 0 && p.isComplete() {
+		record.Completed, record.Good = p.o.Now.Truncate(time.Second), p.template.UID
+	}
+	if p.isArmed(record) {
+		record.Failed = p.addFailed(record)
+	}
+	return record, pause
+}
+
+// attempt returns the number of retries of the template's revision.
+func (p *planner) attempt() int {
+	if p.o.Progress.Revision == p.highestRevision() {
+		return max(p.o.Retry, p.o.Progress.Attempt)
+	}
+	return p.o.Retry
+}
+
+// advanceStep advances the record to the current rollout step, and returns the step's pause point, if any.
+func (p *planner) advanceStep(record *Progress) *PausePoint {
 	if !p.o.usesSteps() || !p.hasOldMachines() {
-		return record, nil
+		return nil
 	}
 	for ; record.Step < len(p.o.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.o.Steps[record.Step]
@@ -182,7 +171,7 @@ func (p *planner) progress() (Progress, *PausePoint) {
 		if record.Reached.IsZero() {
 			over := sumOver(p.sets, sizeOf) > p.o.Replicas && p.o.Strategy == RollingUpdate
 			if over || p.current.availableMachines < p.stepTarget {
-				return record, nil
+				return nil
 			}
 			record.Reached = p.o.Now.Truncate(time.Second)
 		}
@@ -191,11 +180,11 @@ func (p *planner) progress() (Progress, *PausePoint) {
 			at.Until = record.Reached.Add(step.Wait)
 		}
 		if step.Approve || p.o.Now.Before(at.Until) {
-			return record, at
+			return at
 		}
 	}
 	p.stepTarget = p.o.Replicas
-	return record, nil
+	return nil
 }
 
 // hasOldMachines reports whether machines of other templates exist.
@@ -206,19 +195,20 @@ func (p *planner) hasOldMachines() bool {
 	) > 0
 }
 
-// addFailed adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
-// apply, addFailed adds no name. addFailed keeps the known names.
-func (p *planner) addFailed(known []string) []string {
+// addFailed adds new machines that failed to the record's names, up to MaxFailed + 1 names in all. If MaxFailed does not
+// apply, addFailed adds no name. Recorded names stay.
+func (p *planner) addFailed(record Progress) []string {
 	if !p.o.Automatic.Failed {
-		return known
+		return record.Failed
 	}
-	known = slices.Clone(known)
-	recorded := list.Set(known, list.Identity)
-	for _, m := range p.current.Machines {
-		if m.Failed && !recorded[m.Name] && len(known) <= p.o.Automatic.MaxFailed {
-			known = append(known, m.Name)
+	names := slices.Clone(record.Failed)
+	recorded := list.Set(names, list.Identity)
+	for _, m := range p.template.Machines {
+		counts := m.Failed && p.blamesTemplate(m, !record.Completed.IsZero())
+		if counts && !recorded[m.Name] && len(names) <= p.o.Automatic.MaxFailed {
+			names = append(names, m.Name)
 		}
 	}
-	slices.Sort(known)
-	return known
+	slices.Sort(names)
+	return names
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
@@ -49,9 +48,10 @@ func (p *planner) decide() Decision {
 	if !exclusive {
 		d = p.decideSizes()
 	}
-	if p.current != nil && d.Create == nil {
+	if p.template != nil && d.Create == nil {
 		d.Revision = p.highestRevision()
 	}
+	d.Pin = p.pin
 	return d
 }
 
@@ -63,7 +63,7 @@ func (o Observed) statusMatches(want Status) bool {
 		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
 	}
 	over := func(c Condition) bool {
-		return (c.Type == vocabulary.ConditionReplicaFailure || c.Type == vocabulary.ConditionFrozen) &&
+		return slices.Contains(OnlyTrue(), c.Type) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
 	if o.lacksUnavailableCount() {
@@ -229,7 +229,8 @@ func (p *planner) decisionSentence(d Decision) string {
 	case d.Hold != "":
 		return d.Hold
 	case d.Complete:
-		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.o.Replicas), p.current.Revision)
+		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.o.Replicas), p.current.Revision) +
+			phrase.If(p.pin != nil, "; %s", p.degradedCondition().Message)
 	default:
 		return fmt.Sprintf("%s wanted, %d available", machineCount(p.o.Replicas), p.availableMachines())
 	}
@@ -284,18 +285,7 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	if p.current == nil {
 		return p.createTemplateSet()
 	}
-	record, _ := p.progress()
-	r := p.automaticRollback(record.Failed)
-	if r == nil {
-		return d, false
-	}
-	d.Why = r.Why
-	if d.Record = p.unrecordedProgress(record); d.Record == nil {
-		// The record is written first, because a failed machine may be gone when the template is written.
-		d.Rollback = r
-	}
-	d.boundLists()
-	return d, true
+	return p.beginPin()
 }
 
 // alignSets decides which sets may create machines, and copies the deployment's settings to sets that differ.
@@ -306,14 +296,14 @@ func (p *planner) alignSets() (d Decision) {
 			d.Why = "allow the current set to create machines, and no old set"
 			return d
 		}
-		d.Revise = p.reviseCurrent()
+		d.Revise = p.reviseTemplateSet()
 	}
 	// The write for Revise also copies the settings.
-	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.current || d.Revise == nil) })
+	drifted := list.Where(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.template || d.Revise == nil) })
 	d.Sync = targets(drifted, "it differs from the deployment")
 	d.boundLists()
 	if d.Revise != nil {
-		drifted = append(drifted, p.current)
+		drifted = append(drifted, p.template)
 	}
 	d.Why = "bring " + phrase.If(len(drifted) != 1, "%s", phrase.Count(len(drifted), "set"))
 	if len(drifted) == 1 {
@@ -403,7 +393,7 @@ func (o Observed) creationBlocker() string {
 // createSet returns the Creation of the current template's set, with the size that resizeSets gives this set.
 func (p *planner) createSet() Decision {
 	current := &setPlan{Set: Set{Name: "the new set", Current: true, Revision: p.highestRevision()}}
-	p.current, p.sets = current, append(p.sets, current)
+	p.template, p.current, p.sets = current, current, append(p.sets, current)
 	p.progress()
 	p.resizeSets()
 	return Decision{

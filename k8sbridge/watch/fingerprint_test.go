@@ -181,7 +181,8 @@ func TestGroupFingerprints(t *testing.T) {
 		{"which rollout is open", func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout/ns/d/uid-d/2"}
 		}, nil},
-		{"an automatic rollback", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), nil},
+		{"a retry", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutRetry, "2/1 ann"), []string{"spec"}},
+		{"a pin", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutPin, "2/1 ann"), []string{"spec"}},
 		{"revision", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "2"), nil},
 		{"a wish: held where it is", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutHold, "1 ann: no"), []string{"spec"}},
 		{"a wish: a step is passed", annotated[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "1/1 ann"), []string{"spec"}},

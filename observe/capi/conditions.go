@@ -127,6 +127,9 @@ func TheirConditions(conditions []metav1.Condition) []metav1.Condition {
 		vocabulary.ConditionMachinesCreated,
 		vocabulary.ConditionProgressing,
 		vocabulary.ConditionReplicaFailure,
+		vocabulary.ConditionDegraded,
+		vocabulary.ConditionReconciling,
+		vocabulary.ConditionStalled,
 		vocabulary.ConditionBlocked,
 	}
 	return slices.DeleteFunc(

@@ -68,7 +68,8 @@ func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
 		v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas, v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze,
 		v1alpha1.AnnotationTriggerDeletion, v1alpha1.AnnotationPaused, v1alpha1.AnnotationRolloutHold, v1alpha1.AnnotationRolloutApprove,
-		v1alpha1.AnnotationLastRequest, v1alpha1.AnnotationRolloutPausedBy, v1alpha1.AnnotationAutomaticRollbackTo,
+		v1alpha1.AnnotationLastRequest, v1alpha1.AnnotationRolloutPausedBy, v1alpha1.AnnotationRolloutRetry,
+		v1alpha1.AnnotationRolloutPin, v1alpha1.AnnotationRolloutUndoBy,
 	} {
 		t.Run(key, func(t *testing.T) {
 			d := observetest.Deployment("d", noteDeployment(key, "the deployment's"))

@@ -32,6 +32,11 @@ func Explained(f Tree, plan rollout.Planned, hold string, now time.Time) explain
 		),
 		Of: max(len(f.Members), int(d.Spec.Replicas)),
 	}
+	if pin := plan.Decision.Pin; pin != nil {
+		e.Pin = explain.Wait{
+			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
+		}
+	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
 		e.Step, e.Until = p.Reached(), p.Until
 	}

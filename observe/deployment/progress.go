@@ -7,20 +7,29 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
 )
 
-// RecordedSteps returns the steps with which the rollout to a revision began, and which the rollout keeps.
-// RecordedSteps returns nil if the status has no steps for this revision: the record is for another revision, or an
-// older version of Millwright recorded no steps. A rollout without steps has an empty list.
-func RecordedSteps(r *v1alpha1.RolloutStatus, revision int64) []v1alpha1.RolloutStep {
-	if r == nil || r.Revision != revision {
+// SameAttempt returns the record of a rollout if it is for this revision and for no earlier attempt; else nil. The
+// rollout keeps the recorded parts of the policy.
+func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
+	if r == nil || r.Revision != revision || int(r.Attempt) < attempt {
 		return nil
 	}
-	return r.Steps
+	return r
+}
+
+// ApplyRecord replaces the parts of the policy by those that the rollout to the current revision has recorded, if any.
+func ApplyRecord(o *rollout.Observed, r *v1alpha1.RolloutStatus, revision int64) {
+	kept := SameAttempt(r, revision, o.Retry)
+	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
+		return
+	}
+	o.Steps, o.Automatic = Steps(kept.Steps), automaticRollback(kept.AutomaticRollback)
 }
 
 // Progress returns the progress in the record of a rollout; a nil record gives the zero Progress.
@@ -28,24 +37,47 @@ func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	if r == nil {
 		return rollout.Progress{}
 	}
-	return rollout.Progress{
-		Revision: r.Revision,
-		Step:     int(r.Step),
-		Reached:  cache.TimeOf(r.ReachedAt),
-		Failed:   r.FailedMachines,
+	p := rollout.Progress{
+		Revision:  r.Revision,
+		Step:      int(r.Step),
+		Reached:   cache.TimeOf(r.ReachedAt),
+		Failed:    r.FailedMachines,
+		Attempt:   int(r.Attempt),
+		Completed: cache.TimeOf(r.CompletedAt),
+		Good:      string(r.LastGoodSet),
 	}
+	if pin := r.Pin; pin != nil {
+		p.Pin = &rollout.Pin{
+			Failed: string(pin.FailedSet), Set: string(pin.Set), Revision: pin.Revision, Since: pin.Since.Time,
+			Why: pin.Reason, By: pin.RequestedBy,
+		}
+	}
+	return p
 }
 
-// Record returns the record of a progress. If the old record is for the same revision, Record keeps the old record's
-// steps; a new revision gets the steps of the policy.
+// Record returns the record of a progress. If the old record is for the same attempt at the same revision, Record keeps
+// the old record's parts of the policy; a new attempt gets the parts of the present policy.
 func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
-	steps := RecordedSteps(was, p.Revision)
-	if steps == nil {
-		steps = append([]v1alpha1.RolloutStep{}, policy.PolicySpec().Steps...)
+	spec := policy.PolicySpec()
+	r := &v1alpha1.RolloutStatus{
+		Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed,
+		Steps: append([]v1alpha1.RolloutStep{}, spec.Steps...), AutomaticRollback: spec.AutomaticRollback,
+		Attempt: int32(p.Attempt), LastGoodSet: types.UID(p.Good),
 	}
-	r := &v1alpha1.RolloutStatus{Revision: p.Revision, Step: int32(p.Step), Steps: steps, FailedMachines: p.Failed}
+	if kept := SameAttempt(was, p.Revision, p.Attempt); kept != nil {
+		r.Steps, r.AutomaticRollback = kept.Steps, kept.AutomaticRollback
+	}
 	if !p.Reached.IsZero() {
 		r.ReachedAt = new(metav1.NewTime(p.Reached))
+	}
+	if !p.Completed.IsZero() {
+		r.CompletedAt = new(metav1.NewTime(p.Completed))
+	}
+	if pin := p.Pin; pin != nil {
+		r.Pin = &v1alpha1.RolloutPin{
+			FailedSet: types.UID(pin.Failed), Set: types.UID(pin.Set), Revision: pin.Revision, Since: metav1.NewTime(pin.Since),
+			Reason: pin.Why, RequestedBy: pin.By,
+		}
 	}
 	return r
 }
@@ -71,21 +103,35 @@ func CurrentRevision(sets []rollout.Set) int64 {
 }
 
 // Requests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty without
-// a hold; approved is the number of approved steps. Requests ignores requests about another revision.
-func Requests(d metav1.Object, revision int64) (held string, approved int) {
+// ApplyRequests adds the requests of people about the rollout of one revision to the facts. Requests about another
+// revision are ignored.
+func ApplyRequests(o *rollout.Observed, d metav1.Object, revision int64) {
 	if revision == 0 {
-		return "", 0
+		return
 	}
-	if which, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutHold], " "); which != "" &&
-		which == strconv.FormatInt(revision, 10) {
-		held = cmp.Or(strings.TrimSpace(words), "no reason given")
+	_, why := requestFor(d, v1alpha1.AnnotationRolloutHold, revision)
+	o.Held = why
+	approved, _ := requestFor(d, v1alpha1.AnnotationRolloutApprove, revision)
+	retry, _ := requestFor(d, v1alpha1.AnnotationRolloutRetry, revision)
+	pinTo, by := requestFor(d, v1alpha1.AnnotationRolloutPin, revision)
+	o.Approved, o.Retry, o.PinTo = int(approved), int(retry), pinTo
+	if pinTo != 0 {
+		o.PinBy = by
 	}
-	which, _, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutApprove], " ")
-	which, steps, _ := strings.Cut(which, "/")
-	if n, err := strconv.Atoi(steps); err == nil && which == strconv.FormatInt(revision, 10) {
-		approved = max(n, 0)
+}
+
+// requestFor reads a request such as "8/2 ann: looks well" for revision 8: the number 2, and the words. Without the
+// request, or with a request for another revision, it returns 0 and "".
+func requestFor(d metav1.Object, key string, revision int64) (number int64, words string) {
+	about, words, _ := strings.Cut(d.GetAnnotations()[key], " ")
+	about, text, _ := strings.Cut(about, "/")
+	if about != strconv.FormatInt(revision, 10) {
+		return 0, ""
 	}
-	return held, approved
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		number = max(n, 0)
+	}
+	return number, cmp.Or(strings.TrimSpace(words), "no reason given")
 }
 
 // reportedRollout returns the part of a deployment's status that rollout.Plan computes.

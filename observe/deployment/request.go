@@ -31,8 +31,16 @@ func RequestAbout(d metav1.Object, o rollout.Observed, next rollout.Decision) re
 		OnDelete:   o.Strategy == rollout.OnDelete,
 		Revision:   next.Revision, // the next revision, even before it is written: operators mean this revision
 		RollbackTo: o.RollbackTo,
-		Steps:      o.StepCount(),
-		Approved:   o.Approved,
+		RolloutSteps: request.RolloutSteps{
+			Steps: o.StepCount(), NextSteps: o.NextStepCount(), Approved: o.Approved,
+		},
+		Pinned: request.Pinned{Attempt: max(o.Retry, o.Progress.Attempt)},
+	}
+	if next.Pin != nil {
+		f.PinnedTo = next.Pin.Revision
+	}
+	if o.Progress.Revision != f.Revision {
+		f.Attempt = o.Retry
 	}
 	if next.Pause != nil {
 		f.WaitsAt = next.Pause.Step + 1

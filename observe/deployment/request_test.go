@@ -81,7 +81,7 @@ func TestDeploymentRequestOfARollout(t *testing.T) {
 
 	assert.Equal(t, request.DeploymentFacts{
 		Name: "shop/d", UID: "uid-d", Now: observetest.Asked, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
-		WaitsAt: 1, Steps: 2,
+		RolloutSteps: request.RolloutSteps{WaitsAt: 1, Steps: 2, NextSteps: 2},
 	}, deploymentRequest(midRollout(), observetest.Asked))
 }
 

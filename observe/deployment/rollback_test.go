@@ -39,7 +39,7 @@ func TestReturnTo(t *testing.T) {
 		maps.Copy(d.Annotations, kept)
 	})
 	before := former.DeepCopy()
-	deployment.ReturnTo(d, former, false)
+	deployment.ReturnTo(d, former)
 	assert.Equal(t, before, former, "nothing that it reads is changed")
 
 	want := observetest.Template()
@@ -48,11 +48,6 @@ func TestReturnTo(t *testing.T) {
 	assert.Equal(t, want, d.Spec.Template, "as a whole, without the hash")
 	kept["team"], kept[v1alpha1.AnnotationChangeCause] = "shop", "the first image"
 	assert.Equal(t, kept, d.Annotations)
-
-	deployment.ReturnTo(d, former, true)
-	assert.Equal(t, "uid-d-1", d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
-	deployment.ReturnTo(d, former, false)
-	assert.Equal(t, kept, d.Annotations, "a person has asked for it")
 
 	d.Spec.Template.Labels["app"] = "changed"
 	assert.Equal(t, before, former, "nor do they share anything")

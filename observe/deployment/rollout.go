@@ -90,7 +90,6 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		},
 		Generation:         d.Generation,
 		ObservedGeneration: d.Status.ObservedGeneration,
-		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedRollout(&d.Status),
 	}
 	_, o.MCM.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
@@ -126,10 +125,8 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		})
 	}
 	current := CurrentRevision(o.Sets)
-	if kept := RecordedSteps(d.Status.Rollout, current); kept != nil {
-		o.Steps = Steps(kept)
-	}
-	o.Held, o.Approved = Requests(d, current)
+	ApplyRequests(&o, d, current)
+	ApplyRecord(&o, d.Status.Rollout, current)
 	return o
 }
 
@@ -150,12 +147,23 @@ func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
 	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
 	o.Steps = Steps(policy.Steps)
-	if auto := policy.AutomaticRollback; auto != nil {
-		o.Automatic.OnDeadline = auto.OnProgressDeadline
-		if auto.MaxFailedMachines != nil {
-			o.Automatic.Failed, o.Automatic.MaxFailed = true, int(*auto.MaxFailedMachines)
-		}
+	o.NextSteps = len(policy.Steps)
+	o.Automatic = automaticRollback(policy.AutomaticRollback)
+}
+
+// automaticRollback reads when a rollout rolls back automatically.
+func automaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRollback) {
+	if of == nil {
+		return a
 	}
+	a.OnDeadline = of.OnProgressDeadline
+	if of.MaxFailedMachines != nil {
+		a.Failed, a.MaxFailed = true, int(*of.MaxFailedMachines)
+	}
+	if of.BakeTime != nil {
+		a.Bake = of.BakeTime.Duration
+	}
+	return a
 }
 
 // Steps converts the steps of a rollout.
@@ -291,6 +299,7 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 	if s.Current {
 		s.Drift = FollowDeployment(set.DeepCopy(), f.Deployment) || s.Revision > 0 && Revision(f.Deployment) != s.Revision
 	}
+	s.Source = f.sourceOf(set)
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
 			s.Failure = rollout.Problem{Reason: c.Reason, Message: c.Message}
@@ -305,7 +314,9 @@ func rolloutSet(f Tree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, n
 		if f.Node != nil {
 			node = f.Node(m)
 		}
-		s.Machines = append(s.Machines, rolloutMember(m, set, selector, node, observeset.MinReady(set, f.AsMCM), now))
+		r := rolloutMember(m, set, selector, node, observeset.MinReady(set, f.AsMCM), now)
+		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(m), isReplacedByPerson(f.Deployment, m), f.denialOf(m)
+		s.Machines = append(s.Machines, r)
 	}
 	return s
 }

@@ -271,12 +271,17 @@ func TestRolloutObserved(t *testing.T) {
 		{name: "of another revision", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "6/2 ann"), want: 0},
 		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
 		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
+		{fact: "Retry", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutRetry, "7/2 ann: quota"), want: 2},
+		{name: "of another revision", fact: "Retry", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutRetry, "6/2 ann"), want: 0},
+		{fact: "PinTo", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"), want: int64(3)},
+		{fact: "PinBy", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"), want: "ann: slow"},
 
 		{fact: "Steps", policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
 		{fact: "FreeWhenDeleting", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
+		{fact: "NextSteps", policy: policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}), want: 1},
 		{
 			name:   "the other policy",
 			fact:   "FreeWhenDeleting",
@@ -299,6 +304,9 @@ func TestRolloutObserved(t *testing.T) {
 		}), want: true},
 		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
 		{fact: "Automatic.Failed", policy: policyWithMaxFailed(new(int32(2))), want: true},
+		{fact: "Automatic.Bake", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
+			AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}},
+		}), want: time.Hour},
 		{
 			name:   "none may fail",
 			fact:   "Automatic",
@@ -340,6 +348,20 @@ func TestRolloutObserved(t *testing.T) {
 			fact:       "Progress.Failed",
 			deployment: withRolloutStatus(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
 			want:       []string{"a"},
+		},
+		{fact: "Progress.Attempt", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Attempt: 2}), want: 2},
+		{
+			fact:       "Progress.Completed",
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{CompletedAt: new(observetest.Ago(5))}),
+			want:       observetest.Ago(5).Time,
+		},
+		{fact: "Progress.Good", deployment: withRolloutStatus(v1alpha1.RolloutStatus{LastGoodSet: "u"}), want: "u"},
+		{
+			fact: "Progress.Pin",
+			deployment: withRolloutStatus(v1alpha1.RolloutStatus{Pin: &v1alpha1.RolloutPin{
+				FailedSet: "bad", Set: "good", Revision: 6, Since: observetest.Ago(5), Reason: "why", RequestedBy: "ann",
+			}}),
+			want: &rollout.Pin{Failed: "bad", Set: "good", Revision: 6, Since: observetest.Ago(5).Time, Why: "why", By: "ann"},
 		},
 		{fact: "Reported.Counts.Replicas", deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
 		{
@@ -400,7 +422,6 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
 			want:       1,
 		},
-		{fact: "RolledBackTo", deployment: noteDeployment(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
 	}
 	told := map[string][]any{
 		"Absent":    {time.Minute}, // see TestAbsencesOfARollout

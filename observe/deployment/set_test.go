@@ -125,6 +125,17 @@ func withUpdateResult(result, reason string) func(*corev1.Node) {
 	}
 }
 
+// deniedFor gives a machine a usable class, and the reason why the provider has not made its instance.
+func deniedFor(reason string) func(*v1alpha1.Machine) {
+	return func(m *v1alpha1.Machine) {
+		m.Status.Conditions = append(
+			m.Status.Conditions,
+			corev1.NodeCondition{Type: v1alpha1.MachineClassReady, Status: corev1.ConditionTrue},
+			corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: reason},
+		)
+	}
+}
+
 // Each row tests one fact about a machine of a deployment, derived from the machine, its node and its set.
 func TestRolloutMember(t *testing.T) {
 	is := observetest.Phase
@@ -171,6 +182,14 @@ func TestRolloutMember(t *testing.T) {
 		{name: "without a cluster to join", fact: "Unhealthy", machine: is(v1alpha1.MachineAvailable), want: false},
 		{name: "running, and ready for not so long yet", fact: "Unhealthy", machine: observetest.ReadySince(observetest.Ago(4)), set: minReady, want: false},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Joined", machine: func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(observetest.Ago(5)) }, want: true},
+		{fact: "Requested", machine: observetest.Note(v1alpha1.AnnotationReplacementGranted, "2026-01-01T12:00:00Z"), want: true},
+		{name: "deleted first", fact: "Requested", machine: observetest.Note(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{fact: "Denied", machine: deniedFor("ResourceExhausted"), want: rollout.DeniedByQuota},
+		{name: "credentials", fact: "Denied", machine: deniedFor("PermissionDenied"), want: rollout.DeniedByCredentials},
+		{name: "no answer", fact: "Denied", machine: deniedFor(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
+		{name: "an invalid class", fact: "Denied", machine: deniedFor("InvalidArgument"), want: rollout.Denial("")},
+		{name: "the instance exists", fact: "Denied", machine: observetest.Both(deniedFor("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
 		{fact: "MCM.Troubled", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.Preserved, want: true},
 		{name: "failed and asks for it", fact: "MCM.Preserved", machine: observetest.Both(is(v1alpha1.MachineFailed), observetest.Asking(v1alpha1.ValuePreserveWhenFailed)), want: true},

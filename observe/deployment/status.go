@@ -24,6 +24,7 @@ func Named(d *v1alpha1.MachineDeployment) string {
 var plannedConditions = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
+	v1alpha1.MachineDeploymentDegraded, v1alpha1.MachineDeploymentReconciling, v1alpha1.MachineDeploymentStalled,
 }
 
 // ApplyStatus writes the status that rollout.Plan computed, without the failed machines, because Plan knows only their

@@ -26,7 +26,9 @@ var notCopied = []string{
 	v1alpha1.AnnotationRolloutApprove,
 	v1alpha1.AnnotationLastRequest,
 	v1alpha1.AnnotationRolloutPausedBy,
-	v1alpha1.AnnotationAutomaticRollbackTo,
+	v1alpha1.AnnotationRolloutRetry,
+	v1alpha1.AnnotationRolloutPin,
+	v1alpha1.AnnotationRolloutUndoBy,
 }
 
 // FollowDeployment copies from a deployment to a set the fields that change existing machines in place or concern only
@@ -54,22 +56,15 @@ var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.Annotat
 
 // ReturnTo gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
 // template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations
-// that the deployment got later, except annotations about its own object, size or rollout. ReturnTo sets the annotation
-// that records an automatic rollback if automatic is true, and removes the annotation otherwise.
-func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, automatic bool) {
+// that the deployment got later, except annotations about its own object, size or rollout.
+func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
 	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
-	maps.DeleteFunc(
-		d.Annotations,
-		func(key, _ string) bool { return !stays(key) || key == v1alpha1.AnnotationAutomaticRollbackTo },
-	)
+	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) })
 	for key, value := range set.Annotations {
 		if !stays(key) {
 			metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value)
 		}
-	}
-	if automatic {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, string(set.UID))
 	}
 }

@@ -31,6 +31,8 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 		request.Resume:  v1alpha1.AnnotationRolloutHold,
 		request.Cancel:  v1alpha1.AnnotationRolloutHold,
 		request.Approve: v1alpha1.AnnotationRolloutApprove,
+		request.Retry:   v1alpha1.AnnotationRolloutRetry,
+		request.Undo:    v1alpha1.AnnotationRolloutUndoBy,
 	},
 }
 
@@ -77,10 +79,20 @@ func RequestPatch(kind request.Kind, command request.Command, d request.Decision
 	}
 	annotations, spec := map[string]any{}, map[string]any{}
 	if d.Annotation != nil {
-		annotations[RequestAnnotation(kind, command)] = *d.Annotation
-		if *d.Annotation == "" {
-			annotations[RequestAnnotation(kind, command)] = nil
+		key := RequestAnnotation(kind, command)
+		switch {
+		case d.PinTo != nil:
+			key = v1alpha1.AnnotationRolloutPin
+		case d.RollbackTo != nil:
+			key = v1alpha1.AnnotationRolloutUndoBy // also for a cancel that returns
 		}
+		annotations[key] = *d.Annotation
+		if *d.Annotation == "" {
+			annotations[key] = nil
+		}
+	}
+	if d.Unpin {
+		annotations[v1alpha1.AnnotationRolloutPin] = nil
 	}
 	if d.Record != "" {
 		annotations[v1alpha1.AnnotationLastRequest] = d.Record

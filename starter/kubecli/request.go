@@ -80,6 +80,8 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 				flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
 			case argument == "back":
 				flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
+			case argument == "pin":
+				flags.BoolVar(&r.Pin, argument, false, "keep the template, and pin the machines to the former revision")
 			case argument == "steps":
 				flags.IntVar(
 					&r.Steps,

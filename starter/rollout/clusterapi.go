@@ -171,7 +171,7 @@ func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) source {
 	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 		if set >= 0 {
-			deployment.ReturnTo(d, f.Sets[set], false, now)
+			deployment.ReturnTo(d, f.Sets[set], now)
 		}
 	})
 }

@@ -184,8 +184,10 @@ func (s snapshot) automaticRollbackText() string {
 	switch {
 	case len(whens) == 0:
 		return ""
-	case o.RolledBackTo != "" && s.currentIndex() >= 0 && o.Sets[s.currentIndex()].UID == o.RolledBackTo:
-		return "not by itself again: an automatic rollback brought this revision"
+	case s.decision.Pin != nil:
+		return "done, or pinned by a person: see above"
+	case !o.Progress.Completed.IsZero() && !s.now.Before(o.Progress.Completed.Add(o.Automatic.Bake)):
+		return "not any more: the rollout is complete"
 	default:
 		return "by itself " + strings.Join(whens, ", or ")
 	}

@@ -47,9 +47,19 @@ there is another revision: a new template, or an undo. With --back, the deployme
 			Name:  request.Undo,
 			Short: "Go back to a former revision",
 			Long: `undo sets spec.rollbackTo: the deployment gets the template of a former revision again, which is rolled out like any other. Without
---to-revision, it is the previous revision. undo is refused while the deployment is paused.`,
+--to-revision, it is the previous revision. undo is refused while the deployment is paused.
+With --pin, the template stays as it is, and the machines return to the former revision until the template changes or a person retries.
+That is the way where Flux or Argo CD would write the template again.`,
 			Example: `  millwright rollout undo shop/web
+  millwright rollout undo shop/web --pin --reason "8 is slow"
   millwright rollout undo shop/web --to-revision 5 --reason "6 leaks"`,
+		},
+		{
+			Name:  request.Retry,
+			Short: "Roll a revision out again that is pinned to a former one",
+			Long: `retry ends what an automatic rollback or undo --pin began: the template, which has not changed, is rolled out again. Machines that
+failed before do not count any more. A changed template needs no retry.`,
+			Example: `  millwright rollout retry shop/web --reason "the quota is raised"`,
 		},
 		{
 			Name:  request.Approve,
@@ -80,8 +90,11 @@ func requestEffect(r kubecli.Request, strategy string, f request.DeploymentFacts
 	if r.Command == request.Start {
 		text = fmt.Sprintf("another revision of the template is rolled out with the strategy %s", strategy)
 	}
-	if f.Steps > 0 {
-		text += fmt.Sprintf(", in steps: %d", f.Steps)
+	switch {
+	case r.Pin:
+		text = "the machines return to that revision, without rollout steps, and the template stays"
+	case f.NextSteps > 0:
+		text += fmt.Sprintf(", in steps: %d", f.NextSteps)
 	}
 	return text
 }

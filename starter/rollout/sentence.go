@@ -34,8 +34,10 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 		return fmt.Sprintf("it is being deleted; sets left: %d", len(o.Sets))
 	case o.Invalid != "":
 		return "nothing can be done with it: " + o.Invalid
-	case d.Rollback != nil && d.Rollback.Automatic:
-		return s.revisionText() + " is given up; next: " + d.Why
+	case d.BeginsPin():
+		return d.Why
+	case d.Pin != nil:
+		return s.pinText(at)
 	case d.Rollback != nil:
 		return "an undo is asked for; next: " + d.Why
 	case d.Complete:
@@ -54,6 +56,24 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 	default:
 		return s.progressText(at)
 	}
+}
+
+// pinText says which revision is pinned to a former one, and how far the machines are.
+func (s snapshot) pinText(at func(time.Time) string) string {
+	d := s.decision
+	here := 0
+	for _, set := range s.facts.Sets {
+		if set.UID == d.Pin.Set {
+			here = list.Count(set.Machines, func(m rollout.Member) bool { return !m.Deleting })
+		}
+	}
+	text := d.Pin.Cause(d.Revision) + " since " + at(d.Pin.Since)
+	if !d.Complete {
+		text += fmt.Sprintf(
+			"; %d of %s there, next: %s", here, phrase.Count(s.facts.Replicas, "machine"), cmp.Or(d.Hold, d.Why),
+		)
+	}
+	return text + "; change the template or `millwright rollout retry " + s.key() + "`"
 }
 
 // progressText describes a rollout that continues, or waits at a step or for machines.

@@ -187,8 +187,10 @@ func TestStatusLines(t *testing.T) {
 	automatic := v1alpha1.RolloutPolicySpec{
 		AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32(2))},
 	}
-	brought := func(d *v1alpha1.MachineDeployment) {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, "u-web-b")
+	pinned := func(d *v1alpha1.MachineDeployment) {
+		d.Status.Rollout.Pin = &v1alpha1.RolloutPin{
+			FailedSet: "u-web-b", Set: "u-web-a", Revision: 6, Since: metav1.NewTime(begun), Reason: "1 machine of it failed, 0 allowed",
+		}
 	}
 	frozen := func(d *v1alpha1.MachineDeployment) {
 		d.Labels = map[string]string{v1alpha1.LabelFreeze: v1alpha1.ValueTrue}
@@ -216,7 +218,7 @@ func TestStatusLines(t *testing.T) {
 		{"a deadline that stands still", waitingPool(withProgressDeadline(600), setPaused), "deadline   10m without progress; it does not count at the moment\n"},
 		{"automatic rollback", waitingPool(reached(7, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 1 have\n"},
 		{"failures of another revision", waitingPool(reached(6, 0)).addPolicy(automatic), "rollback   by itself when the deadline passes, or when more than 2 new machines have failed, and 0 have\n"},
-		{"brought by a rollback", waitingPool(reached(7, 0), brought).addPolicy(automatic), "rollback   not by itself again: an automatic rollback brought this revision\n"},
+		{"pinned by a rollback", waitingPool(reached(7, 0), pinned).addPolicy(automatic), "rollback   done, or pinned by a person: see above\n"},
 		{"frozen", waitingPool(frozen), "frozen     No machine is created while the label freeze is True\n"},
 	} {
 		assert.Contains(t, c.pool.snapshot().statusText(nil), "\n"+c.want, c.name)

@@ -54,7 +54,7 @@ func (j *watchState) record(s *snapshot) (change string) {
 
 // isUndoPending reports whether a requested undo has not been carried out yet.
 func (s snapshot) isUndoPending() bool {
-	return s.decision.Rollback != nil && !s.decision.Rollback.Automatic
+	return s.decision.Rollback != nil
 }
 
 // recordDueDecision records the time since which the present decision has been due.

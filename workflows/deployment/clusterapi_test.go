@@ -44,7 +44,7 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		create,
 		resizeDecision("grow"),
 		resizeDecision("grow"),
-		rollbackDecision(false),
+		rollbackDecision(),
 		withChange(completeDecision(), func(d *deployment.Decision) {
 			d.Pending.Need, d.Report = attention.Scale, true
 		}),

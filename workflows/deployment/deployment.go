@@ -70,7 +70,7 @@ func (m *machineDeployment) do(ctx workflow.Context, d deployment.Decision) (act
 		return true, m.followRollout(ctx, d.Operation, d)
 	}
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
-		m.Show(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.Revision)))
+		m.Show(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.RollsTo())))
 		return true, m.roll(ctx, d)
 	}
 	m.Show(ctx, m.stepForDecision(d).Explained(d.Blocked))
@@ -93,7 +93,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 		ctx,
 		m.rolloutKind,
 		m.Ref,
-		d.Rollout.Revision,
+		d.Rollout.RollsTo(),
 		fmt.Sprintf(
 			"machines of former templates are replaced: %d of %d machines up to date",
 			d.Picture.Counts.Updated,
@@ -103,12 +103,12 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 	child := workflow.ExecuteChildWorkflow(
 		options,
 		string(m.rolloutKind),
-		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.Revision},
+		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.RollsTo()},
 	)
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.followRollout(ctx, m.rolloutID(ctx, d.Rollout.Revision), d)
+			return m.followRollout(ctx, m.rolloutID(ctx, d.Rollout.RollsTo()), d)
 		}
 		return err
 	}
@@ -125,7 +125,7 @@ func (m *machineDeployment) roll(ctx workflow.Context, d deployment.Decision) er
 				Get(ctx, nil)
 		}
 	}
-	m.endedRollout = m.rolloutID(ctx, d.Rollout.Revision)
+	m.endedRollout = m.rolloutID(ctx, d.Rollout.RollsTo())
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.AwaitChange(

@@ -162,7 +162,7 @@ func (r *rolloutState) do(ctx workflow.Context, d deployment.Decision) (*Rollout
 	switch {
 	case err != nil:
 		return nil, err
-	case d.Rollout.Rollback != nil && d.Rollout.Rollback.Set != nil && !d.Prepare:
+	case d.Rollout.BeginsPin() && !d.Prepare, d.Rollout.Rollback != nil && d.Rollout.Rollback.Set != nil && !d.Prepare:
 		return r.end(ctx, OutcomeRolledBack, d), nil
 	case acted:
 		return nil, nil
@@ -180,8 +180,10 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	case d.Pending.Need == attention.Deletion,
 		d.Rollout.Create != nil,
 		d.Rollout.NoSet,
-		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision:
+		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision && d.Rollout.RollsTo() != r.revision:
 		return OutcomeSuperseded
+	case d.Rollout.Pin != nil && d.Rollout.RollsTo() != r.revision: // a former run of this rollout began the pin
+		return OutcomeRolledBack
 	case d.Rollout.HoldBy == rollout.HeldBy:
 		return OutcomeCancelled
 	default:

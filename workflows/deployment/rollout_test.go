@@ -159,21 +159,33 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 }
 
 // rollbackDecision returns a decision to roll back to the template of a former set.
-func rollbackDecision(automatic bool) deployment.Decision {
+func rollbackDecision() deployment.Decision {
 	d := deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
-				Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
+				Set: &rollout.Target{Name: "s-6", UID: "uid-6"}, Revision: 6, Why: "return to revision 6",
 			},
 		},
 	}
 	return d
 }
 
+// pinDecision returns a decision that records the pin of an automatic rollback.
+func pinDecision() deployment.Decision {
+	pin := &rollout.Pin{Failed: "uid-7", Set: "uid-6", Revision: 6, Why: "1 machine of it failed, 0 allowed"}
+	return deployment.Decision{
+		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
+		Version: "4",
+		Rollout: rollout.Decision{
+			Revision: 7, Why: "revision 7 failed", Record: &rollout.Progress{Revision: 7, Failed: []string{"m-1"}, Pin: pin},
+		},
+	}
+}
+
 func TestRolloutEndsWithARollback(t *testing.T) {
-	w := newDeploymentWorld(t, rollbackDecision(false))
+	w := newDeploymentWorld(t, rollbackDecision())
 	w.mockWrites(0)
 	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
@@ -181,51 +193,34 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(false).Rollout.Rollback},
+		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision().Rollout.Rollback},
 		w.activityInputs[0],
 	)
 }
 
-// beforeRollback returns the decision before a rollback: the failed machines are not recorded yet.
-func beforeRollback(d deployment.Decision) deployment.Decision {
-	d.Rollout.Rollback, d.Rollout.Record = nil, &rollout.Progress{Revision: 7, Failed: []string{"m-1"}}
-	return d
+// The rollout records the pin with the failed machines, and ends. The rollout of the former revision follows.
+func TestRolloutEndsWithAPin(t *testing.T) {
+	w := newDeploymentWorld(t, pinDecision())
+	w.mockWrites(0)
+	result := w.runRollout(t)
+	require.Equal(t, []string{workflows.OutcomeRolledBack, "revision 7 failed"}, []string{result.Outcome, result.Why})
+	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
+	require.Equal(t, pinDecision().Rollout.Record, w.activityInputs[0].(deployment.Report).Record)
+	require.Equal(t, workflowstest.Ref.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
 }
 
-// Failed machines are recorded before the template is written, because they may be gone afterwards.
-func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), rollbackDecision(true))
+// A run that was terminated after it recorded the pin is followed by one that only says so.
+func TestRolloutEndsIfItsRevisionIsPinned(t *testing.T) {
+	d := pinDecision()
+	d.Rollout.Pin, d.Rollout.Record = d.Rollout.Record.Pin, nil
+	w := newDeploymentWorld(t, d)
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)
-	require.Equal(t, []string{"ReportDeployment", "RollBackDeployment"}, w.activityLog)
-	require.Equal(
-		t,
-		&rollout.Progress{Revision: 7, Failed: []string{"m-1"}},
-		w.activityInputs[0].(deployment.Report).Record,
-	)
-	require.Equal(t, workflowstest.Ref.UID, w.activityInputs[0].(deployment.Report).Step.RolloutOf)
-	require.Equal(
-		t,
-		"21",
-		w.decisionInputs[1].Versions[kube.DeploymentsResource],
-		"it is decided again with the record in sight",
-	)
-	require.Equal(
-		t,
-		deployment.RollBack{Deployment: workflowstest.Ref, Version: "4", Rollback: *rollbackDecision(true).Rollout.Rollback},
-		w.activityInputs[1],
-	)
+	require.Empty(t, w.activityLog)
 }
 
-func TestUnneededAutomaticRollbackIsNotDone(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
-	w.mockWrites(0)
-	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
-	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
-}
-
-func TestFailedMachineIsDecidedAgainAfterARecordConflict(t *testing.T) {
-	w := newDeploymentWorld(t, beforeRollback(rollbackDecision(true)), goneDecision())
+func TestPinIsDecidedAgainAfterAConflict(t *testing.T) {
+	w := newDeploymentWorld(t, pinDecision(), goneDecision())
 	w.mockWrites(0)
 	w.nextErrors["ReportDeployment"] = conflictError()
 	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
@@ -234,7 +229,7 @@ func TestFailedMachineIsDecidedAgainAfterARecordConflict(t *testing.T) {
 }
 
 func TestRolloutContinuesWithoutASetToRollBackTo(t *testing.T) {
-	nowhere := withChange(rollbackDecision(false), func(d *deployment.Decision) {
+	nowhere := withChange(rollbackDecision(), func(d *deployment.Decision) {
 		d.Rollout.Rollback = &rollout.Rollback{Revision: 5, Why: "no such set"}
 	})
 	w := newDeploymentWorld(t, nowhere, completeDecision())
@@ -253,7 +248,7 @@ func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 			t.Run(name+" "+activity, func(t *testing.T) {
 				d := resizeDecision("grow")
 				if activity == "RollBackDeployment" {
-					d = rollbackDecision(false)
+					d = rollbackDecision()
 				}
 				w := newDeploymentWorld(t, d, completeDecision())
 				w.mockWrites(0)
@@ -384,8 +379,8 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 func TestRolloutAddsTheFinalizerBeforeARollback(t *testing.T) {
 	w := newDeploymentWorld(
 		t,
-		withChange(rollbackDecision(false), func(d *deployment.Decision) { d.Prepare = true }),
-		rollbackDecision(false),
+		withChange(rollbackDecision(), func(d *deployment.Decision) { d.Prepare = true }),
+		rollbackDecision(),
 	)
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)

@@ -34,6 +34,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 			if d, err = a.patchAnnotations(ctx, d, notes); err != nil {
 				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
+			activities.WarnOfPin(a.Kube, d, deployment.Recorded(changed), deployment.Recorded(d), stamp)
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()
 		}
 		if equality.Semantic.DeepEqual(

@@ -25,6 +25,11 @@ func Explained(f Tree, plan rollout.Planned, now time.Time) explain.Deployment {
 		Busy: plan.Decision.NoSet || !plan.Decision.Complete || d.DeletionTimestamp != nil,
 		Of:   max(len(f.Members), int(capi.Value(d.Spec.Replicas))),
 	}
+	if pin := plan.Decision.Pin; pin != nil {
+		e.Pin = explain.Wait{
+			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
+		}
+	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
 		e.Step, e.Until = p.Reached(), p.Until
 	}

@@ -57,7 +57,6 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 		Generation: d.Generation,
 
 		ObservedGeneration: d.Status.ObservedGeneration,
-		RolledBackTo:       d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo],
 		Reported:           reportedStatus(&d.Status),
 		Progress:           deployment.Progress(Recorded(d)),
 	}
@@ -77,10 +76,8 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	deployment.ApplyPolicy(&o, f.Policy.PolicySpec())
 	f.observeSets(&o, now)
 	current := deployment.CurrentRevision(o.Sets)
-	if kept := deployment.RecordedSteps(Recorded(d), current); kept != nil {
-		o.Steps = deployment.Steps(kept)
-	}
-	o.Held, o.Approved = deployment.Requests(d, current)
+	deployment.ApplyRequests(&o, d, current)
+	deployment.ApplyRecord(&o, Recorded(d), current)
 	return o
 }
 
@@ -190,6 +187,7 @@ func (f Tree) observeSet(
 		Drift: f.Follow(set.DeepCopy(), set == current) ||
 			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
+	s.Source = sourceOf(set)
 	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = AnswerOf(set), TransferOf(set)
 	if !f.Live {
 		s.Counted = int(capi.Value(set.Status.Replicas))
@@ -206,7 +204,9 @@ func (f Tree) observeSet(
 	for _, m := range members {
 		seen := capiset.Member(f.API, m, set, selector)
 		machines = append(machines, seen)
-		s.Machines = append(s.Machines, rolloutMember(seen, set, minReady, now))
+		r := rolloutMember(seen, set, minReady, now)
+		r.Joined, r.Requested, r.Denied = wasHealthy(m), isReplacedByPerson(m), denialOf(m)
+		s.Machines = append(s.Machines, r)
 	}
 	if active := slices.DeleteFunc(
 		slices.Clone(s.Machines),

@@ -164,7 +164,19 @@ func TestObserved(t *testing.T) {
 		{fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
 		{name: "another revision", fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
 		{fact: "Approved", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
-		{fact: "RolledBackTo", change: withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+		{fact: "Retry", change: withAnnotation(v1alpha1.AnnotationRolloutRetry, "2/1 ann"), related: revised, want: 1},
+		{fact: "PinTo", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: int64(1)},
+		{fact: "PinBy", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: "ann: slow"},
+		{fact: "NextSteps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: 1},
+		{fact: "Automatic.Bake", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}}}), want: time.Hour},
+		{fact: "Progress.Attempt", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"attempt":1}`), want: 1},
+		{fact: "Progress.Completed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"completedAt":"2026-01-01T11:59:00Z"}`), want: capitest.Ago(1).Local()},
+		{fact: "Progress.Good", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"lastGoodSet":"u"}`), want: "u"},
+		{
+			fact:   "Progress.Pin",
+			change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"pin":{"failedSet":"bad","set":"good","revision":1,"since":"2026-01-01T11:59:00Z","reason":"why"}}`),
+			want:   &rollout.Pin{Failed: "bad", Set: "good", Revision: 1, Since: capitest.Ago(1).Local(), Why: "why"},
+		},
 		{name: "without a controller", fact: "Orphans", related: func(f *deployment.Tree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.SetOf(f.Deployment, "s", 1, 1), capitest.Set("other", 1, capitest.Going)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
@@ -269,6 +281,8 @@ func TestObservedSet(t *testing.T) {
 		}, want: false},
 		{fact: "Failure.Reason", set: withFailure, want: "FailedCreate"},
 		{fact: "Failure.Message", set: withFailure, want: "no room"},
+		{fact: "Source.Account", want: infrastructureName()},
+		{fact: "Source.Type", want: infrastructureName()},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.Pool(3)
@@ -298,6 +312,12 @@ func withAnswer(s *clusterv1.MachineSet) {
 		At:       capitest.Noon.Add(time.Millisecond),
 	}
 	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
+}
+
+// infrastructureName returns the name of the infrastructure template of capitest's sets, as sourceOf writes it.
+func infrastructureName() string {
+	ref := capitest.Reference(capitest.Infrastructure())
+	return ref.APIGroup + "/" + ref.Kind + "/" + ref.Name
 }
 
 func withFailure(s *clusterv1.MachineSet) {
@@ -336,6 +356,10 @@ func TestObservedMember(t *testing.T) {
 		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
 		{fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
 		{name: "healthy", fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
+		{fact: "Joined", want: true},
+		{name: "that never became ready", fact: "Joined", machine: capitest.Says(clusterv1.MachineNodeReadyCondition, no), want: false},
+		{fact: "Requested", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
+		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByQuota},
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "First", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},

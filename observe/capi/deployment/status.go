@@ -32,6 +32,9 @@ var ownConditions = []string{
 	vocabulary.ConditionPaused,
 	vocabulary.ConditionProgressing,
 	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionDegraded,
+	vocabulary.ConditionReconciling,
+	vocabulary.ConditionStalled,
 	vocabulary.ConditionBlocked,
 }
 

@@ -225,9 +225,8 @@ func (f Tree) IsSetOf(found *clusterv1.MachineSet, as rollout.Creation) bool {
 
 // ReturnTo gives a deployment the template of one of its sets, and the set's change cause. Parts that change machines
 // in place stay unchanged. ReturnTo removes a past time of spec.rollout.after that is later than the set, because this
-// time would replace the restored machines. ReturnTo sets the annotation that records an automatic rollback if
-// automatic is true, and removes the annotation otherwise.
-func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
+// time would replace the restored machines.
+func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
@@ -237,10 +236,6 @@ func ReturnTo(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automat
 	delete(d.Annotations, v1alpha1.AnnotationChangeCause)
 	if cause := set.Annotations[v1alpha1.AnnotationChangeCause]; cause != "" {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationChangeCause, cause)
-	}
-	delete(d.Annotations, v1alpha1.AnnotationAutomaticRollbackTo)
-	if automatic {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationAutomaticRollbackTo, string(set.UID))
 	}
 }
 

@@ -128,10 +128,10 @@ func TestWhyARevisionWasMade(t *testing.T) {
 	require.True(t, f.Follow(current, true))
 	assert.Equal(t, "the new image, really", current.Annotations[v1alpha1.AnnotationChangeCause])
 	assert.False(t, f.Follow(former, false))
-	deployment.ReturnTo(d, former, false, capitest.Noon)
+	deployment.ReturnTo(d, former, capitest.Noon)
 	assert.Equal(t, "the old image", d.Annotations[v1alpha1.AnnotationChangeCause])
 	delete(former.Annotations, v1alpha1.AnnotationChangeCause)
-	deployment.ReturnTo(d, former, false, capitest.Noon)
+	deployment.ReturnTo(d, former, capitest.Noon)
 	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
 }
 
@@ -278,31 +278,28 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 // restored machines.
 func TestReturnTo(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		change    capitest.OnDeployment
-		automatic bool
-		after     bool
+		name   string
+		change capitest.OnDeployment
+		after  bool
 	}{
-		{"asked for", func(*clusterv1.MachineDeployment) {}, false, false},
-		{"automatic", func(*clusterv1.MachineDeployment) {}, true, false},
-		{"the set is older than a time that is over", withRolloutAfter(30), false, false},
-		{"the time is to come", withRolloutAfter(-30), false, true},
-		{"the set is younger", withRolloutAfter(90), false, true},
+		{"asked for", func(*clusterv1.MachineDeployment) {}, false},
+		{"the set is older than a time that is over", withRolloutAfter(30), false},
+		{"the time is to come", withRolloutAfter(-30), true},
+		{"the set is younger", withRolloutAfter(90), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.Pool(3, withAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-x"))
+			d := capitest.Pool(3)
 			s := capitest.SetOf(d, "s", 0, 1, capitest.Former)
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 			d.Spec.Template.Labels["tier"] = "front"
 			row.change(d)
-			deployment.ReturnTo(d, s, row.automatic, capitest.Noon)
+			deployment.ReturnTo(d, s, capitest.Noon)
 			assert.True(t, deployment.SameTemplate(&s.Spec.Template, &d.Spec.Template))
 			assert.Equal(t, "v1.30.0", d.Spec.Template.Spec.Version)
 			assert.EqualValues(t, 5, *d.Spec.Template.Spec.MinReadySeconds)
 			assert.Equal(t, "front", d.Spec.Template.Labels["tier"])
 			assert.NotContains(t, d.Spec.Template.Labels, clusterv1.MachineDeploymentUniqueLabel)
 			assert.Equal(t, row.after, !d.Spec.Rollout.After.IsZero())
-			assert.Equal(t, map[bool]string{true: "uid-s"}[row.automatic], d.Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
 		})
 	}
 }

@@ -1,0 +1,232 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+)
+
+// Pin keeps the machines on an old set although the template has another set. A change of the template ends the pin,
+// and so does a retry.
+type Pin struct {
+	Failed   string    // UID of the template's set
+	Set      string    // UID of the set that has the machines instead
+	Revision int64     // revision of Set when the pin began
+	Since    time.Time // when the pin began, in whole seconds
+	Why      string    // why the template is not rolled out, as a clause: "2 machines of it failed, 1 allowed"
+	By       string    // who requested the pin, and why: "ann: lunch"; empty: an automatic rollback
+}
+
+// AutoRollback is the policy for automatic rollbacks. The zero value: no automatic rollback.
+type AutoRollback struct {
+	OnDeadline bool          // roll back when the progress deadline passes
+	MaxFailed  int           // if Failed is set, roll back when more than MaxFailed new machines have failed
+	Failed     bool          // MaxFailed applies, even if it is 0
+	Bake       time.Duration // how long failures count after the rollout is complete; zero: they do not
+}
+
+// Denial is the reason why the cloud has never made the instance of a machine.
+type Denial string
+
+// The denials. The empty Denial: the instance exists or existed, or the reason is another one.
+const (
+	DeniedByNetwork     Denial = "Network"     // the cloud cannot be reached, or fails
+	DeniedByCredentials Denial = "Credentials" // the cloud rejects the credentials
+	DeniedByQuota       Denial = "Quota"       // a quota or the capacity of the cloud is used up
+)
+
+// Source identifies the account and the instance type of a set's machines. Sets with equal sources meet the same quotas
+// and use the same credentials.
+type Source struct {
+	Account string // provider and credentials
+	Type    string // instance type; empty: unknown
+}
+
+// activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one revision.
+func (p *planner) activePin() *Pin {
+	r := p.o.Progress
+	if r.Pin == nil || p.template == nil || p.template.UID != r.Pin.Failed || r.Revision != p.highestRevision() ||
+		p.o.Retry > r.Attempt || p.setOfUID(r.Pin.Set) == nil {
+		return nil
+	}
+	return r.Pin
+}
+
+// setOfUID returns the set with this UID; nil: no such set exists, or it is being deleted.
+func (p *planner) setOfUID(uid string) *setPlan {
+	return list.Find(p.sets, func(set *setPlan) bool { return set.UID == uid })
+}
+
+// beginPin records the pin that a person requests or that an automatic rollback needs. found is false if there is none.
+// The next decision acts on the pin.
+func (p *planner) beginPin() (d Decision, found bool) {
+	record, _ := p.progress()
+	pin := cmp.Or(p.requestedPin(), p.automaticPin(record))
+	if pin == nil {
+		return d, false
+	}
+	record.Pin = pin
+	d.Record, d.Why = p.unrecordedProgress(record), pin.Sentence(p.highestRevision(), p.o.Now)
+	d.boundLists()
+	return d, true
+}
+
+// requestedPin returns the pin that a person requests; nil: there is no request, or its pin is in force.
+func (p *planner) requestedPin() *Pin {
+	if p.o.PinTo == 0 || p.template == nil {
+		return nil
+	}
+	to := p.setOfRevision(p.o.PinTo)
+	if to == nil || !p.isReturnable(to) || p.pin != nil && p.pin.Set == to.UID {
+		return nil
+	}
+	return p.newPin(to, p.o.PinBy, "")
+}
+
+// automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
+// revision whose rollout was complete: two bad revisions would otherwise alternate for ever.
+func (p *planner) automaticPin(record Progress) *Pin {
+	to := p.lastGoodSet()
+	if to == nil || p.pin != nil || p.o.Stopped() != "" || !p.isArmed(record) {
+		return nil
+	}
+	a := p.o.Automatic
+	if a.Failed && len(record.Failed) > a.MaxFailed {
+		return p.newPin(to, "", fmt.Sprintf("%s of it failed, %d allowed", machineCount(len(record.Failed)), a.MaxFailed))
+	}
+	if !a.OnDeadline || !p.isLate() || p.suspectCount() == 0 {
+		return nil
+	}
+	deadline := phrase.Length(p.o.Deadline.Round(time.Second))
+	suspects := p.suspectCount()
+	return p.newPin(to, "", fmt.Sprintf(
+		"no progress for %s: %s of it %s not available",
+		deadline, machineCount(suspects), phrase.OneOf(suspects, "is", "are"),
+	))
+}
+
+func (p *planner) newPin(to *setPlan, by, why string) *Pin {
+	return &Pin{
+		Failed: p.template.UID, Set: to.UID, Revision: to.Revision, Since: p.o.Now.Truncate(time.Second), By: by, Why: why,
+	}
+}
+
+// isArmed reports whether failures count: from the start of a rollout until the rollout is complete, and for the bake
+// time afterwards.
+func (p *planner) isArmed(record Progress) bool {
+	return record.Completed.IsZero() || p.o.Now.Before(record.Completed.Add(p.o.Automatic.Bake))
+}
+
+// isReturnable reports whether the machines can return to a set.
+func (p *planner) isReturnable(set *setPlan) bool {
+	return set != p.template && !set.Current && !set.Twin() && set.Lacks() == ""
+}
+
+// lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
+// complete rollout. If no complete rollout is on record, it is the old set with the highest revision that has an
+// available machine.
+func (p *planner) lastGoodSet() *setPlan {
+	if p.template == nil {
+		return nil
+	}
+	if good := p.o.Progress.Good; good != "" {
+		return list.Find(p.sets, func(set *setPlan) bool { return set.UID == good && p.isReturnable(set) })
+	}
+	serving := list.Where(p.sets, func(set *setPlan) bool { return p.isReturnable(set) && set.availableMachines > 0 })
+	if len(serving) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(serving, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
+}
+
+// blamesTemplate reports whether the failure of a machine counts against the template. Three kinds of failures do not
+// count: a person requested the deletion or the replacement; the machine was healthy once, and no bake time runs; or
+// the cloud would deny a machine of the good set as well.
+func (p *planner) blamesTemplate(m Member, baking bool) bool {
+	return !m.Requested && (baking || !m.Joined) && !p.isDeniedAlike(m)
+}
+
+// isDeniedAlike reports whether the cloud would deny the instance of a machine of the good set as well.
+func (p *planner) isDeniedAlike(m Member) bool {
+	good := p.lastGoodSet()
+	if m.Denied == "" || good == nil {
+		return false
+	}
+	switch was, is := good.Source, p.template.Source; m.Denied {
+	case DeniedByCredentials:
+		return was.Account == is.Account
+	case DeniedByQuota:
+		return was == is && is.Type != ""
+	default:
+		return true
+	}
+}
+
+// suspectCount returns how many new machines are not available, perhaps because of their template. Without a suspect,
+// the rollout waits for drains of old machines, for budgets or for people.
+func (p *planner) suspectCount() int {
+	return list.Count(p.template.Machines, func(m Member) bool {
+		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.blamesTemplate(m, false)
+	})
+}
+
+// degradedCondition returns the condition Degraded. An empty Reason means that no pin is in force.
+func (p *planner) degradedCondition() Condition {
+	if p.pin == nil {
+		return Condition{}
+	}
+	return Condition{
+		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.template.Revision, p.o.Now),
+		Reason: p.pin.Reason(),
+	}
+}
+
+// reconcileCondition returns the condition Reconciling or Stalled for tools such as kstatus. An empty Reason means that
+// neither holds. progressing is the condition Progressing.
+func (p *planner) reconcileCondition(progressing Condition) Condition {
+	c := Condition{
+		Type: vocabulary.ConditionReconciling, Status: "True", Reason: progressing.Reason, Message: progressing.Message,
+	}
+	degraded := p.degradedCondition()
+	switch {
+	case p.o.Deleting, p.pin == nil && progressing.Status != "False" && p.needsNoChange():
+		return Condition{}
+	case p.pin != nil:
+		c.Type, c.Reason, c.Message = vocabulary.ConditionStalled, degraded.Reason, degraded.Message
+	case progressing.Status == "False":
+		c.Type = vocabulary.ConditionStalled
+	case c.Reason == vocabulary.ReasonNewMachineSetAvailable:
+		c.Reason = vocabulary.ReasonScaling
+	}
+	return c
+}
+
+// needsNoChange reports whether only people have something left to do. With OnDelete, people delete the old machines.
+func (p *planner) needsNoChange() bool {
+	c := p.countMachines()
+	served := c.Replicas == p.o.Replicas && c.Available+c.PreservedFailed >= p.o.Replicas
+	return p.isComplete() || p.o.Strategy == OnDelete && served
+}
+
+// Sentence says which revision a pin replaces, why, and since when. It does not name the command that ends the pin.
+func (pin *Pin) Sentence(revision int64, now time.Time) string {
+	return pin.Cause(revision) + " since " + phrase.Clock(pin.Since, now)
+}
+
+// Cause is Sentence without the time.
+func (pin *Pin) Cause(revision int64) string {
+	if pin.By != "" {
+		return fmt.Sprintf("revision %d is pinned%s: back on revision %d", revision, phrase.By(pin.By), pin.Revision)
+	}
+	return fmt.Sprintf("revision %d failed (%s): back on revision %d", revision, pin.Why, pin.Revision)
+}
+
+// Reason returns the reason of the condition Degraded.
+func (pin *Pin) Reason() string {
+	return cmp.Or(phrase.If(pin.By != "", vocabulary.ReasonPinned), vocabulary.ReasonRolledBack)
+}

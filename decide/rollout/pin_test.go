@@ -1,0 +1,336 @@
+package rollout_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/rollout"
+)
+
+// badRollout is a rollout of revision 3 in which so many new machines have failed. Revision 2 was complete before.
+func badRollout(failures int, policy rollout.AutoRollback, change ...func(*rollout.Member)) rollout.Observed {
+	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
+	for i := range failures {
+		o.Sets[2] = withMachine(o.Sets[2], i, append([]func(*rollout.Member){makeFailed}, change...)...)
+	}
+	o.Automatic = policy
+	o.Progress = rollout.Progress{Revision: 3, Good: "uid-ms2"}
+	return o
+}
+
+// late is the same rollout, whose progress deadline of a minute has passed.
+func late(o rollout.Observed) rollout.Observed {
+	o.Deadline = new(time.Minute)
+	o.Reported.Counts = rollout.Report(o).Counts
+	o.Reported.Conditions = []rollout.Condition{
+		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: timeAt(-time.Minute)},
+	}
+	return o
+}
+
+// recorded has on record what the decision records.
+func recorded(o rollout.Observed) rollout.Observed {
+	if record := rollout.Decide(o).Record; record != nil {
+		o.Progress = o.Progress.Recorded(*record)
+	}
+	return o
+}
+
+// rolledBack has recorded the pin of an automatic rollback.
+func rolledBack() rollout.Observed {
+	return recorded(badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
+}
+
+// early is the moment before the deadline passes.
+func early(o rollout.Observed) rollout.Observed {
+	o.Now = o.Now.Add(-time.Second)
+	return o
+}
+
+func pinOf(o rollout.Observed) *rollout.Pin {
+	if record := rollout.Decide(o).Record; record != nil {
+		return record.Pin
+	}
+	return nil
+}
+
+func condition(o rollout.Observed, kind string) rollout.Condition {
+	for _, c := range rollout.Report(o).Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return rollout.Condition{}
+}
+
+func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
+	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+	d := rollout.Decide(o)
+	pin := &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms2", Revision: 2, Since: o.Now, Why: "2 machines of it failed, 1 allowed"}
+	assert.Equal(t, rollout.Decision{
+		Revision: 3,
+		Record:   &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}, Good: "uid-ms2", Pin: pin},
+		Why:      d.Why,
+	}, d, "the pin and the names of the failed machines are one write, and no size changes with it")
+	assert.True(t, d.BeginsPin())
+	assert.Equal(t, "revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now), d.Why)
+
+	o = recorded(o)
+	d = rollout.Decide(o)
+	assert.Equal(t, pin, d.Pin)
+	assert.Equal(t, int64(3), d.Revision, "that of the template stays")
+	assert.Equal(t, int64(2), d.RollsTo())
+	assert.True(t, d.Rolling)
+	assert.Nil(t, d.Record, "once is enough")
+	assert.Nil(t, d.Revise)
+	for _, r := range d.Resize {
+		assert.Equal(t, "ms3", r.Name, "ms2 has all its machines")
+		assert.Less(t, r.To, r.From)
+	}
+	assert.NotEmpty(t, d.Resize)
+	degraded, stalled := condition(o, "Degraded"), condition(o, "Stalled")
+	assert.Equal(t, "RolledBack", degraded.Reason)
+	assert.Equal(t, "revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now), degraded.Message)
+	assert.Equal(t, degraded.Message, stalled.Message)
+	assert.Empty(t, condition(o, "Reconciling").Type)
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
+
+func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
+	back := func() rollout.Observed {
+		o := rolledBack()
+		o.Sets[1], o.Sets[2] = currentSet(2, 5, 5, 5), currentSet(3, 0, 0, 0)
+		o.Sets[1].Current = false
+		return withAnnotations(o)
+	}
+	t.Run("complete, without machines of the template", func(t *testing.T) {
+		d := rollout.Decide(back())
+		assert.True(t, d.Complete)
+		assert.False(t, d.Acts())
+		report := rollout.Report(back())
+		assert.Equal(t, 0, report.Counts.Updated, "whoever waits for the template must not be told that it is there")
+		assert.Equal(t, "5 of 5 machines back on revision 2, 5 available", condition(back(), "Progressing").Message)
+		assert.Equal(t, "Stalled", condition(back(), "Stalled").Type)
+	})
+	t.Run("a larger number is followed by the former set", func(t *testing.T) {
+		o := back()
+		o.Replicas = 8
+		require.Len(t, rollout.Decide(o).Resize, 1)
+		assert.Equal(t, "ms2", rollout.Decide(o).Resize[0].Name)
+		assert.Equal(t, 8, rollout.Decide(o).Resize[0].To)
+	})
+	t.Run("rollout steps are skipped", func(t *testing.T) {
+		o := rolledBack()
+		o.Steps = []rollout.Step{{Size: countBound(1), Approve: true}}
+		assert.Nil(t, rollout.Decide(o).Pause)
+		assert.NotEmpty(t, rollout.Decide(o).Resize)
+	})
+	t.Run("failures of the former revision count for nothing", func(t *testing.T) {
+		o := back()
+		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, makeFailed), 1, makeFailed)
+		assert.Nil(t, rollout.Decide(o).Record)
+	})
+	t.Run("neither set is cleaned up", func(t *testing.T) {
+		o := back()
+		o.HistoryLimit = new(0)
+		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Delete))
+	})
+	t.Run("a person may stop the way back", func(t *testing.T) {
+		o := rolledBack()
+		o.Held = "ann"
+		assert.Empty(t, rollout.Decide(o).Resize)
+	})
+	t.Run("a changed template ends the pin, and a second bad one goes back to the good one", func(t *testing.T) {
+		o := back()
+		o.Sets[2].Current = false
+		o.Sets = append(o.Sets, currentSet(4, 2, 2, 0))
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Pin)
+		assert.Equal(t, &rollout.Progress{Revision: 4, Good: "uid-ms2"}, d.Record)
+		o = recorded(o)
+		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, makeFailed), 1, makeFailed)
+		assert.Equal(t, "uid-ms2", pinOf(o).Set, "and not to the newest former one")
+	})
+	t.Run("the former template, written into the spec, ends the pin", func(t *testing.T) {
+		o := back()
+		o.Sets[1].Current, o.Sets[2].Current = true, false
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Pin)
+		assert.Equal(t, int64(4), d.Revise.Revision)
+		o.Sets[1].Revision = 4
+		assert.Empty(t, condition(recorded(o), "Degraded").Type)
+	})
+	t.Run("a retry ends the pin once, and a second failure pins again", func(t *testing.T) {
+		o := back()
+		o.Retry = 1
+		d := rollout.Decide(o)
+		assert.Nil(t, d.Pin)
+		assert.Equal(t, &rollout.Progress{Revision: 3, Attempt: 1, Good: "uid-ms2"}, d.Record, "what failed before is forgotten")
+		o = recorded(o)
+		assert.Equal(t, d.Record, &o.Progress)
+		o.Sets[2] = withMachines(withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", makeFailed)), newMachine("ms3-y", makeFailed))
+		assert.NotNil(t, pinOf(o))
+		o = recorded(o)
+		assert.NotNil(t, rollout.Decide(o).Pin, "the same request does not retry for ever")
+		o.Retry = 2
+		assert.Nil(t, rollout.Decide(o).Pin)
+	})
+	t.Run("a pin to a set that is gone ends", func(t *testing.T) {
+		o := back()
+		o.Sets = []rollout.Set{o.Sets[0], o.Sets[2]}
+		assert.Nil(t, rollout.Decide(o).Pin)
+	})
+	t.Run("an undo by a person is an edit, as ever", func(t *testing.T) {
+		o := rolledBack()
+		o.RollbackTo = new(int64(2))
+		assert.Equal(t, "ms2", rollout.Decide(o).Rollback.Set.Name)
+	})
+}
+
+func TestAPersonPinsAFormerRevision(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
+	o.Progress = rollout.Progress{Revision: 3, Completed: timeAt(-time.Hour), Good: "uid-ms3"}
+	o.PinTo, o.PinBy = 1, "ann: v3 is slow"
+	pin := pinOf(o)
+	assert.Equal(t, &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
+	o = recorded(o)
+	assert.Equal(t, "Pinned", condition(o, "Degraded").Reason)
+	assert.Equal(t, "revision 3 is pinned by ann (v3 is slow): back on revision 1 since "+clock(o.Now), condition(o, "Degraded").Message)
+	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
+	o.PinTo = 2
+	assert.Equal(t, "uid-ms2", pinOf(o).Set, "another revision")
+	o.PinTo = 9
+	assert.Nil(t, rollout.Decide(o).Record, "none that does not exist")
+	assert.NotNil(t, rollout.Decide(o).Pin)
+}
+
+func TestWhatRollsBack(t *testing.T) {
+	count, deadline := rollout.AutoRollback{Failed: true}, rollout.AutoRollback{OnDeadline: true}
+	denied := func(d rollout.Denial) func(*rollout.Member) {
+		return func(m *rollout.Member) { m.Failed, m.Denied = true, d }
+	}
+	joined := func(m *rollout.Member) { m.Joined = true }
+	asked := func(m *rollout.Member) { m.Requested = true }
+	sources := func(was, is rollout.Source) func(*rollout.Observed) {
+		return func(o *rollout.Observed) { o.Sets[1].Source, o.Sets[2].Source = was, is }
+	}
+	small, large := rollout.Source{Account: "a", Type: "small"}, rollout.Source{Account: "a", Type: "large"}
+	foreign := rollout.Source{Account: "b", Type: "small"}
+	completed := func(before time.Duration) func(*rollout.Observed) {
+		return func(o *rollout.Observed) { o.Progress.Completed = timeAt(-before) }
+	}
+	bake := func(d time.Duration) func(*rollout.Observed) {
+		return func(o *rollout.Observed) { o.Automatic.Bake = d }
+	}
+	for name, c := range map[string]struct {
+		of     rollout.AutoRollback
+		member func(*rollout.Member)
+		change []func(*rollout.Observed)
+		want   bool
+	}{
+		"a new machine that never joined":                      {count, makeFailed, nil, true},
+		"none without a policy":                                {rollout.AutoRollback{}, makeFailed, nil, false},
+		"a machine that a person replaced":                     {count, asked, nil, false},
+		"a node lost after it was healthy":                     {count, joined, nil, false},
+		"after the rollout was complete":                       {count, makeFailed, []func(*rollout.Observed){completed(time.Minute)}, false},
+		"in the bake time":                                     {count, makeFailed, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, true},
+		"a node lost in the bake time":                         {count, joined, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, true},
+		"a person's replacement in the bake time":              {count, asked, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, false},
+		"after the bake time":                                  {count, makeFailed, []func(*rollout.Observed){completed(time.Hour), bake(time.Hour)}, false},
+		"the cloud cannot be reached":                          {count, denied(rollout.DeniedByNetwork), []func(*rollout.Observed){sources(small, foreign)}, false},
+		"a quota of the type that the former revision has":     {count, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, small)}, false},
+		"a quota of another type":                              {count, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, large)}, true},
+		"a quota, where no type is known":                      {count, denied(rollout.DeniedByQuota), nil, true},
+		"credentials of the former revision":                   {count, denied(rollout.DeniedByCredentials), []func(*rollout.Observed){sources(small, large)}, false},
+		"other credentials":                                    {count, denied(rollout.DeniedByCredentials), []func(*rollout.Observed){sources(small, foreign)}, true},
+		"the deadline, with a new machine that does not join":  {deadline, func(*rollout.Member) {}, nil, true},
+		"the deadline, with one that a person replaces":        {deadline, asked, nil, false},
+		"the deadline, with one that was lost":                 {deadline, joined, nil, false},
+		"the deadline, while the cloud has no room for either": {deadline, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, small)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
+			o.Automatic, o.Progress = c.of, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+			if c.of.OnDeadline {
+				o.Sets[2] = withMachine(o.Sets[2], 0, c.member)
+			} else {
+				o.Sets[2] = withMachine(o.Sets[2], 0, makeFailed, c.member)
+			}
+			for _, change := range c.change {
+				change(&o)
+			}
+			if c.of.OnDeadline {
+				o = late(o)
+				assert.Nil(t, pinOf(early(o)), "not before the deadline")
+			}
+			assert.Equal(t, c.want, pinOf(o) != nil)
+			o.Held = "ann"
+			assert.Nil(t, pinOf(o), "a person who holds the rollout decides")
+		})
+	}
+	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
+		o := late(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
+		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+		o.Sets[0] = withMachine(o.Sets[0], 0, makeDeleting)
+		o.Reported.Counts = rollout.Report(o).Counts
+		require.True(t, rollout.Decide(o).Late)
+		assert.Nil(t, pinOf(o))
+	})
+	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
+		o := late(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
+		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
+		o.Reported.Counts = rollout.Report(o).Counts
+		assert.Nil(t, pinOf(o))
+	})
+}
+
+func TestTheRecordOfACompleteRollout(t *testing.T) {
+	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
+	o.Progress = rollout.Progress{Revision: 2, Good: "uid-ms1"}
+	assert.Equal(t, &rollout.Progress{Revision: 2, Completed: o.Now, Good: "uid-ms2"}, rollout.Decide(o).Record)
+	assert.Nil(t, rollout.Decide(recorded(o)).Record, "once")
+	o.Replicas, o.Sets[1] = 0, currentSet(2, 0, 0, 0)
+	assert.Nil(t, rollout.Decide(o).Record, "no machine proves nothing about a template")
+}
+
+func TestWhereNoRolloutWasCompleteTheServingRevisionIsTheGoodOne(t *testing.T) {
+	o := badRollout(1, rollout.AutoRollback{Failed: true})
+	o.Progress.Good = ""
+	assert.Equal(t, "uid-ms2", pinOf(o).Set)
+	o.Sets[1] = oldSet(2, 5, 5, 0)
+	assert.Nil(t, pinOf(o), "nothing is known to be good")
+	o = badRollout(1, rollout.AutoRollback{Failed: true})
+	o.Progress.Good = "uid-ms3"
+	assert.Nil(t, pinOf(o), "the revision was complete before")
+}
+
+func TestConditionsForGitOps(t *testing.T) {
+	of := func(o rollout.Observed) (kinds []string) {
+		for _, c := range rollout.Report(o).Conditions {
+			if c.Type == "Reconciling" || c.Type == "Stalled" || c.Type == "Degraded" {
+				kinds = append(kinds, c.Type+" "+c.Reason)
+			}
+		}
+		return kinds
+	}
+	calm := rollingUpdate(3, 1, 0, currentSet(2, 3, 3, 3))
+	assert.Empty(t, of(calm))
+	assert.Empty(t, of(pausedDeployment(calm)), "paused and complete")
+	assert.Equal(t, []string{"Reconciling MachineSetUpdated"}, of(early(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))), "rolling")
+	assert.Equal(t, []string{"Stalled ProgressDeadlineExceeded"}, of(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))))
+	assert.Equal(t, []string{"Reconciling DeploymentPaused"}, of(pausedDeployment(rollingUpdate(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))))
+	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(rolledBack()))
+	invalid := calm
+	invalid.Invalid = "the selector is empty"
+	assert.Equal(t, []string{"Stalled Invalid"}, of(invalid))
+	leaving := rolledBack()
+	leaving.Deleting = true
+	assert.NotContains(t, of(leaving), "Reconciling")
+	onDelete := rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+	onDelete.Strategy = rollout.OnDelete
+	assert.Empty(t, of(onDelete), "people delete the old machines")
+}
