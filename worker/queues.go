@@ -140,12 +140,18 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
+// spamKey groups the events that share one rate limit of client-go: 25 events at once, then one each 5 min. The reason
+// is part of the key: many events of one reason must not suppress a Warning of another reason.
+func spamKey(e *corev1.Event) string {
+	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
+}
+
 // newRecorder returns a recorder that sends events to the cluster.
 func newRecorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
 	_ = v1alpha1.AddToScheme(scheme) // AddToScheme fails only for a type that is registered twice
 	_ = clusterv1.AddToScheme(scheme)
-	broadcaster := record.NewBroadcaster()
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: control.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "millwright"})
 }

@@ -321,7 +321,7 @@ func (w setWriter[D, S]) checkGeneration(ctx context.Context, in SetChanges) err
 	return err
 }
 
-// resizeSet writes a set's size, and records an event.
+// resizeSet writes a set's size, and records an event if the decision requests one.
 func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error {
 	change := func(actedOn int) map[string]any {
 		return map[string]any{
@@ -339,7 +339,7 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.Resize) error 
 	if err != nil {
 		return kube.WriteError(ctx, w.setRef(r.Name, r.UID), err)
 	}
-	if r.From != r.To {
+	if r.HasEvent {
 		direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
 		message := "Scaled " + direction + " machine set " + r.Name + " to " + strconv.Itoa(r.To)
 		w.recordEvent(vocabulary.ReasonScalingMachineSet, message)

@@ -166,6 +166,9 @@ const (
 	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". It becomes the
 	// change cause of the revision that returns.
 	AnnotationRolloutUndoBy = "rollout.machine.sapcloud.io/undo-by"
+	// AnnotationRolloutFailed on a MachineSet says why the set's revision was pinned to an earlier revision, and since when.
+	// The annotation is removed when a rollout of the revision is complete.
+	AnnotationRolloutFailed = "rollout.machine.sapcloud.io/failed"
 	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any
 	// other change: an RFC 3339 time.
 	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"

@@ -179,6 +179,9 @@ func (f DeploymentFacts) decideUndo(o Order) Decision {
 	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
 		return unchangedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
+	if o.Pin && f.PinnedTo == to && to != 0 {
+		return unchangedDecision("deployment %s is pinned to revision %d already", f.Name, to)
+	}
 	return unlessRefused(cmp.Or(
 		f.busyReason(),
 		phrase.If(

@@ -65,28 +65,39 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Same: true, Says: "the rollout of revision 7 of deployment shop/d is held already: ann: why",
 		}},
 		"cancel and return": {newOrder(request.Cancel, withBack), rollingDeployment(), request.Decision{
-			RollbackTo: new(int64(6)), Record: recordTime + "ann requested cancel and return: why",
+			Annotation: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordTime + "ann requested cancel and return: why",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
 		"cancel what is held, and return further": {newOrder(request.Cancel, withBack, withRevision(3)), rollingDeployment(withHold("bob: wait")), request.Decision{
-			RollbackTo: new(int64(3)), Record: recordTime + "ann requested cancel and return (revision 3): why",
+			Annotation: new("3 ann: why"), RollbackTo: new(int64(3)), Record: recordTime + "ann requested cancel and return (revision 3): why",
 			Says: "deployment shop/d returns from revision 7 to revision 3",
 		}},
 		"undo": {newOrder(request.Undo), calmDeployment(), request.Decision{
-			RollbackTo: new(int64(6)), Record: recordTime + "ann requested undo: why",
+			Annotation: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordTime + "ann requested undo: why",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
 		"undo, as kubectl says it": {newOrder(request.Undo, withRevision(0), withoutActor), rollingDeployment(), request.Decision{
-			RollbackTo: new(int64(6)), Record: recordTime + "somebody requested undo (revision 0)",
+			Annotation: new("6 somebody"), RollbackTo: new(int64(6)), Record: recordTime + "somebody requested undo (revision 0)",
 			Says: "deployment shop/d returns from revision 7 to revision 6",
 		}},
 		"undo to a revision": {newOrder(request.Undo, withRevision(5)), calmDeployment(), request.Decision{
-			RollbackTo: new(int64(5)), Record: recordTime + "ann requested undo (revision 5): why",
+			Annotation: new("5 ann: why"), RollbackTo: new(int64(5)), Record: recordTime + "ann requested undo (revision 5): why",
 			Says: "deployment shop/d returns from revision 7 to revision 5",
 		}},
 		"undo before the new set is made": {newOrder(request.Undo), rollingDeployment(withoutCurrentSet), request.Decision{
-			RollbackTo: new(int64(7)), Record: recordTime + "ann requested undo: why",
+			Annotation: new("7 ann: why"), RollbackTo: new(int64(7)), Record: recordTime + "ann requested undo: why",
 			Says: "deployment shop/d returns to revision 7",
+		}},
+		"undo by a pin": {newOrder(request.Undo, withPin), rollingDeployment(), request.Decision{
+			PinTo: new(int64(6)), Annotation: new("7/6 ann: why"), Record: recordTime + "ann requested undo by a pin: why",
+			Says: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7",
+		}},
+		"undo by a pin, once more": {newOrder(request.Undo, withPin), rollingDeployment(withPinned), request.Decision{
+			Same: true, Says: "deployment shop/d is pinned to revision 6 already",
+		}},
+		"retry": {newOrder(request.Retry), calmDeployment(withPinned, func(f *request.DeploymentFacts) { f.Attempt = 1 }), request.Decision{
+			Annotation: new("7/2 ann: why"), Unpin: true, Record: recordTime + "ann requested retry: why",
+			Says: "revision 7 of deployment shop/d is rolled out again",
 		}},
 		"undo what is being undone": {newOrder(request.Undo), rollingDeployment(withRollback(6)), request.Decision{
 			Same: true, Says: "deployment shop/d was asked to return to revision 6 already",

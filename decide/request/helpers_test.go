@@ -33,6 +33,7 @@ func withRevision(n int64) func(*request.Order)   { return func(o *request.Order
 func withSteps(n int) func(*request.Order)        { return func(o *request.Order) { o.Steps = n } }
 func withReason(text string) func(*request.Order) { return func(o *request.Order) { o.Reason = text } }
 func withBack(o *request.Order)                   { o.Back = true }
+func withPin(o *request.Order)                    { o.Pin = true }
 func withInAdvance(o *request.Order)              { o.InAdvance = true }
 func withAsked(o *request.Order)                  { o.Asked = now }
 func withoutActor(o *request.Order)               { o.Actor, o.Reason = "", "" }
@@ -109,6 +110,7 @@ func withPaused(f *request.DeploymentFacts)              { f.Paused = true }
 func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
 func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
 func withOnDelete(f *request.DeploymentFacts)            { f.OnDelete = true }
+func withPinned(f *request.DeploymentFacts)              { f.PinnedTo = 6 }
 func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
 func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
@@ -139,14 +141,19 @@ func afterDecision(f request.DeploymentFacts, o request.Order, d request.Decisio
 	}
 	if d.RestartedAt != nil {
 		f.RestartedAt, f.Revision = *d.RestartedAt, 0
-	} else if d.Annotation != nil && o.Command != request.Approve {
+	} else if d.Annotation != nil && d.RollbackTo == nil && (o.Command == request.Cancel || o.Command == request.Resume) {
 		f.Held = ""
 		if *d.Annotation != "" {
 			f.Held = (*d.Annotation)[2:]
 		}
 	}
-	if o.Command == request.Approve {
+	switch {
+	case o.Command == request.Approve:
 		f.Approved = o.Steps
+	case o.Command == request.Retry:
+		f.PinnedTo, f.Attempt = 0, f.Attempt+1
+	case d.PinTo != nil:
+		f.PinnedTo = *d.PinTo
 	}
 	f.RollbackTo = d.RollbackTo
 	if !done {

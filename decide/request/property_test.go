@@ -29,7 +29,7 @@ func forAllRequests(kind request.Kind, test func(request.Order, request.Facts)) 
 			continue
 		}
 		for _, o := range []request.Order{
-			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBack), newOrder(c, withBack, withRevision(3)), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
+			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBack), newOrder(c, withBack, withRevision(3)), newOrder(c, withPin), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
 			newOrder(c, withRevision(-1)), newOrder(c, withRevision(99)), newOrder(c, withSteps(1)), newOrder(c, withSteps(2)), newOrder(c, withSteps(3)), newOrder(c, withSteps(9)),
 		} {
 			forAllDeployments(func(f request.DeploymentFacts) { test(o, f) })
@@ -88,6 +88,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 		withoutPausePoint,
 		withApproval(2),
 		withOnDelete,
+		withPinned,
 		func(f *request.DeploymentFacts) { f.Rolling = false },
 		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
 	}
@@ -288,7 +289,7 @@ func TestIneffectiveRequestsWriteNothingOnADeployment(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, now.Truncate(time.Second), at)
 		}
-		if o.Command == request.Approve || d.Annotation != nil && o.Command == request.Cancel {
+		if o.Command == request.Approve || d.Annotation != nil && o.Command == request.Cancel && d.RollbackTo == nil {
 			require.True(t, f.Rolling && f.Revision == 7)
 		}
 		if o.Command == request.Approve {

@@ -225,7 +225,7 @@ func (o Order) Summary() string {
 	o = o.Cleaned()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
 		phrase.If(o.Back, " and return") +
-		phrase.If(o.Pin, " and pin") +
+		phrase.If(o.Pin, " by a pin") +
 		phrase.If(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
 		phrase.If(o.Steps != 0, " (steps: %d)", o.Steps) +
 		phrase.If(o.Reason != "", ": %s", o.Reason)

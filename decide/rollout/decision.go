@@ -27,7 +27,8 @@ type Resize struct {
 	// Forced: the set may delete an available machine, and for a short time too few machines may be available. Forced is
 	// set only to break a deadlock.
 	Forced   bool
-	Transfer Transfer `json:",omitzero"` // the set's annotations about machines that move between sets
+	HasEvent bool     `json:",omitempty"` // users get an event about the resize
+	Transfer Transfer `json:",omitzero"`  // the set's annotations about machines that move between sets
 	Why      string
 }
 
@@ -156,10 +157,17 @@ func (p *planner) addResizes(d *Decision) {
 			appendBounded(&d.Resize, Resize{
 				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, ActedOn: set.ActedOn,
 				Desired: p.o.Replicas, Max: maxReplicas(p.o), Forced: set.isForced, Transfer: set.transfer, Why: set.sizeReason,
+				HasEvent: p.hasEvent(set),
 			})
 		}
 	}
 	sortReceiversFirst(d.Resize)
+}
+
+// hasEvent reports whether users get an event about a set's new size. During a rollout, a set has one event for each
+// direction: when the set gets its first machine, and when the set loses its last machine.
+func (p *planner) hasEvent(set *setPlan) bool {
+	return set.size != set.Replicas && (p.isOnlyScaling() || set.Replicas == 0 || set.size == 0)
 }
 
 // unrecordedProgress returns the part of the record that the status lacks; nil: the status has all of it.

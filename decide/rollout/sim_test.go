@@ -79,6 +79,10 @@ func (w *world) checkRequests(o rollout.Observed, d rollout.Decision) {
 		w.checkHold(o, d)
 		return
 	}
+	if d.Pin != nil {
+		w.checkPin(d)
+		return
+	}
 	may, size, updating, here, current := maxNewMachines(o), 0, 0, 0, ""
 	for _, s := range o.Sets {
 		if s.Current {

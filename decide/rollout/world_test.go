@@ -66,6 +66,7 @@ type world struct {
 	actsLate           bool                  // other actors may act between a decision and its writes
 	extensionAnswer    func() rollout.Answer // an extension's answer about a set
 	turnsPerUserAction int                   // people act in one of turnsPerUserAction turns; zero: never
+	isBadTemplate      func(string) bool     // no machine of a bad template becomes ready
 	pendingDecision    *rollout.Decision
 
 	turnTexts     []string
@@ -88,6 +89,7 @@ func newWorld(seed uint64, spec rollout.Observed) *world {
 		creationTime:    func() time.Duration { return 2 * time.Second },
 		deletionTime:    func() time.Duration { return time.Second },
 		newMachineFails: func() bool { return false },
+		isBadTemplate:   func(string) bool { return false },
 	}
 	w.updateBounds()
 	return w

@@ -41,7 +41,8 @@ func (w *world) setTurn(g *worldSet) {
 }
 
 func (w *world) addMachine(g *worldSet, name string) {
-	u := &worldMachine{willFail: w.newMachineFails(), readyAt: w.now.Add(w.creationTime())}
+	fails := w.newMachineFails() || w.isBadTemplate(g.template)
+	u := &worldMachine{willFail: fails, readyAt: w.now.Add(w.creationTime())}
 	u.Member = newMachine(name, makeUnhealthy, removeNode)
 	u.Created = w.now
 	g.machines = append(g.machines, u)
@@ -182,10 +183,20 @@ func (w *world) updateBounds() {
 	}
 }
 
+// targetTemplate returns the template that the machines get: the deployment's template or, while pinned, an old one.
+func (w *world) targetTemplate() string {
+	if pin := w.lastDecision.Pin; pin != nil {
+		if g := w.setByUID(pin.Set, ""); g != nil {
+			return g.template
+		}
+	}
+	return w.template
+}
+
 // isOnlyScaling reports whether only the number of machines may differ from the spec.
 func (w *world) isOnlyScaling() bool {
 	for _, g := range w.sets {
-		if g.template != w.template && (g.Replicas > 0 || len(g.machines) > 0) {
+		if g.template != w.targetTemplate() && (g.Replicas > 0 || len(g.machines) > 0) {
 			return false
 		}
 	}

@@ -103,7 +103,41 @@ func TestRolloutSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
+	source := observedSource(credentialed)
+	told["Source.Account"], told["Source.Type"] = []any{source.Account}, []any{source.Type}
 	assertAllFactsHaveRows(t, rollout.Set{}, told)
+}
+
+// observedSource returns the Source of a set of this class.
+func observedSource(change ...func(*v1alpha1.MachineClass)) rollout.Source {
+	class := observetest.Class("small", change...)
+	tree := deployment.Tree{
+		Deployment: observetest.Deployment("d"), Sets: []*v1alpha1.MachineSet{observetest.Set("s")},
+		ClassOf: func(*v1alpha1.Machine) *v1alpha1.MachineClass { return class },
+	}
+	return deployment.Observed(tree, observetest.Noon).Sets[0].Source
+}
+
+// credentialed gives a class a provider and two Secrets.
+func credentialed(c *v1alpha1.MachineClass) {
+	c.Provider = "virtual"
+	c.SecretRef = &corev1.SecretReference{Namespace: "shop", Name: "user-data"}
+	c.CredentialsSecretRef = &corev1.SecretReference{Namespace: "shop", Name: "account"}
+}
+
+func TestSourceOfASet(t *testing.T) {
+	typed := func(c *v1alpha1.MachineClass) {
+		c.NodeTemplate = &v1alpha1.NodeTemplate{InstanceType: "m5.large", Region: "eu-1", Zone: "a"}
+	}
+	oneSecret := func(c *v1alpha1.MachineClass) { c.CredentialsSecretRef = nil }
+	assert.Equal(
+		t, rollout.Source{Account: "virtual shop/account", Type: "class small"}, observedSource(credentialed),
+	)
+	assert.Equal(
+		t, rollout.Source{Account: "virtual shop/user-data", Type: "eu-1/a/m5.large"},
+		observedSource(credentialed, oneSecret, typed),
+	)
+	assert.Equal(t, rollout.Source{Account: " ", Type: "class small"}, observedSource(), "a class without Secrets")
 }
 
 func labelNode(key, value string) func(*corev1.Node) {

@@ -3,6 +3,7 @@ package deployment
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,7 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, key, value)
 		changed = true
 	}
+	changed = NoteFailure(set, d.Status.Rollout) || changed
 	before := set.Spec.DeepCopy()
 	to, from := &set.Spec, &d.Spec
 	to.MinReadySeconds, to.AutoPreserveFailedMachineMax = from.MinReadySeconds, from.AutoPreserveFailedMachineMax
@@ -50,9 +52,36 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
+// NoteFailure records on the set of the deployment's template that a pin replaces the set, and reports whether the
+// annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
+func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
+	pin, annotations := Progress(r).Pin, set.GetAnnotations()
+	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
+	switch {
+	case pin != nil && pin.Failed == string(set.GetUID()):
+		want = pin.Cause(r.Revision) + " since " + pin.Since.UTC().Format(time.RFC3339)
+	case r == nil || r.LastGoodSet != set.GetUID():
+		return false
+	}
+	if was == want {
+		return false
+	}
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if annotations[v1alpha1.AnnotationRolloutFailed] = want; want == "" {
+		delete(annotations, v1alpha1.AnnotationRolloutFailed)
+	}
+	set.SetAnnotations(annotations)
+	return true
+}
+
 // notReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
-// part of a revision, and the effective creation timeout was measured for the set alone.
-var notReturned = []string{v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout}
+// part of a revision; the effective creation timeout and the failure concern the set alone.
+var notReturned = []string{
+	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
+}
 
 // ReturnTo gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
 // template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations

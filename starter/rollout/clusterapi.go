@@ -87,6 +87,7 @@ func (f clusterAPIDeployment) asTree(now time.Time) tree {
 			s.CreationTimestamp.Time,
 			capi.Value(s.Spec.Replicas),
 			s.Annotations[v1alpha1.AnnotationChangeCause],
+			s.Annotations[v1alpha1.AnnotationRolloutFailed],
 		})
 	}
 	for _, m := range f.Members {

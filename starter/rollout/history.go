@@ -23,6 +23,7 @@ func (f *rolloutCommand) historyCommand() *cobra.Command {
 		Short: "List the revisions of a deployment, or show the template of one",
 		Long: `history lists the sets of a deployment by revision, the newest last. A template that was rolled out again has a new revision; column
 FORMERLY has its former revisions. CHANGE-CAUSE is the deployment's annotation kubernetes.io/change-cause from the time of the revision.
+If the revision was pinned to an earlier revision, CHANGE-CAUSE also says why and since when.
 
 --revision prints the template of a revision as YAML, in the form of the deployment's spec.template.`,
 		Example: `  millwright rollout history shop/web
@@ -86,7 +87,7 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			set.replicas,
 			set.templateName,
 			yesCell(i == s.currentIndex()),
-			kubecli.OneLine(set.changeCause),
+			kubecli.OneLine(strings.Join(phrase.Parts(set.changeCause, set.failure), "; ")),
 		})
 	}
 	return kubecli.WriteTable(out, rows)

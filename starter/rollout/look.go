@@ -98,6 +98,7 @@ type set struct {
 	created            time.Time
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
+	failure            string // why the revision was pinned to an earlier revision, and since when; empty: it was not
 }
 
 // member is one machine of a tree.

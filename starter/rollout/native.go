@@ -120,6 +120,7 @@ func (f nativeDeployment) asTree(_ time.Time) tree {
 			s.CreationTimestamp.Time,
 			s.Spec.Replicas,
 			s.Annotations[v1alpha1.AnnotationChangeCause],
+			s.Annotations[v1alpha1.AnnotationRolloutFailed],
 		})
 	}
 	for _, m := range f.Members {

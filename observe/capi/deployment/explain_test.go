@@ -115,7 +115,9 @@ func TestRequests(t *testing.T) {
 	annotations := func(all map[string]any) map[string]any { return map[string]any{"annotations": all} }
 	assert.Equal(
 		t,
-		map[string]any{"metadata": annotations(map[string]any{v1alpha1.AnnotationRollbackTo: "2"})},
+		map[string]any{"metadata": annotations(map[string]any{
+			v1alpha1.AnnotationRollbackTo: "2", v1alpha1.AnnotationRolloutUndoBy: "2 ann",
+		})},
 		patch(request.Order{Command: request.Undo}),
 	)
 	assert.Equal(t, map[string]any{

@@ -356,7 +356,7 @@ func TestObservedMember(t *testing.T) {
 		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.Says(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
 		{fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
 		{name: "healthy", fact: "Failed", machine: capitest.Says(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
-		{fact: "Joined", want: true},
+		{fact: "Joined", machine: capitest.Says(clusterv1.MachineNodeReadyCondition, yes), want: true},
 		{name: "that never became ready", fact: "Joined", machine: capitest.Says(clusterv1.MachineNodeReadyCondition, no), want: false},
 		{fact: "Requested", machine: capitest.Annotated[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
 		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByQuota},

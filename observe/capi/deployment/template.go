@@ -19,6 +19,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/rollout"
 	"millwright/observe/capi"
+	"millwright/observe/deployment"
 )
 
 // AnnotationRevisionHistory on a MachineSet lists the set's former revisions, separated by commas. Source: Cluster API,
@@ -94,6 +95,10 @@ func (f Tree) Follow(set *clusterv1.MachineSet, current bool) (changed bool) {
 		annotations,
 		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopied(key, current) }),
 	)
+
+	if current {
+		deployment.NoteFailure(set, Recorded(d))
+	}
 
 	spec := &set.Spec
 	spec.Deletion.Order, spec.MachineNaming = d.Spec.Deletion.Order, d.Spec.MachineNaming

@@ -1,0 +1,152 @@
+package rollout_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/decide/decidetest"
+	"millwright/decide/rollout"
+)
+
+// checkPin records a broken promise if a decision enlarges the set that a pin calls failed.
+func (w *world) checkPin(d rollout.Decision) {
+	for _, r := range d.Resize {
+		if r.UID == d.Pin.Failed && r.To > r.From {
+			w.recordBroken("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
+		}
+	}
+	if d.Pause != nil {
+		w.recordBroken("the way back waits at a rollout step: %s", d.Why)
+	}
+}
+
+// pinWorld is a world with a policy for automatic rollbacks. In odd templates, no machine becomes ready.
+type pinWorld struct {
+	*world
+	pins      int
+	isGood    bool            // no template is bad
+	completed map[string]bool // UIDs of sets whose rollout was complete
+}
+
+// newPinWorld returns a world whose first template is complete.
+func newPinWorld(t *testing.T, seed uint64) *pinWorld {
+	t.Helper()
+	d := new(dice(seed * 1181))
+	spec := randomSpec(d)
+	spec.Replicas = 1 + d.randomBelow(8)
+	spec.Strategy = pickRandom(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate)
+	spec.HistoryLimit = nil
+	spec.Deadline = new(time.Minute)
+	spec.Automatic = rollout.AutoRollback{OnDeadline: d.randomOneIn(2), Failed: d.randomOneIn(2), MaxFailed: d.randomBelow(3)}
+	w := &pinWorld{world: newWorld(seed, spec), isGood: d.randomOneIn(2), completed: map[string]bool{}}
+	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
+	w.createFirstTemplate(t)
+	for _, g := range w.sets {
+		w.completed[g.UID] = true
+	}
+	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 600 * time.Millisecond }
+	w.actsLate, w.turnsPerUserAction = seed%2 == 1, 5
+	return w
+}
+
+// turn runs one turn, and checks each pin that begins.
+func (w *pinWorld) turn() {
+	before := w.spec.Progress.Pin
+	w.runTurn(true)
+	for _, g := range w.sets {
+		if w.lastDecision.Complete && w.lastDecision.Pin == nil && g.template == w.template {
+			w.completed[g.UID] = true
+		}
+	}
+	pin := w.spec.Progress.Pin
+	if pin == nil || before != nil && *pin == *before {
+		return
+	}
+	w.pins++
+	failed, set := w.setByUID(pin.Failed, ""), w.setByUID(pin.Set, "")
+	switch {
+	case failed == nil || set == nil:
+		w.recordBroken("a pin names a set that does not exist: %+v", *pin)
+	case !w.isBadTemplate(failed.template):
+		w.recordBroken("the good template %s is rolled back: %s", failed.template, pin.Why)
+	case !w.completed[set.UID]:
+		w.recordBroken("the machines return to %s, which was never complete", set.template)
+	}
+}
+
+// disturb acts as the world outside: a power cut, a person who replaces a machine, a cloud that creates no instance, a
+// drain that takes long, a larger or smaller deployment, a retry.
+func (w *pinWorld) disturb() {
+	var machines []*worldMachine
+	for _, g := range w.sets {
+		machines = append(machines, sortedMachines(g.machines)...)
+	}
+	machines = slices.DeleteFunc(machines, func(u *worldMachine) bool { return u.Deleting || u.Failed })
+	if len(machines) == 0 {
+		return
+	}
+	u := machines[w.dice.randomBelow(len(machines))]
+	switch w.dice.randomBelow(7) {
+	case 0:
+		if u.Joined { // a power cut
+			makeFailed(&u.Member)
+			w.failureTimes = append(w.failureTimes, w.now)
+		}
+	case 1:
+		u.Requested = true // a person requests the replacement
+		makeFailed(&u.Member)
+		w.failureTimes = append(w.failureTimes, w.now)
+	case 2:
+		if !u.Joined && !u.willFail { // the cloud denies the instance for longer than the progress deadline
+			u.Denied, u.readyAt = rollout.DeniedByNetwork, w.now.Add(3*time.Minute)
+		}
+	case 3:
+		w.deleteByHand(w.setOfMachine(u), u)
+		u.goneAt = w.now.Add(5 * time.Minute) // a budget blocks the drain
+	case 4:
+		w.edits++
+		w.spec.Replicas = 1 + w.dice.randomBelow(8)
+		w.updateBounds()
+	case 5:
+		w.now = w.now.Add(time.Hour) // nothing happens for long: the worker did not run
+		w.spec.Absent += time.Hour
+	default:
+		w.edits++
+		w.changeTemplate(w.template) // the same template once more
+	}
+}
+
+func (w *pinWorld) setOfMachine(u *worldMachine) *worldSet { return w.setByUID(w.ownerUID(u.UID), "") }
+
+// With policies for automatic rollbacks: only a bad template is rolled back, to a revision that was complete, also if
+// two bad templates follow each other. The set of a bad template never grows while the pin is in force, and the way
+// back ends.
+func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
+	pins := 0
+	for seed := range uint64(decidetest.Seeds(1000)) {
+		w := newPinWorld(t, seed)
+		for i := range 3 {
+			w.edits++
+			w.changeTemplate(fmt.Sprintf("v%d", 2+i))
+			for range 40 + w.dice.randomBelow(200) {
+				w.turn()
+				if w.dice.randomOneIn(20) {
+					w.disturb()
+				}
+			}
+		}
+		mayEnd := !w.isBadTemplate(w.template)
+		for turn := 0; turn < 5000 && mayEnd && !w.isDone(); turn++ {
+			w.turn()
+		}
+		require.Empty(t, w.brokenPromise, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
+		require.True(t, !mayEnd || w.isDone(), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.stateLine(), w.lastDecision.Why)
+		pins += w.pins
+	}
+	require.Greater(t, pins, decidetest.Seeds(1000)/4, "many templates are rolled back")
+}
