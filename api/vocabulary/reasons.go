@@ -87,6 +87,7 @@ const (
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the deployment returns to an earlier revision
 	ReasonRolledBack                 = "RolledBack"                 // Degraded: an automatic rollback
 	ReasonPinned                     = "Pinned"                     // Degraded: a person pinned an earlier revision
+	ReasonPolicyInvalid              = "PolicyInvalid"              // the policy cannot apply to the deployment
 	ReasonScaling                    = "Scaling"                    // Reconciling: machines are missing outside of a rollout
 	ReasonNotAvailable               = "NotAvailable"               // too few machines are available
 	ReasonNotRollingOut              = "NotRollingOut"              // all machines match the template

@@ -77,6 +77,9 @@ func (d Deployment) progressingWait(c Condition) Wait {
 	case vocabulary.ReasonMachineSetCreateError:
 		w.Blockers, w.Command = []string{vocabulary.BlockedRefused}, "kubectl edit "+object
 		w.Next = Words{One: "it is tried again at least every " + phrase.Length(RefusedMost)}
+	case vocabulary.ReasonPolicyInvalid:
+		w.Next = Words{One: "give the deployment a progress deadline, or correct the policy"}
+		w.Command = "kubectl edit rolloutpolicies -n " + d.Namespace
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:

@@ -39,8 +39,6 @@ type ClusterAPIDeployment struct {
 	// Suspended is the reason why the deployment changes nothing and deletes no set, whatever the spec requests; empty:
 	// the deployment is not suspended.
 	Suspended string
-	// NoCreate is the reason why no set is created for a template without a set; zero: a set is created.
-	NoCreate Problem
 	// Wake is the time of the next decision if no object changes: another set becomes current at Wake; zero: never.
 	Wake time.Time
 	// Machines holds the facts for Cluster API's conditions; nil: the deployment has the conditions of MCM's kinds.
@@ -80,9 +78,6 @@ func (s Set) Twin() bool { return s.ClusterAPI.Twin }
 func (s Set) Lacks() string { return s.ClusterAPI.Lacks }
 
 func (o Observed) suspensionReason() string { return o.ClusterAPI.Suspended }
-
-// noCreateProblem returns the reason why no set is created for the template.
-func (o Observed) noCreateProblem() Problem { return o.ClusterAPI.NoCreate }
 
 func (o Observed) wakeTime() time.Time { return o.ClusterAPI.Wake }
 

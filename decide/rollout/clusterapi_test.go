@@ -54,7 +54,7 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
 	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
-	o.ClusterAPI.NoCreate = lack
+	o.NoCreate = lack
 	plan := rollout.Plan(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
@@ -68,14 +68,14 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	)
 
 	o = rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3))
-	o.ClusterAPI.NoCreate = lack
+	o.NoCreate = lack
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
 	o = rollingUpdate(1, 1, 0, oldSet(1, 3, 3, 3))
-	o.ClusterAPI.NoCreate = lack
+	o.NoCreate = lack
 	assert.Equal(t, map[string]int{"ms1": 1}, changedSizes(rollout.Decide(o)))
 
 	o = rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
-	o.ClusterAPI.NoCreate = lack
+	o.NoCreate = lack
 	assert.Equal(
 		t,
 		map[string]int{"ms2": 1},

@@ -158,6 +158,7 @@ type Observed struct {
 	scale.Deletion
 	Requests
 	Invalid  string        // one sentence why the deployment is invalid; empty: valid
+	NoCreate Problem       // why no set is created for a template without a set; zero: a set is created
 	NoSet    string        // why the last creation of the current set failed; empty: no failure
 	Absent   time.Duration // time without a running worker since the last progress; the deadline excludes it
 	Progress Progress      // the recorded Progress

@@ -229,8 +229,8 @@ func (p *planner) progressingState(was string) Condition {
 		),
 		list.When(p.o.NoSet != "" && p.current == nil && !p.o.Deleting,
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.o.NoSet}),
-		list.When(p.o.noCreateProblem().Reason != "" && p.current == nil && !p.o.Deleting,
-			Condition{Status: "False", Reason: p.o.noCreateProblem().Reason, Message: p.o.noCreateProblem().Message}),
+		list.When(p.o.NoCreate.Reason != "" && p.current == nil && !p.o.Deleting,
+			Condition{Status: "False", Reason: p.o.NoCreate.Reason, Message: p.o.NoCreate.Message}),
 		p.runningState(was, done),
 	)
 }

@@ -201,7 +201,7 @@ func (p *planner) setHold(d *Decision, stopped string) {
 	case stopped != "":
 		d.HoldBy, d.Hold = HeldBy, phrase.Cut(stopped, maxReasonBytes)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.noCreateProblem().Message, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.Cut(p.o.NoCreate.Message, maxReasonBytes)
 	case d.Pause != nil:
 		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.o.Now)
 	case p.idleReason != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
@@ -315,7 +315,7 @@ func (p *planner) alignSets() (d Decision) {
 
 // createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) createTemplateSet() (d Decision, found bool) {
-	if p.o.Stopped() != "" || p.o.noCreateProblem().Reason != "" { // the existing sets follow spec.replicas
+	if p.o.Stopped() != "" || p.o.NoCreate.Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
 	if why := p.o.creationBlocker(); why != "" {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/rollout"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
@@ -101,7 +102,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	}
 	o.Strategy, o.Surge, o.Unavailable = strategyOf(&d.Spec.Strategy)
 	applySpec(&o, &d.Spec)
-	ApplyPolicy(&o, f.Policy.PolicySpec())
+	ApplyPolicy(&o, f.Policy)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.IsWaiting(m) {
@@ -143,12 +144,18 @@ func applySpec(o *rollout.Observed, spec *v1alpha1.MachineDeploymentSpec) {
 	}
 }
 
-// ApplyPolicy adds a policy's settings for rollouts to the facts about a rollout.
-func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicySpec) {
-	o.FreeWhenDeleting = policy.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
-	o.Steps = Steps(policy.Steps)
-	o.NextSteps = len(policy.Steps)
-	o.Automatic = automaticRollback(policy.AutomaticRollback)
+// ApplyPolicy adds a policy's settings for rollouts to the facts about a rollout. A nil policy means the defaults. A
+// policy that rolls back at a progress deadline refuses each new template of a deployment without such a deadline.
+func ApplyPolicy(o *rollout.Observed, policy *v1alpha1.RolloutPolicy) {
+	spec := policy.PolicySpec()
+	o.FreeWhenDeleting = spec.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
+	o.Steps = Steps(spec.Steps)
+	o.NextSteps = len(spec.Steps)
+	o.Automatic = automaticRollback(spec.AutomaticRollback)
+	if o.Automatic.OnDeadline && o.Deadline == nil && o.NoCreate.Reason == "" {
+		o.NoCreate = rollout.Problem{Reason: vocabulary.ReasonPolicyInvalid, Message: "RolloutPolicy " + policy.Name +
+			" rolls back at the progress deadline, and the deployment has none: no set is created for the template"}
+	}
 }
 
 // automaticRollback reads when a rollout rolls back automatically.

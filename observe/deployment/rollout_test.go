@@ -81,6 +81,12 @@ func policyWithMaxFailed(most *int32) *v1alpha1.RolloutPolicy {
 	)
 }
 
+func policyOnDeadline() *v1alpha1.RolloutPolicy {
+	return observetest.Policy(
+		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
+	)
+}
+
 func policyWithReplacement(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
 	return observetest.Policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
 }
@@ -302,6 +308,12 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Automatic.OnDeadline", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
+		{fact: "NoCreate.Reason", policy: policyOnDeadline(), want: "PolicyInvalid"},
+		{fact: "NoCreate.Message", policy: policyOnDeadline(), want: "RolloutPolicy careful rolls back at the progress deadline, " +
+			"and the deployment has none: no set is created for the template"},
+		{name: "of a deployment with a deadline", fact: "NoCreate", policy: policyOnDeadline(), deployment: func(d *v1alpha1.MachineDeployment) {
+			d.Spec.ProgressDeadlineSeconds = new(int32(60))
+		}, want: rollout.Problem{}},
 		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
 		{fact: "Automatic.Failed", policy: policyWithMaxFailed(new(int32(2))), want: true},
 		{fact: "Automatic.Bake", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{

@@ -114,6 +114,8 @@ func resumeEffect(f request.DeploymentFacts) string {
 // undoCommand returns the command that undoes a request; empty if no command does.
 func undoCommand(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
+	case r.Pin:
+		return "millwright rollout retry " + f.Name
 	case r.Command == request.Start:
 		return "millwright rollout undo " + f.Name
 	case r.Command == request.Pause, r.Command == request.Cancel && !r.Back:
@@ -144,8 +146,12 @@ func (f *rolloutCommand) readSubject(
 	s = kubecli.Subject{Object: shown.object, Facts: facts}
 	named := facts
 	named.Name = shown.argument
-	s.Outlook = func(request.Decision) (next, back, follow string) {
-		return requestEffect(r, shown.strategy, named), undoCommand(r, named), "millwright rollout watch " + named.Name
+	s.Outlook = func(d request.Decision) (next, back, follow string) {
+		next = requestEffect(r, shown.strategy, named)
+		if warning := gitOpsWarning(shown.object); d.RollbackTo != nil && warning != "" {
+			next += "; " + warning
+		}
+		return next, undoCommand(r, named), "millwright rollout watch " + named.Name
 	}
 	s.Patch, s.Change = from.patch, from.patchBuilder()
 	return s, nil

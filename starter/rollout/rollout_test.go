@@ -125,6 +125,24 @@ func requestPatch(summary, annotations, spec string) []string {
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
+// undoPatch returns the patch of an undo to revision 1. The argument by says who requested the undo.
+func undoPatch(summary, by string) []string {
+	return []string{`application/merge-patch+json {"metadata":{"annotations":{` +
+		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `",` +
+		`"rollout.machine.sapcloud.io/undo-by":"` + by + `"},"resourceVersion":"7","uid":"d-1"},` +
+		`"spec":{"rollbackTo":{"revision":1}}}`}
+}
+
+// managedBy makes a field manager the owner of the template.
+func managedBy(manager string) deploymentEdit {
+	return func(d *v1alpha1.MachineDeployment) {
+		d.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: "millwright", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}},
+			{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}},
+		}
+	}
+}
+
 // pausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation paused-by.
 func pausePatch(summary, by, paused string) []string {
 	return []string{
@@ -213,7 +231,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"cancel and return", halfUpdatedWeb(holdBy("2 bob: wait")),
 			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
-			requestPatch("ann requested cancel and return: it burns", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			undoPatch("ann requested cancel and return: it burns", "1 ann: it burns"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
@@ -221,10 +239,30 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"undo", updatedWeb(),
 			[]string{"undo", "shop/web"},
-			requestPatch("ann requested undo", "", `,"spec":{"rollbackTo":{"revision":1}}`),
+			undoPatch("ann requested undo", "1 ann"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
+		},
+		{
+			"undo of a template that Argo CD applies", updatedWeb(managedBy("argocd-controller")),
+			[]string{"undo", "shop/web"},
+			undoPatch("ann requested undo", "1 ann"),
+			"deployment shop/web returns from revision 2 to revision 1\n" +
+				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate; " +
+				"Argo CD manages the template (field manager argocd-controller): it applies the template in Git again, " +
+				"and the rollout begins again; change the template in Git, or use --pin.\n" +
+				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
+		},
+		{
+			"undo by a pin", updatedWeb(managedBy("argocd-controller")),
+			[]string{"undo", "shop/web", "--pin", "--reason", "slow"},
+			[]string{`application/merge-patch+json {"metadata":{"annotations":{` +
+				`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ann requested undo by a pin: slow",` +
+				`"rollout.machine.sapcloud.io/pin":"2/1 ann: slow"},"resourceVersion":"7","uid":"d-1"}}`},
+			"deployment shop/web is pinned to revision 1 as long as its template is that of revision 2\n" +
+				"Next: the machines return to that revision, without rollout steps, and the template stays.\n" +
+				"To take it back: millwright rollout retry shop/web" + follow,
 		},
 		{
 			"approve", withTwoStepPolicy(halfUpdatedWeb()),

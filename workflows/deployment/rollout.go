@@ -118,11 +118,13 @@ func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, err
 	answer, err := r.Apply(ctx, order, true)
 	switch {
 	case run.FailedWith(err, kube.TypeObjectGone):
-		return r.result(ctx, run.OutcomeGone, "the object is gone"), nil
+		return r.result(ctx, run.OutcomeGone, "the object is gone")
 	case err == nil && !answer.Applied:
-		return r.result(ctx, OutcomeStopped, answer.Message), nil
+		return r.result(ctx, OutcomeStopped, answer.Message)
+	case err != nil:
+		return nil, err
 	default:
-		return r.result(ctx, OutcomeCancelled, answer.Message), err
+		return r.result(ctx, OutcomeCancelled, answer.Message)
 	}
 }
 
@@ -151,11 +153,11 @@ func (r *rolloutState) Step(ctx workflow.Context, d deployment.Decision) (*Rollo
 
 func (r *rolloutState) do(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if d.Gone {
-		return r.end(ctx, run.OutcomeGone, d), nil
+		return r.end(ctx, run.OutcomeGone, d)
 	}
 	r.tally.addDecision(workflow.Now(ctx), d)
 	if outcome := r.finalOutcome(d); outcome != "" {
-		return r.end(ctx, outcome, d), nil
+		return r.end(ctx, outcome, d)
 	}
 	r.Show(ctx, rolloutStep(d).Explained(d.Blocked))
 	acted, err := r.applyDecision(ctx, d)
@@ -163,11 +165,11 @@ func (r *rolloutState) do(ctx workflow.Context, d deployment.Decision) (*Rollout
 	case err != nil:
 		return nil, err
 	case d.Rollout.BeginsPin() && !d.Prepare, d.Rollout.Rollback != nil && d.Rollout.Rollback.Set != nil && !d.Prepare:
-		return r.end(ctx, OutcomeRolledBack, d), nil
+		return r.end(ctx, OutcomeRolledBack, d)
 	case acted:
 		return nil, nil
 	case d.Rollout.Complete && r.openMarks == nil:
-		return r.end(ctx, OutcomeCompleted, d), nil
+		return r.end(ctx, OutcomeCompleted, d)
 	default:
 		return nil, r.AwaitChange(ctx, r.futuresToAwait(ctx, d)...)
 	}
@@ -191,7 +193,7 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	}
 }
 
-func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.Decision) *RolloutResult {
+func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.Decision) (*RolloutResult, error) {
 	r.awaitMarks(ctx) // the next writer of nodes must know which marks are missing
 	why := d.Rollout.Why
 	switch {
@@ -202,16 +204,16 @@ func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.De
 	case outcome == OutcomeSuperseded:
 		why = "the template changed"
 	}
-	result := r.result(ctx, outcome, why)
+	result, err := r.result(ctx, outcome, why)
 	result.Machines = d.Picture.Counts.Updated
-	return result
+	return result, err
 }
 
-// result returns the result of a rollout that ends now.
-func (r *rolloutState) result(ctx workflow.Context, outcome, why string) *RolloutResult {
+// result returns the result of a rollout that ends now, and makes the outcome a search attribute.
+func (r *rolloutState) result(ctx workflow.Context, outcome, why string) (*RolloutResult, error) {
 	result := r.tally.result(workflow.Now(ctx))
 	result.Outcome, result.Why, result.Revision, result.Versions = outcome, why, r.revision, r.Versions
-	return &result
+	return &result, run.SetOutcome(ctx, outcome)
 }
 
 // tally contains the figures for the result of a rollout. A run that continues as new passes its tally to the next

@@ -16,6 +16,9 @@ type Attribute struct {
 	Help string
 }
 
+// attributeOutcome is the search attribute for the outcome of a rollout.
+const attributeOutcome = "Outcome"
+
 // Attributes returns every search attribute, in the order of the docs. Temporal's SQL stores hold at most ten Keyword
 // attributes and three attributes of each other type per namespace.
 func Attributes() []Attribute {
@@ -28,6 +31,7 @@ func Attributes() []Attribute {
 		{"Phase", "Keyword", "phase of the Machine"},
 		{"Step", "Keyword", "step in flight"},
 		{"Provider", "Keyword", "provider of the Machine's class"},
+		{attributeOutcome, "Keyword", "how a rollout ended: Completed, RolledBack, Cancelled, Superseded, Stopped or Gone"},
 		{"BlockedBy", "KeywordList", "what the step waits for: a provider's code, a missing class, a disruption budget"},
 		{"Stuck", "Bool", "nothing will move until somebody changes something, or a deadline comes"},
 		{"Deadline", "Datetime", "when the step in flight is given up"},
@@ -67,6 +71,14 @@ func inheritedAttributes(ctx workflow.Context) temporal.SearchAttributes {
 		}
 	}
 	return temporal.NewSearchAttributes(updates...)
+}
+
+// SetOutcome makes the outcome of a workflow that ends a search attribute. A history from before version 1 lacks it.
+func SetOutcome(ctx workflow.Context, outcome string) error {
+	if workflow.GetVersion(ctx, "outcome-attribute", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	return workflow.UpsertTypedSearchAttributes(ctx, keywordUpdate(attributeOutcome, outcome))
 }
 
 func keywordKey(name string) temporal.SearchAttributeKeyKeyword {

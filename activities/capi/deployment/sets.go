@@ -38,7 +38,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		return nil, err
 	}
 	now := kube.ServerClock(ctx).Now()
-	if deployment.Observed(tree, now).ClusterAPI.NoCreate.Reason != "" || d.DeletionTimestamp != nil {
+	if deployment.Observed(tree, now).NoCreate.Reason != "" || d.DeletionTimestamp != nil {
 		return nil, kube.Conflict(in.Deployment) // a template or the Cluster was deleted since the decision
 	}
 	set, created, err := a.createSet(ctx, tree, in.Creation, now)

@@ -44,9 +44,9 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			Finalizer: slices.Contains(d.Finalizers, capi.Finalizer),
 		},
 		Invalid: cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
+		NoCreate: f.noCreateReason(),
 		ClusterAPI: rollout.ClusterAPIDeployment{
 			Suspended: strings.Join(f.pausedBy(), ", "),
-			NoCreate:  f.noCreateReason(),
 			Wake:      wakeTime(d, now),
 		},
 		Requests: rollout.Requests{
@@ -73,7 +73,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 	) * time.Second; deadline > 0 {
 		o.Deadline = &deadline
 	}
-	deployment.ApplyPolicy(&o, f.Policy.PolicySpec())
+	deployment.ApplyPolicy(&o, f.Policy)
 	f.observeSets(&o, now)
 	current := deployment.CurrentRevision(o.Sets)
 	deployment.ApplyRequests(&o, d, current)
