@@ -49,6 +49,14 @@ func settledSet(
 	return activitiestest.With(s, change)
 }
 
+// recordCompletion records that the rollout to the deployment's set was complete.
+func recordCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
+	d.Status.Rollout = &v1alpha1.RolloutStatus{
+		Revision: max(observedeployment.Revision(set), 1), CompletedAt: &activitiestest.LongAgo, LastGoodSet: set.UID,
+		Steps: []v1alpha1.RolloutStep{},
+	}
+}
+
 // setWithMachines returns a set with its running machines: set-0, set-1 and so on.
 func setWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
@@ -67,11 +75,10 @@ func setWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) 
 func newIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(setWithMachines(settledSet(d, "d-1", replicas)), d)...)
-	activitiestest.ReportDeployment(
-		w,
-		deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}},
-	)
+	s := settledSet(d, "d-1", replicas)
+	recordCompletion(d, s)
+	w := activitiestest.NewWorld(t, append(setWithMachines(s), d)...)
+	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 	w.Forget()
 	return w, d
 }

@@ -30,6 +30,7 @@ func deploymentWithDueMachines(
 	d.Spec.Replicas = int32(due + well)
 	withRevision[*v1alpha1.MachineDeployment]("1")(d)
 	s := settledSet(d, d.Name+"-s", int32(due+well))
+	recordCompletion(d, s)
 	objects := []runtime.Object{d, s, activitiestest.Class()}
 	for i := range due + well {
 		m := activitiestest.Machine(

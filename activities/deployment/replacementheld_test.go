@@ -12,7 +12,7 @@ import (
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
-	"millwright/decide/rollout"
+	observedeployment "millwright/observe/deployment"
 )
 
 // decisionFlags returns the fields of a deployment's decision about replacements.
@@ -30,7 +30,9 @@ func decisionFlags(w *activitiestest.World, in kube.Read) (need attention.Need, 
 
 // newCountsReport returns a report of the counts that also records the deployment's only rollout.
 func newCountsReport(d *v1alpha1.MachineDeployment) deployment.Report {
-	return deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 1}}
+	record := observedeployment.Progress(d.Status.Rollout)
+	record.Revision = max(record.Revision, 1)
+	return deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &record}
 }
 
 // heldCondition returns the condition ReplacementHeld after a report; nil if the status has none.

@@ -252,8 +252,8 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 		w.Rewrite(live)
 		report := deployment.Report{Input: activitiestest.DeploymentRead(d), Record: &rollout.Progress{Revision: 2, Step: 1}}
 		assert.Equal(t, begun, activitiestest.ReportDeployment(w, report).Rollout.Steps, "there is no policy any more")
-		report.Record.Revision = 3
-		assert.Empty(t, activitiestest.ReportDeployment(w, report).Rollout.Steps, "the next rollout follows the policy")
+		next := observedeployment.Record(live.Status.Rollout, rollout.Progress{Revision: 3}, nil)
+		assert.Empty(t, next.Steps, "the next rollout follows the policy")
 	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
 		w, d := newRollout(t)

@@ -251,7 +251,7 @@ func changeSets(
 func TestChangeSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 5)
-	grow := []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9}}
+	grow := []rollout.Resize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9, HasEvent: true}}
 	t.Run("resizes a set, if it still is what was seen", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3))
 		versions, err := changeSets(w, d, grow, nil)
@@ -270,10 +270,10 @@ func TestChangeSets(t *testing.T) {
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot(), "run again it meets its own version")
 	})
-	t.Run("tells of each size, and of annotations alone nobody", func(t *testing.T) {
+	t.Run("records an event only if the decision requests one", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, activitiestest.Owned(d, "s", 3), activitiestest.Owned(d, "same", 2))
 		_, err := changeSets(w, d, []rollout.Resize{
-			{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 0, Desired: 5, Max: 6},
+			{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 0, Desired: 5, Max: 6, HasEvent: true},
 			{Name: "same", UID: "uid-same", Version: "900", From: 2, To: 2, Desired: 5, Max: 6},
 		}, nil)
 		require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestChangeSets(t *testing.T) {
 		_, err := changeSets(w, d, []rollout.Resize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, int32(5), w.Set("s").Spec.Replicas)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
+		assert.Empty(t, w.NewEvents())
 	})
 	t.Run(
 		"leaves a set alone that got another size or another owner, is being deleted or was replaced",

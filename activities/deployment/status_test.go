@@ -36,7 +36,7 @@ func TestReportDeployment(t *testing.T) {
 	status := activitiestest.ReportDeployment(w, deployment.Report{
 		Input:  activitiestest.DeploymentRead(d),
 		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
-		Record: &rollout.Progress{Revision: 1},
+		Record: &rollout.Progress{Revision: 1, Completed: activitiestest.LongAgo.Time, Good: "uid-s"},
 	})
 	t.Run("one machine is wanted and there: exactly two conditions", func(t *testing.T) {
 		assert.Equal(
@@ -68,7 +68,9 @@ func TestReportDeployment(t *testing.T) {
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.DeploymentRead(d)})
 		assert.Equal(
 			t,
-			[]string{"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable"},
+			[]string{
+				"Available False MinimumReplicasUnavailable", "Progressing True NewMachineSetAvailable", "Reconciling True Scaling",
+			},
 			conditionsOf(status),
 		)
 		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "Available is another now")
@@ -206,9 +208,9 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 		says   []string
 		words  string
 	}{
-		"that is rolled out": {func(*v1alpha1.MachineDeployment) {}, []string{"Progressing True MachineSetUpdated"}, "0 of 1 machine up to date, 1 available"},
+		"that is rolled out": {func(*v1alpha1.MachineDeployment) {}, []string{"Progressing True MachineSetUpdated", "Reconciling True MachineSetUpdated"}, "0 of 1 machine up to date, 1 available"},
 		"that waits: paused": {
-			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"Progressing Unknown DeploymentPaused", "Blocked True Paused"}, "the template is not rolled out",
+			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"Progressing Unknown DeploymentPaused", "Reconciling True DeploymentPaused", "Blocked True Paused"}, "the template is not rolled out",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

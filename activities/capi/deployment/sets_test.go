@@ -134,7 +134,9 @@ func targetOf(s *clusterv1.MachineSet) rollout.Target {
 func TestChangeSets(t *testing.T) {
 	resized := func(from, to int) func(*activities.SetChanges, rollout.Target) {
 		return func(in *activities.SetChanges, s rollout.Target) {
-			in.Resize = []rollout.Resize{{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4}}
+			in.Resize = []rollout.Resize{{
+				Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4, HasEvent: from != to,
+			}}
 		}
 	}
 	for _, row := range []struct {

@@ -43,7 +43,7 @@ func Observed(f Tree, now time.Time) rollout.Observed {
 			Orphaning: cache.IsOrphaning(d),
 			Finalizer: slices.Contains(d.Finalizers, capi.Finalizer),
 		},
-		Invalid: cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
+		Invalid:  cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
 		NoCreate: f.noCreateReason(),
 		ClusterAPI: rollout.ClusterAPIDeployment{
 			Suspended: strings.Join(f.pausedBy(), ", "),

@@ -4,6 +4,7 @@ package capi
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -132,9 +133,8 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		func() (bool, any) { made := f.machinesByTemplate(t); return made["late-2"] == 1, made },
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		return f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
-			t,
-		)
+		progress := f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
+		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
 	f.awaitMade(t, f.name, 2)
 	verdict()

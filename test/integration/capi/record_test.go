@@ -4,6 +4,7 @@ package capi
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -230,9 +231,8 @@ func recordRollback(t *testing.T) {
 		),
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		return f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationAutomaticRollbackTo] != "", f.conditionLines(
-			t,
-		)
+		progress := f.getObject(t, machineDeployments, f.set).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
+		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
 	f.awaitMade(t, f.name, 1)
 	record.Save(
@@ -240,7 +240,7 @@ func recordRollback(t *testing.T) {
 		r,
 		"clusterapirollout/rolled-back",
 		f.rolloutQuery(t, 2)+record.EndedOnly,
-		"RollBackClusterAPIDeployment",
+		"ReportClusterAPIDeployment",
 	)
 }
 

@@ -3,6 +3,8 @@
 package rollouts
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/test/integration/rig"
 	"millwright/workflows/deployment"
 	"millwright/workflows/run"
@@ -51,13 +54,16 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	require.NoError(t, err)
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
 	f.createBrokenClass(t)
-	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		d := f.Deployment(t)
-		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
-	})
-	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null}}}}`)
+	f.awaitPin(t)
 	f.awaitEdition(t, "2", 10)
-	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
+	f.requireRolledBack(t, "broken", "revision 3 failed (1 machine of it failed, 0 allowed): back on revision 2")
+	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null,"class":{"name":"small"}}}}}`)
+	rig.Eventually(t, "a changed template ends the pin", func() (bool, any) {
+		d := f.Deployment(t)
+		return d.Status.Rollout.Pin == nil, d.Status
+	})
+	f.awaitEdition(t, "2", 10)
+	require.Empty(t, f.readCondition(t, v1alpha1.MachineDeploymentDegraded).Reason)
 	f.Delete(t)
 	f.AwaitGone(t)
 }
@@ -80,21 +86,51 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	watch := f.startSampler(t)
 	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
-	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		for _, m := range f.Machines(t) {
-			require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "nothing but time has passed")
-		}
-		d := f.Deployment(t)
-		return d.Spec.Template.Spec.Class.Name == "small", d.Status.Rollout
-	})
+	f.awaitPin(t)
+	for _, m := range f.Machines(t) {
+		require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "nothing but time has passed")
+	}
 	f.awaitEdition(t, "", 3)
 	watch.requireNoViolations(t)
 	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
-	require.Contains(t, f.rolloutResults(t)[0].Why, "no progress for 15s")
-	require.NotEmpty(t, f.Deployment(t).Annotations[v1alpha1.AnnotationAutomaticRollbackTo])
+	f.requireRolledBack(
+		t, "broken", "revision 2 failed (no progress for 15s: 1 machine of it is not available): back on revision 1",
+	)
+	query := fmt.Sprintf("MachineNamespace = %q AND Outcome = %q", f.Namespace, deployment.OutcomeRolledBack)
+	require.Len(t, r.Workflows(t, query), 1, "the list of workflows shows the rollback")
 	require.Equal(t, former, f.machineNames(t), "no machine was given up for one that never came")
 	f.Delete(t)
 	f.AwaitGone(t)
+}
+
+// awaitPin waits until the machines are pinned to an earlier revision.
+func (f fleet) awaitPin(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "pinned to an earlier revision", func() (bool, any) {
+		d := f.Deployment(t)
+		return d.Status.Rollout != nil && d.Status.Rollout.Pin != nil, d.Status
+	})
+}
+
+// requireRolledBack requires that the template still has its class, and that each place says why the machines do not
+// follow the template.
+func (f fleet) requireRolledBack(t *testing.T, class, cause string) {
+	t.Helper()
+	d := f.Deployment(t)
+	require.Equal(t, class, d.Spec.Template.Spec.Class.Name, "the template stays as the user wrote it")
+	degraded := f.readCondition(t, v1alpha1.MachineDeploymentDegraded)
+	require.Equal(t, vocabulary.ReasonRolledBack, degraded.Reason)
+	require.Contains(t, degraded.Message, cause)
+	require.Equal(t, v1alpha1.ConditionTrue, f.readCondition(t, v1alpha1.MachineDeploymentStalled).Status)
+	rig.Eventually(t, "WAITS-FOR says it", func() (bool, any) {
+		operation := f.Deployment(t).Status.CurrentOperation
+		return operation != nil && strings.Contains(operation.WaitsFor, cause) &&
+			strings.Contains(operation.WaitsFor, "millwright rollout retry"), operation
+	})
+	f.awaitEvent(t, cause)
+	name := f.Namespace + "/" + f.Name
+	require.Contains(t, strings.Join(r.Millwright(t, "rollout", "status", name), "\n"), cause)
+	require.Contains(t, strings.Join(r.Millwright(t, "rollout", "history", name), "\n"), cause)
 }
 
 // createBrokenClass creates a class "broken" whose instances never boot.

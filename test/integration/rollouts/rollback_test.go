@@ -1,0 +1,125 @@
+//go:build integration
+
+package rollouts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/virtualcloud/admin"
+	"millwright/test/integration/rig"
+)
+
+// progressDeadline sets a progress deadline.
+func progressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
+	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
+}
+
+// rollBackAtOnce applies the strictest policy: a rollout rolls back when one machine fails, and at the deadline.
+func (f fleet) rollBackAtOnce(t *testing.T) {
+	t.Helper()
+	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+		AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32)},
+	})
+}
+
+// requireNoPin requires that no automatic rollback has begun, also after another decision.
+func (f fleet) requireNoPin(t *testing.T) {
+	t.Helper()
+	f.LookAgain(t)
+	d := f.Deployment(t)
+	require.NotNil(t, d.Status.Rollout)
+	require.Nil(t, d.Status.Rollout.Pin)
+}
+
+// A rollout is complete. Then two instances vanish, as in two power cuts, and the machines are replaced. Later, the
+// deployment grows in a cloud that refuses the new machine for longer than the progress deadline.
+func TestNothingRollsBackAfterARollout(t *testing.T) {
+	t.Parallel()
+	const deadline = 5
+	f := newFleet(t, "kept", 3, rollingUpdate(2, 0), progressDeadline(deadline))
+	f.rollBackAtOnce(t)
+	f.changeTemplate(t, "2")
+	f.awaitEdition(t, "2", 3)
+	rig.Eventually(t, "the rollout is recorded as complete", func() (bool, any) {
+		rollout := f.Deployment(t).Status.Rollout
+		return rollout != nil && rollout.CompletedAt != nil, rollout
+	})
+	for range 2 {
+		victim := f.Machines(t)[0]
+		require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name, DeleteNode: true}))
+		f.AwaitDeleted(t, victim)
+		f.AwaitRunning(t, 3)
+		f.requireNoPin(t)
+	}
+	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+		Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity", Class: f.Namespace + "/small",
+	}))
+	f.Scale(t, 4)
+	var refused v1alpha1.Machine
+	rig.Eventually(t, "the cloud refuses the new machine", func() (bool, any) {
+		for _, m := range f.Machines(t) {
+			if refused = m; m.Status.LastOperation.ErrorCode == "ResourceExhausted" {
+				return true, nil
+			}
+		}
+		return false, f.Machines(t)
+	})
+	time.Sleep(time.Until(refused.CreationTimestamp.Add((deadline + 1) * time.Second))) // the progress deadline has passed
+	f.requireNoPin(t)
+	f.Delete(t)
+	f.AwaitGone(t)
+}
+
+// While only the deletion of an old machine blocks a rollout, the progress deadline does not roll the rollout back.
+func TestABlockedDeletionRollsNothingBack(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "blocked", 2, rollingUpdate(1, 0), progressDeadline(5))
+	f.rollBackAtOnce(t)
+	release := f.holdDeletions(t)
+	f.changeTemplate(t, "2")
+	f.awaitProgressingReason(t, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.requireNoPin(t)
+	release()
+	f.awaitEdition(t, "2", 2)
+	f.requireNoPin(t)
+	f.Delete(t)
+	f.AwaitGone(t)
+}
+
+// A tool such as Argo CD applies the bad template again and again. No machine of the bad template is created after the
+// rollback. A retry rolls the template out once more, and fails again.
+func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "reapplied", 3, rollingUpdate(1, 0), progressDeadline(10))
+	f.rollBackAtOnce(t)
+	f.createBrokenClass(t)
+	good := f.machineNames(t)
+	apply := func() { f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`) }
+	apply()
+	f.awaitPin(t)
+	f.awaitEdition(t, "", 3)
+	require.Equal(t, good, f.machineNames(t))
+	for range 20 {
+		apply()
+		f.LookAgain(t)
+		require.Equal(t, good, f.machineNames(t), "no machine of the bad template")
+	}
+	f.Scale(t, 4)
+	f.awaitEdition(t, "", 4)
+	for _, m := range f.Machines(t) {
+		require.Equal(t, "small", m.Spec.Class.Name, "a larger deployment gets machines of the good template")
+	}
+	since := f.Deployment(t).Status.Rollout.Pin.Since
+	r.Millwright(t, "rollout", "retry", f.Namespace+"/"+f.Name, "--reason", "once more")
+	rig.Eventually(t, "the retry fails, too", func() (bool, any) {
+		pin := f.Deployment(t).Status.Rollout.Pin
+		return pin != nil && pin.Since != since, pin
+	})
+	f.awaitEdition(t, "", 4)
+	f.Delete(t)
+	f.AwaitGone(t)
+}
