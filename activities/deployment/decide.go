@@ -61,7 +61,7 @@ type Decision struct {
 type Picture struct {
 	Wanted  int
 	Counts  rollout.Counts
-	Old     int    // machines of other templates, also machines that are being deleted
+	Old     int    // machines of other sets than the current set, also machines that are being deleted
 	Blocked string // reason why machines get no instance; empty: not blocked
 	Sets    []SetPicture
 }
@@ -124,7 +124,7 @@ func Planned(deployment metav1.Object, observed rollout.Observed, plan rollout.P
 		Generation: deployment.GetGeneration(),
 		Rollout:    plan.Decision,
 		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    newPicture(observed, plan.Status.Counts),
+		Picture:    newPicture(observed, plan),
 	}
 }
 
@@ -147,12 +147,17 @@ func namesWrongOperation(named *v1alpha1.Operation, calm bool, workflowID string
 	}
 }
 
-// newPicture shows the current set, and the sets that have machines or desired replicas, the newest first.
-func newPicture(o rollout.Observed, counts rollout.Counts) Picture {
-	p := Picture{Wanted: o.Replicas, Counts: counts}
+// newPicture shows the current set, and the sets that have machines or desired replicas, the newest first. While a pin is
+// in force, the pinned set is the current set.
+func newPicture(o rollout.Observed, plan rollout.Planned) Picture {
+	p := Picture{Wanted: o.Replicas, Counts: plan.Status.Counts}
+	pin := plan.Decision.Pin
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.Set) int { return cmp.Compare(b.Revision, a.Revision) })
 	for _, s := range sets {
+		if pin != nil {
+			s.Current = s.UID == pin.Set
+		}
 		line := SetPicture{
 			Name:     s.Name,
 			Revision: s.Revision,

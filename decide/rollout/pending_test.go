@@ -51,7 +51,7 @@ func TestPendingWork(t *testing.T) {
 		{"spec changed", change(calm, func(o *rollout.Observed) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"something to do", change(calm, func(o *rollout.Observed) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
 		{"status late", change(calm, func(o *rollout.Observed) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
-		{"a rollout waits", change(waits, due), attention.Rollout, "step 1 of 1 has its 1 machine and waits until a person passes it"},
+		{"a rollout waits", change(waits, due), attention.Rollout, "revision 2: step 1 of 1 done (1 of 3 machines), waits for approval"},
 		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Observed) {
 			o.Held = "ann"
 			o.Reported = rollout.Report(*o)

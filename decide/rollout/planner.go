@@ -151,7 +151,8 @@ func (p *planner) remainingPlaces(surge int) (int, string) {
 	}
 	if taken >= p.o.Replicas+surge {
 		here := min(taken, p.existingMachines())
-		return 0, fmt.Sprintf("%s existing or being deleted, %d allowed", machineCount(here), p.o.Replicas+surge) +
+		return 0, fmt.Sprintf(
+			"no room: %d of at most %s exist or are being deleted", here, machineCount(p.o.Replicas+surge)) +
 			phrase.If(taken > here, "; %d more may exist or be created", taken-here)
 	}
 	return p.o.Replicas + surge - taken, ""

@@ -113,18 +113,23 @@ type PausePoint struct {
 	Step    int       // index of the step, from 0
 	Of      int       // number of steps
 	Size    int       // number of new machines
+	All     int       // number of machines after the rollout
+	Rolls   int64     // revision that is being rolled out
 	Approve bool      // a person must approve the end of the step
 	Until   time.Time // time at which the step ends by itself; zero: never
 }
 
 func (at *PausePoint) waitSentence(now time.Time) string {
-	return at.Reached() + " and waits until " +
-		cmp.Or(phrase.If(at.Approve, "a person passes it"), phrase.Clock(at.Until, now))
+	return at.Reached() + ", waits " +
+		cmp.Or(phrase.If(at.Approve, "for approval"), "until "+phrase.Clock(at.Until, now))
 }
 
-// Reached returns a clause with the step's number and size. The clause does not say how long the step waits.
+// Reached returns a clause with the revision, and the step's number and size. The clause does not say how long the step
+// waits.
 func (at *PausePoint) Reached() string {
-	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machineCount(at.Size))
+	return fmt.Sprintf(
+		"revision %d: step %d of %d done (%d of %s)", at.Rolls, at.Step+1, at.Of, at.Size, machineCount(at.All),
+	)
 }
 
 // progress returns the updated record of the template's revision, and its pause point, if any. progress sets stepTarget
@@ -175,7 +180,10 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 			}
 			record.Reached = p.o.Now.Truncate(time.Second)
 		}
-		at := &PausePoint{Step: record.Step, Of: len(p.o.Steps), Size: p.stepTarget, Approve: step.Approve}
+		at := &PausePoint{
+			Step: record.Step, Of: len(p.o.Steps), Size: p.stepTarget, All: p.o.Replicas, Rolls: record.Revision,
+			Approve: step.Approve,
+		}
 		if !step.Approve {
 			at.Until = record.Reached.Add(step.Wait)
 		}

@@ -191,13 +191,13 @@ func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
 		name, want string
 		old        rollout.Set
 	}{
-		{"all are there", "3 machines existing or being deleted, 3 allowed", gone(oldSet(1, 1, 1, 1))},
+		{"all are there", "no room: 3 of at most 3 machines exist or are being deleted", gone(oldSet(1, 1, 1, 1))},
 		{
-			"the set has not said that it has seen its size", "3 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
+			"the set has not said that it has seen its size", "no room: 3 of at most 3 machines exist or are being deleted; 1 more may exist or be created",
 			withActedOn(gone(oldSet(1, 1, 1, 1)), 2),
 		},
 		{
-			"the set counts one that was not read", "2 machines existing or being deleted, 3 allowed; 1 more may exist or be created",
+			"the set counts one that was not read", "no room: 2 of at most 3 machines exist or are being deleted; 1 more may exist or be created",
 			withCounted(oldSet(1, 1, 1, 1), 2),
 		},
 	} {

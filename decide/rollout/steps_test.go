@@ -29,9 +29,9 @@ func TestSteps(t *testing.T) {
 	t.Run("reached: it is noted, and waits for a person", func(t *testing.T) {
 		d := rollout.Decide(at10(0, none, 0, oldSet(1, 9, 9, 9), currentSet(2, 1, 1, 1)))
 		assert.Empty(t, changedSizes(d))
-		assert.Equal(t, &rollout.PausePoint{Step: 0, Of: 2, Size: 1, Approve: true}, d.Pause)
+		assert.Equal(t, &rollout.PausePoint{Step: 0, Of: 2, Size: 1, All: 10, Rolls: 2, Approve: true}, d.Pause)
 		assert.Equal(t, &rollout.Progress{Revision: 2, Reached: epoch}, d.Record)
-		assert.Equal(t, "step 1 of 2 has its 1 machine and waits until a person passes it", d.Hold)
+		assert.Equal(t, "revision 2: step 1 of 2 done (1 of 10 machines), waits for approval", d.Hold)
 		assert.True(t, d.Recheck.IsZero())
 	})
 	t.Run("passed", func(t *testing.T) {

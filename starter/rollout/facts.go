@@ -146,7 +146,9 @@ func (s snapshot) deadlineText() string {
 	case d.Pause == nil && !d.Recheck.IsZero():
 		return text + ": it passes at " + phrase.When(d.Recheck, s.now)
 	default:
-		return text + "; it does not count at the moment"
+		return text + "; not running" + cmp.Or(
+			phrase.If(d.Complete, ": the rollout is complete"), phrase.If(d.Hold != "", ": the rollout waits"),
+		)
 	}
 }
 

@@ -80,7 +80,7 @@ func (s snapshot) pinText(at func(time.Time) string) string {
 func (s snapshot) progressText(at func(time.Time) string) string {
 	switch d := s.decision; {
 	case d.Pause != nil:
-		return s.revisionText() + " waits: step " + pauseText(d.Pause, at)
+		return s.revisionText() + ": step " + pauseText(d.Pause, at)
 	case d.HoldBy != "":
 		return s.revisionText() + " waits: " + d.Hold
 	case d.Rolling && advancesRollout(d):
@@ -105,11 +105,11 @@ func (s snapshot) deletionsText() string {
 
 // pauseText says until when a rollout waits at a pause point.
 func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
-	until := "until a person passes it"
+	until := "for approval"
 	if !p.Approve {
 		until = "until " + at(p.Until)
 	}
-	return fmt.Sprintf("%d of %d has its %s, and lasts %s", p.Step+1, p.Of, phrase.Count(p.Size, "machine"), until)
+	return fmt.Sprintf("%d of %d done (%d of %s), waits %s", p.Step+1, p.Of, p.Size, phrase.Count(p.All, "machine"), until)
 }
 
 // advancesRollout reports whether a decision advances the rollout. Writes of records and annotations alone do not

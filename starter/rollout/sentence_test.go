@@ -60,7 +60,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{
 			"it waits for a machine to go", webPool().addSet("web-a", 6, "small", 1).addRunning("a-1").addMachine("a-2", v1alpha1.MachineTerminating).addSet("web-b", 7, "large", 2).addRunning("b-1", "b-2"),
-			"revision 7 waits: 4 machines existing or being deleted, 4 allowed.",
+			"revision 7 waits: no room: 4 of at most 4 machines exist or are being deleted.",
 			[]string{drains, stop, back},
 		},
 		{
@@ -77,12 +77,12 @@ func TestRolloutSentence(t *testing.T) {
 		{"held", waitingPool(held), "revision 7 is held by ann (the image is bad): 2 of 3 machines up to date.", []string{goOn, back}},
 		{
 			"a stage that a person passes", waitingPool().addPolicy(policyWithSteps(approvalStep(1), approvalStep(2))),
-			"revision 7 waits: step 1 of 2 has its 1 machine, and lasts until a person passes it.",
+			"revision 7: step 1 of 2 done (1 of 3 machines), waits for approval.",
 			[]string{"To pass the step: millwright rollout approve shop/web --reason …", back},
 		},
 		{
 			"a stage by the clock", waitingPool().addPolicy(policyWithSteps(timedStep(intstr.FromInt32(1), time.Hour))),
-			"revision 7 waits: step 1 of 1 has its 1 machine, and lasts until 15:06:07 UTC (in 1h).",
+			"revision 7: step 1 of 1 done (1 of 3 machines), waits until 15:06:07 UTC (in 1h).",
 			[]string{"To pass the step: millwright rollout approve shop/web --reason …", back},
 		},
 		{

@@ -133,7 +133,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 func TestWatchContinuesAfterAStep(t *testing.T) {
 	lines, err := runWatch(t, nil, waitingPool().addPolicy(policyWithSteps(approvalStep(1))), completePool())
 	require.NoError(t, err)
-	assert.Contains(t, lines[0], "revision 7 waits: step 1 of 1 has its 1 machine, and lasts until a person passes it")
+	assert.Contains(t, lines[0], "revision 7: step 1 of 1 done (1 of 3 machines), waits for approval")
 }
 
 func TestWatchFollowsANewerTemplate(t *testing.T) {

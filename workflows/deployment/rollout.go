@@ -205,7 +205,7 @@ func (r *rolloutState) end(ctx workflow.Context, outcome string, d deployment.De
 		why = "the template changed"
 	}
 	result, err := r.result(ctx, outcome, why)
-	result.Machines = d.Picture.Counts.Updated
+	result.Machines = d.Picture.Counts.Replicas - d.Picture.Old
 	return result, err
 }
 

@@ -255,6 +255,10 @@ func rolloutStep(d deployment.Decision) run.Step {
 	}
 	switch {
 	case d.Rollout.Acts():
+		s.Cause = fmt.Sprintf(
+			"rolling out revision %d: %d of %d done",
+			d.Rollout.RollsTo(), d.Picture.Counts.Replicas-d.Picture.Old, d.Picture.Wanted,
+		)
 	case d.Rollout.HoldBy == rollout.HeldByFault:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
 	case d.Rollout.HoldBy == rollout.HeldByPause:
