@@ -104,7 +104,7 @@ func TestPlan(t *testing.T) {
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
 		var held int
 		for _, s := range plan {
-			if strings.HasPrefix(s.Step, "step ") {
+			if strings.Contains(s.Step, ": step ") {
 				held++
 			}
 		}

@@ -37,7 +37,7 @@ func treeWithFullStatus(change ...observetest.OnDeployment) deployment.Tree {
 func TestPendingWorkOfADeployment(t *testing.T) {
 	waits := attention.Decision{
 		Need: attention.Rollout,
-		Why:  "revision 2: step 1 of 2 done (1 of 4 machines), waits for approval",
+		Why:  "revision 7: step 1 of 2 done (1 of 4 machines), waits for approval",
 	}
 	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	after := func(change observetest.OnDeployment) deployment.Tree {
@@ -53,7 +53,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 		"it goes on by the clock": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) {
 			an := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Wait: &metav1.Duration{Duration: time.Hour}}
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: []v1alpha1.RolloutStep{an, an}}
-		}), attention.Decision{Need: attention.Rollout, Why: "revision 2: step 1 of 2 done (1 of 4 machines), waits until 13:00:00 UTC"}},
+		}), attention.Decision{Need: attention.Rollout, Why: "revision 7: step 1 of 2 done (1 of 4 machines), waits until 13:00:00 UTC"}},
 		"somebody cancelled it: nothing waits": {
 			treeWithFullStatus(noteDeployment(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
 		},

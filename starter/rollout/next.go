@@ -25,7 +25,7 @@ func (s snapshot) advice() []string {
 				s.tree.object.GetName(),
 			),
 		}
-	case d.Complete:
+	case d.Complete && d.Pin == nil:
 		return nil
 	case o.Paused:
 		return []string{"To go on: millwright rollout resume " + s.tree.argument}
@@ -42,7 +42,10 @@ func (s snapshot) advice() []string {
 			list = append(list, "To stop it where it is: millwright rollout pause "+s.tree.argument)
 		}
 	}
-	if len(o.Sets) > 1 && d.Rollback == nil {
+	switch {
+	case d.Pin != nil:
+		list = append(list, "To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.GiveReason)
+	case len(o.Sets) > 1 && d.Rollback == nil && !d.BeginsPin():
 		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.GiveReason)
 	}
 	return list

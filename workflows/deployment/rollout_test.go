@@ -22,7 +22,7 @@ import (
 // withCounts returns the decision with old machines of former templates and updated machines of the new
 // template.
 func withCounts(d deployment.Decision, old, updated int) deployment.Decision {
-	d.Picture.Old, d.Picture.Counts.Updated = old, updated
+	d.Picture.Old, d.Picture.Counts.Updated, d.Picture.Counts.Replicas = old, updated, old+updated
 	return d
 }
 
