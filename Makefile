@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TOOL := go tool -modfile=tools.mod
 LINT := go tool -modfile=$(CURDIR)/tools.mod golangci-lint run --config $(CURDIR)/.golangci.yml
 # Modules of their own, with dependencies that only their users need. deploy/render is one, too: make generate and make test need it.
-MODULES := deploy/release devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt
+MODULES := deploy/release devstack/mcm provider/incus provider/mcmdriver provider/mcmdriver/azure examples/provider-libvirt test/gitops
 # The module that needs more than a Go toolchain (root, Debian's packages, namespaces). No other module needs it.
 LAB := devstack/lab
 # One tier of the tests. Its table goes to bin/, as JSON. ONLY=regexp of packages and commands; STRESS=n busy loops beside the tests.

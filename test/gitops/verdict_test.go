@@ -1,0 +1,186 @@
+// Package gitops judges the status of MachineDeployments as GitOps tools do: Argo CD with the script
+// deploy/gitops/argocd-health.lua, and Flux with kstatus.
+package gitops
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	lua "github.com/yuin/gopher-lua"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/rollout"
+	"millwright/observe/deployment"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// set returns a set of three machines, of which the first available machines are available.
+func set(revision int64, current bool, replicas, available int) rollout.Set {
+	name := map[bool]string{true: "new", false: "old"}[current]
+	s := rollout.Set{
+		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOn: replicas,
+		Revision: revision, Desired: 3, Max: 4, Created: now.Add(time.Duration(revision) * time.Minute),
+	}
+	for i := range replicas {
+		m := rollout.Member{Name: name + string(rune('a'+i)), UID: name + string(rune('a'+i)), Version: "1", Created: now}
+		m.Ready, m.Available, m.Joined = i < available, i < available, i < available
+		s.Machines = append(s.Machines, m)
+	}
+	return s
+}
+
+// facts returns a deployment of three machines whose rollout is complete, with changes.
+func facts(changes ...func(*rollout.Observed)) rollout.Observed {
+	o := rollout.Observed{
+		Now: now, Generation: 1, ObservedGeneration: 1,
+		Settings: rollout.Settings{
+			Replicas: 3, Strategy: rollout.RollingUpdate, Surge: rollout.Bound{Value: 1}, Unavailable: rollout.Bound{},
+		},
+		Sets:     []rollout.Set{set(2, true, 3, 3)},
+		Progress: rollout.Progress{Revision: 2, Completed: now, Good: "uid-new"},
+	}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+// rolling makes revision 2 new: one of its machines exists, and two old machines are left.
+func rolling(available int) func(*rollout.Observed) {
+	return func(o *rollout.Observed) {
+		o.Sets = []rollout.Set{set(1, false, 3, 3), set(2, true, 1, available)}
+		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old"}
+	}
+}
+
+func pinned(old, fresh int) func(*rollout.Observed) {
+	return func(o *rollout.Observed) {
+		o.Sets = []rollout.Set{set(1, false, old, old), set(2, true, fresh, 0)}
+		o.Progress = rollout.Progress{Revision: 2, Good: "uid-old", Pin: &rollout.Pin{
+			Failed: "uid-new", Set: "uid-old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
+		}}
+	}
+}
+
+// late makes the progress deadline of a minute pass.
+func late(o *rollout.Observed) {
+	o.Deadline = new(time.Minute)
+	o.Reported.Counts = rollout.Report(*o).Counts
+	o.Reported.Conditions = []rollout.Condition{
+		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: now.Add(-time.Hour)},
+	}
+}
+
+// object returns the deployment with the status that Millwright writes for the facts.
+func object(t *testing.T, o rollout.Observed) *unstructured.Unstructured {
+	t.Helper()
+	d := &v1alpha1.MachineDeployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineDeployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: o.Generation},
+	}
+	if o.Deleting {
+		d.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	deployment.ApplyStatus(&d.Status, rollout.Report(o), metav1.NewTime(now))
+	d.Status.ObservedGeneration = o.ObservedGeneration
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
+	require.NoError(t, err)
+	return &unstructured.Unstructured{Object: content}
+}
+
+// argoHealth runs the script as Argo CD does: the global obj has the object, and the result has status and message.
+func argoHealth(t *testing.T, object *unstructured.Unstructured) (health, message string) {
+	t.Helper()
+	script, err := os.ReadFile("../../deploy/gitops/argocd-health.lua")
+	require.NoError(t, err)
+	l := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer l.Close()
+	for name, open := range map[string]lua.LGFunction{lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
+		l.Push(l.NewFunction(open))
+		l.Push(lua.LString(name))
+		l.Call(1, 0)
+	}
+	l.SetGlobal("obj", luaValue(l, object.Object))
+	require.NoError(t, l.DoString(string(script)))
+	result, isTable := l.Get(-1).(*lua.LTable)
+	require.True(t, isTable)
+	return result.RawGetString("status").String(), result.RawGetString("message").String()
+}
+
+// luaValue converts a value of JSON.
+func luaValue(l *lua.LState, value any) lua.LValue {
+	switch value := value.(type) {
+	case map[string]any:
+		table := l.NewTable()
+		for key, element := range value {
+			table.RawSetString(key, luaValue(l, element))
+		}
+		return table
+	case []any:
+		table := l.NewTable()
+		for _, element := range value {
+			table.Append(luaValue(l, element))
+		}
+		return table
+	case string:
+		return lua.LString(value)
+	case bool:
+		return lua.LBool(value)
+	case int64:
+		return lua.LNumber(value)
+	default:
+		return lua.LNil
+	}
+}
+
+func TestVerdictsOfGitOpsTools(t *testing.T) {
+	approval := func(o *rollout.Observed) {
+		o.Steps = []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}}
+		o.Progress.Reached = now
+		o.Sets[0].Replicas, o.Sets[0].ActedOn, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
+	}
+	for _, row := range []struct {
+		name    string
+		facts   rollout.Observed
+		argo    string
+		kstatus status.Status
+		message string
+	}{
+		{"complete", facts(), "Healthy", status.CurrentStatus, ""},
+		{"a change that Millwright has not seen", facts(func(o *rollout.Observed) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
+		{"a new machine boots", facts(rolling(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
+		{"scaled up", facts(func(o *rollout.Observed) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
+		{"waits for approval", facts(rolling(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
+		{"paused", facts(rolling(1), func(o *rollout.Observed) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
+		{"held", facts(rolling(1), func(o *rollout.Observed) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
+		{"paused after the rollout", facts(func(o *rollout.Observed) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
+		{"late", facts(rolling(0), late), "Degraded", status.FailedStatus, "progress"},
+		{"returns to revision 1", facts(pinned(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"is back on revision 1", facts(pinned(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"invalid", facts(func(o *rollout.Observed) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := object(t, row.facts)
+			health, message := argoHealth(t, o)
+			assert.Equal(t, row.argo, health, message)
+			assert.Contains(t, message, row.message)
+			verdict, err := status.Compute(o)
+			require.NoError(t, err)
+			assert.Equal(t, row.kstatus, verdict.Status, verdict.Message)
+		})
+	}
+}
+
+func TestADeletedDeploymentIsTerminating(t *testing.T) {
+	verdict, err := status.Compute(object(t, facts(func(o *rollout.Observed) { o.Deleting = true })))
+	require.NoError(t, err)
+	assert.Equal(t, status.TerminatingStatus, verdict.Status)
+}
