@@ -297,6 +297,9 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 		vocabulary.ReasonInvalid:                  true,
 		vocabulary.ReasonProgressDeadlineExceeded: true,
 		vocabulary.ReasonExtensionFailed:          true,
+		vocabulary.ReasonPolicyInvalid:            true,
+		vocabulary.ReasonRolledBack:               true,
+		vocabulary.ReasonPinned:                   true,
 		// reasons of a drain
 		drain.BlockedByBudget:     true,
 		drain.BlockedByProtection: true,

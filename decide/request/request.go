@@ -30,9 +30,8 @@ type Command string
 // The commands of operators. All commands for a machine, except the last two, affect the machine's deletion or
 // another drain of its node.
 const (
-	Extend Command = "extend" // extend the time for evictions
-	// Retry ends all pauses between requests for pods. For a deployment, it rolls out a pinned revision again.
-	Retry           Command = "retry"
+	Extend          Command = "extend"           // extend the time for evictions
+	Retry           Command = "retry"            // retry pods at once; for a deployment, roll the pinned revision out again
 	Hold            Command = "hold"             // keep the deletion in its present stage
 	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
 	Force           Command = "force"            // delete all pods without a grace period
