@@ -3,6 +3,7 @@
 package life
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,13 @@ import (
 // annotatePreserve sets the annotation that preserves a machine; null removes the annotation.
 func annotatePreserve(t *testing.T, p *rig.Pool, name, value string) {
 	t.Helper()
-	patch := `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":` + value + `}}}`
+	annotateMachine(t, p, name, v1alpha1.AnnotationPreserve, value)
+}
+
+// annotateMachine sets an annotation of a machine to a value in JSON; null removes the annotation.
+func annotateMachine(t *testing.T, p *rig.Pool, name, key, value string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value)
 	_, err := r.Machines.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

@@ -5,6 +5,7 @@ package rig
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	sdkpb "go.temporal.io/api/sdk/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
@@ -75,6 +77,7 @@ func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecut
 	return all
 }
 
+// listWorkflows repeats a request that Temporal does not answer within the SDK's limit of 10 s, as on a slow computer.
 func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
@@ -82,6 +85,10 @@ func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowp
 			ctx,
 			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: 500, NextPageToken: page},
 		)
+		late := &serviceerror.DeadlineExceeded{}
+		if ctx.Err() == nil && (errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded)) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list workflows: %w", err)
 		}
