@@ -396,7 +396,11 @@ func (f Family[D, S]) RollBack(ctx context.Context, in RollBack) (kube.MinVersio
 	if set != none {
 		f.ReturnTo(d, set, kube.ServerClock(ctx).Now())
 		if by != "" {
-			annotate(d, v1alpha1.AnnotationChangeCause, fmt.Sprintf("undo to revision %d%s", in.Rollback.Revision, phrase.By(by)))
+			annotate(
+				d,
+				v1alpha1.AnnotationChangeCause,
+				fmt.Sprintf("undo to revision %d%s", in.Rollback.Revision, phrase.By(by)),
+			)
 		}
 	}
 	annotate(d, v1alpha1.AnnotationRolloutUndoBy, "")

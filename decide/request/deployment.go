@@ -214,8 +214,14 @@ func (f DeploymentFacts) decideUndo(o Order) Decision {
 func (f DeploymentFacts) undone(o Order, to int64) Decision {
 	if o.Pin {
 		return Decision{
-			PinTo: &to, Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
-			Says: fmt.Sprintf("deployment %s is pinned to revision %d as long as its template is that of revision %d", f.Name, to, f.Revision),
+			PinTo:      &to,
+			Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
+			Says: fmt.Sprintf(
+				"deployment %s is pinned to revision %d as long as its template is that of revision %d",
+				f.Name,
+				to,
+				f.Revision,
+			),
 		}
 	}
 	return Decision{
@@ -230,7 +236,12 @@ func (f DeploymentFacts) decideRetry(o Order) Decision {
 	return unlessRefused(cmp.Or(
 		f.busyReason(),
 		f.staleReason(o),
-		phrase.If(f.PinnedTo == 0, "revision %d of deployment %s is not pinned: there is nothing to retry", f.Revision, f.Name),
+		phrase.If(
+			f.PinnedTo == 0,
+			"revision %d of deployment %s is not pinned: there is nothing to retry",
+			f.Revision,
+			f.Name,
+		),
 	), Decision{
 		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())), Unpin: true,
 		Says: fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name),

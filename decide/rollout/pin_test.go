@@ -69,14 +69,24 @@ func condition(o rollout.Observed, kind string) rollout.Condition {
 func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	d := rollout.Decide(o)
-	pin := &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms2", Revision: 2, Since: o.Now, Why: "2 machines of it failed, 1 allowed"}
+	pin := &rollout.Pin{
+		Failed:   "uid-ms3",
+		Set:      "uid-ms2",
+		Revision: 2,
+		Since:    o.Now,
+		Why:      "2 machines of it failed, 1 allowed",
+	}
 	assert.Equal(t, rollout.Decision{
 		Revision: 3,
 		Record:   &rollout.Progress{Revision: 3, Failed: []string{"ms3-00", "ms3-01"}, Good: "uid-ms2", Pin: pin},
 		Why:      d.Why,
 	}, d, "the pin and the names of the failed machines are one write, and no size changes with it")
 	assert.True(t, d.BeginsPin())
-	assert.Equal(t, "revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now), d.Why)
+	assert.Equal(
+		t,
+		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now),
+		d.Why,
+	)
 
 	o = recorded(o)
 	d = rollout.Decide(o)
@@ -93,7 +103,11 @@ func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 	assert.NotEmpty(t, d.Resize)
 	degraded, stalled := condition(o, "Degraded"), condition(o, "Stalled")
 	assert.Equal(t, "RolledBack", degraded.Reason)
-	assert.Equal(t, "revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now), degraded.Message)
+	assert.Equal(
+		t,
+		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now),
+		degraded.Message,
+	)
 	assert.Equal(t, degraded.Message, stalled.Message)
 	assert.Empty(t, condition(o, "Reconciling").Type)
 }
@@ -169,10 +183,18 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		o.Retry = 1
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Pin)
-		assert.Equal(t, &rollout.Progress{Revision: 3, Attempt: 1, Good: "uid-ms2"}, d.Record, "what failed before is forgotten")
+		assert.Equal(
+			t,
+			&rollout.Progress{Revision: 3, Attempt: 1, Good: "uid-ms2"},
+			d.Record,
+			"what failed before is forgotten",
+		)
 		o = recorded(o)
 		assert.Equal(t, d.Record, &o.Progress)
-		o.Sets[2] = withMachines(withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", makeFailed)), newMachine("ms3-y", makeFailed))
+		o.Sets[2] = withMachines(
+			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", makeFailed)),
+			newMachine("ms3-y", makeFailed),
+		)
 		assert.NotNil(t, pinOf(o))
 		o = recorded(o)
 		assert.NotNil(t, rollout.Decide(o).Pin, "the same request does not retry for ever")
@@ -199,7 +221,11 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 	assert.Equal(t, &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
 	o = recorded(o)
 	assert.Equal(t, "Pinned", condition(o, "Degraded").Reason)
-	assert.Equal(t, "revision 3 is pinned by ann (v3 is slow): back on revision 1 since "+clock(o.Now), condition(o, "Degraded").Message)
+	assert.Equal(
+		t,
+		"revision 3 is pinned by ann (v3 is slow): back on revision 1 since "+clock(o.Now),
+		condition(o, "Degraded").Message,
+	)
 	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
 	o.PinTo = 2
 	assert.Equal(t, "uid-ms2", pinOf(o).Set, "another revision")
@@ -320,9 +346,22 @@ func TestConditionsForGitOps(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(2, 3, 3, 3))
 	assert.Empty(t, of(calm))
 	assert.Empty(t, of(pausedDeployment(calm)), "paused and complete")
-	assert.Equal(t, []string{"Reconciling MachineSetUpdated"}, of(early(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))), "rolling")
-	assert.Equal(t, []string{"Stalled ProgressDeadlineExceeded"}, of(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))))
-	assert.Equal(t, []string{"Reconciling DeploymentPaused"}, of(pausedDeployment(rollingUpdate(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))))
+	assert.Equal(
+		t,
+		[]string{"Reconciling MachineSetUpdated"},
+		of(early(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
+		"rolling",
+	)
+	assert.Equal(
+		t,
+		[]string{"Stalled ProgressDeadlineExceeded"},
+		of(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))),
+	)
+	assert.Equal(
+		t,
+		[]string{"Reconciling DeploymentPaused"},
+		of(pausedDeployment(rollingUpdate(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))),
+	)
 	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(rolledBack()))
 	invalid := calm
 	invalid.Invalid = "the selector is empty"

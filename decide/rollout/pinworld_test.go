@@ -41,7 +41,11 @@ func newPinWorld(t *testing.T, seed uint64) *pinWorld {
 	spec.Strategy = pickRandom(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate)
 	spec.HistoryLimit = nil
 	spec.Deadline = new(time.Minute)
-	spec.Automatic = rollout.AutoRollback{OnDeadline: d.randomOneIn(2), Failed: d.randomOneIn(2), MaxFailed: d.randomBelow(3)}
+	spec.Automatic = rollout.AutoRollback{
+		OnDeadline: d.randomOneIn(2),
+		Failed:     d.randomOneIn(2),
+		MaxFailed:  d.randomBelow(3),
+	}
 	w := &pinWorld{world: newWorld(seed, spec), isGood: d.randomOneIn(2), completed: map[string]bool{}}
 	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
 	w.createFirstTemplate(t)
@@ -145,7 +149,15 @@ func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 			w.turn()
 		}
 		require.Empty(t, w.brokenPromise, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
-		require.True(t, !mayEnd || w.isDone(), "seed %d %s: does not end:%s; %s", seed, w.spec.Strategy, w.stateLine(), w.lastDecision.Why)
+		require.True(
+			t,
+			!mayEnd || w.isDone(),
+			"seed %d %s: does not end:%s; %s",
+			seed,
+			w.spec.Strategy,
+			w.stateLine(),
+			w.lastDecision.Why,
+		)
 		pins += w.pins
 	}
 	require.Greater(t, pins, decidetest.Seeds(1000)/4, "many templates are rolled back")

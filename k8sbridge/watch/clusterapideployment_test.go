@@ -42,7 +42,10 @@ func capiFleet() []runtime.Object {
 func capiDeployment() *clusterv1.MachineDeployment {
 	like := capitest.Set("s", 1)
 	d := capitest.Deployment(
-		capitest.Annotated[*clusterv1.MachineDeployment](v1alpha1.AnnotationRolloutProgress, `{"revision":1,"completedAt":"2026-01-01T00:00:00Z","lastGoodSet":"uid-s"}`),
+		capitest.Annotated[*clusterv1.MachineDeployment](
+			v1alpha1.AnnotationRolloutProgress,
+			`{"revision":1,"completedAt":"2026-01-01T00:00:00Z","lastGoodSet":"uid-s"}`,
+		),
 	)
 	d.Labels, d.Finalizers, d.OwnerReferences = like.Labels, like.Finalizers, like.OwnerReferences
 	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template = like.Spec.Replicas, like.Spec.Selector, like.Spec.Template

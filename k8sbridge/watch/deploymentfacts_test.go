@@ -223,6 +223,5 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		return facts
 	}
 	rows := append(append(deploymentRows(), deploymentActionRows()...), deploymentStatusRows()...)
-	proveFacts(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{
-	})
+	proveFacts(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{})
 }

@@ -278,16 +278,36 @@ func TestRolloutObserved(t *testing.T) {
 		{name: "of no stage", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7 ann"), want: 0},
 		{name: "nonsense", fact: "Approved", sets: seven, deployment: noteDeployment(approve, "7/-1"), want: 0},
 		{fact: "Retry", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutRetry, "7/2 ann: quota"), want: 2},
-		{name: "of another revision", fact: "Retry", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutRetry, "6/2 ann"), want: 0},
-		{fact: "PinTo", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"), want: int64(3)},
-		{fact: "PinBy", sets: seven, deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"), want: "ann: slow"},
+		{
+			name:       "of another revision",
+			fact:       "Retry",
+			sets:       seven,
+			deployment: noteDeployment(v1alpha1.AnnotationRolloutRetry, "6/2 ann"),
+			want:       0,
+		},
+		{
+			fact:       "PinTo",
+			sets:       seven,
+			deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
+			want:       int64(3),
+		},
+		{
+			fact:       "PinBy",
+			sets:       seven,
+			deployment: noteDeployment(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
+			want:       "ann: slow",
+		},
 
 		{fact: "Steps", policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.Bound{Value: 1}, Approve: true}, {Size: rollout.Bound{Value: 50, Percent: true}, Wait: time.Hour}}},
 		{fact: "FreeWhenDeleting", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
-		{fact: "NextSteps", policy: policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}), want: 1},
+		{
+			fact:   "NextSteps",
+			policy: policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}),
+			want:   1,
+		},
 		{
 			name:   "the other policy",
 			fact:   "FreeWhenDeleting",
@@ -309,11 +329,21 @@ func TestRolloutObserved(t *testing.T) {
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
 		{fact: "NoCreate.Reason", policy: policyOnDeadline(), want: "PolicyInvalid"},
-		{fact: "NoCreate.Message", policy: policyOnDeadline(), want: "RolloutPolicy careful rolls back at the progress deadline, " +
-			"and the deployment has none: no set is created for the template"},
-		{name: "of a deployment with a deadline", fact: "NoCreate", policy: policyOnDeadline(), deployment: func(d *v1alpha1.MachineDeployment) {
-			d.Spec.ProgressDeadlineSeconds = new(int32(60))
-		}, want: rollout.Problem{}},
+		{
+			fact:   "NoCreate.Message",
+			policy: policyOnDeadline(),
+			want: "RolloutPolicy careful rolls back at the progress deadline, " +
+				"and the deployment has none: no set is created for the template",
+		},
+		{
+			name:   "of a deployment with a deadline",
+			fact:   "NoCreate",
+			policy: policyOnDeadline(),
+			deployment: func(d *v1alpha1.MachineDeployment) {
+				d.Spec.ProgressDeadlineSeconds = new(int32(60))
+			},
+			want: rollout.Problem{},
+		},
 		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
 		{fact: "Automatic.Failed", policy: policyWithMaxFailed(new(int32(2))), want: true},
 		{fact: "Automatic.Bake", policy: observetest.Policy(v1alpha1.RolloutPolicySpec{

@@ -44,7 +44,10 @@ func (s snapshot) advice() []string {
 	}
 	switch {
 	case d.Pin != nil:
-		list = append(list, "To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.GiveReason)
+		list = append(
+			list,
+			"To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.GiveReason,
+		)
 	case len(o.Sets) > 1 && d.Rollback == nil && !d.BeginsPin():
 		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.GiveReason)
 	}

@@ -189,7 +189,11 @@ func TestStatusLines(t *testing.T) {
 	}
 	pinned := func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout.Pin = &v1alpha1.RolloutPin{
-			FailedSet: "u-web-b", Set: "u-web-a", Revision: 6, Since: metav1.NewTime(begun), Reason: "1 machine of it failed, 0 allowed",
+			FailedSet: "u-web-b",
+			Set:       "u-web-a",
+			Revision:  6,
+			Since:     metav1.NewTime(begun),
+			Reason:    "1 machine of it failed, 0 allowed",
 		}
 	}
 	frozen := func(d *v1alpha1.MachineDeployment) {
