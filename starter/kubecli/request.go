@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,28 +70,9 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 		r.Signed(c)
 	}
 	for _, spec := range request.Specs(o.Kind) {
-		for _, argument := range spec.Arguments {
-			switch {
-			case spec.Command != h.Name:
-			case argument == "for":
-				flags.StringVar(&r.For, argument, "", "how much later than the present deadline, such as 1h30m")
-			case argument == "until":
-				flags.StringVar(&r.Until, argument, "", "new deadline, as an RFC 3339 time")
-			case argument == "in-advance":
-				flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
-			case argument == "back":
-				flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
-			case argument == "pin":
-				flags.BoolVar(&r.Pin, argument, false, "keep the template, and pin the machines to the former revision")
-			case argument == "steps":
-				flags.IntVar(
-					&r.Steps,
-					argument,
-					0,
-					"number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits",
-				)
-			case h.Name == request.Undo:
-				flags.Int64Var(&to, "to-revision", 0, "revision to return to; 0: the previous one")
+		if spec.Command == h.Name {
+			for _, argument := range spec.Arguments {
+				r.addFlag(flags, argument, &to)
 			}
 		}
 	}
@@ -98,6 +80,31 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 		flags.BoolVar(&r.skipConfirmation, "yes", false, "do not ask for confirmation")
 	}
 	return c
+}
+
+// addFlag adds the flag for an argument. The flag for a revision, which only undo has, writes to revision.
+func (r *Request) addFlag(flags *pflag.FlagSet, argument string, revision *int64) {
+	switch {
+	case argument == "for":
+		flags.StringVar(&r.For, argument, "", "how much later than the present deadline, such as 1h30m")
+	case argument == "until":
+		flags.StringVar(&r.Until, argument, "", "new deadline, as an RFC 3339 time")
+	case argument == "in-advance":
+		flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
+	case argument == "back":
+		flags.BoolVar(&r.Back, argument, false, "return to the previous revision instead of holding the rollout")
+	case argument == "pin":
+		flags.BoolVar(&r.Pin, argument, false, "keep the template, and pin the machines to the former revision")
+	case argument == "steps":
+		flags.IntVar(
+			&r.Steps,
+			argument,
+			0,
+			"number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits",
+		)
+	case r.Command == request.Undo:
+		flags.Int64Var(revision, "to-revision", 0, "revision to return to; 0: the previous one")
+	}
 }
 
 // Signed adds the flags for actor and reason.
