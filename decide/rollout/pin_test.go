@@ -11,10 +11,10 @@ import (
 )
 
 // badRollout is a rollout of revision 3 in which so many new machines have failed. Revision 2 was complete before.
-func badRollout(failures int, policy rollout.AutoRollback, change ...func(*rollout.Member)) rollout.Observed {
+func badRollout(failures int, policy rollout.AutoRollback) rollout.Observed {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
-		o.Sets[2] = withMachine(o.Sets[2], i, append([]func(*rollout.Member){makeFailed}, change...)...)
+		o.Sets[2] = withMachine(o.Sets[2], i, makeFailed)
 	}
 	o.Automatic = policy
 	o.Progress = rollout.Progress{Revision: 3, Good: "uid-ms2"}

@@ -102,7 +102,6 @@ func CurrentRevision(sets []rollout.Set) int64 {
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// Requests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty without
 // ApplyRequests adds the requests of people about the rollout of one revision to the facts. Requests about another
 // revision are ignored.
 func ApplyRequests(o *rollout.Observed, d metav1.Object, revision int64) {
