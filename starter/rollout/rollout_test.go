@@ -137,8 +137,8 @@ func undoPatch(summary, by string) []string {
 func managedBy(manager string) deploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{
-			{Manager: "millwright", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}},
-			{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{}}}`)}},
+			{Manager: "millwright", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)},
+			{Manager: manager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{}}}`)},
 		}
 	}
 }
