@@ -22,6 +22,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
@@ -87,6 +88,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		scope:         cache.Scope{Only: []string{"shop"}},
 		identity:      "w",
 		heartbeat:     serve.NewHeartbeat(c.registry),
+		recorder:      problems.New(),
 		log:           slog.New(slog.DiscardHandler),
 		checkTemporal: func(context.Context) error { return c.temporalError },
 		onAbsences:    func(a cache.Absences) { c.absences = a },
