@@ -32,12 +32,12 @@ const (
 	showInterval = 10 * time.Second
 )
 
-// ReportsOf returns the Reports on a Lease; nil if there are none, or if they are unreadable.
+// ReportsOf returns the Reports on a Lease, each with a problem or more; nil if the Reports are unreadable.
 func ReportsOf(lease *coordinationv1.Lease) (reports []Report) {
 	if json.Unmarshal([]byte(lease.Annotations[v1alpha1.AnnotationProblems]), &reports) != nil {
 		return nil
 	}
-	return reports
+	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 })
 }
 
 // annotate replaces the Report of a process on a Lease, and drops the Reports of processes that write no more.
