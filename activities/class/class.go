@@ -209,4 +209,3 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 		return written.ResourceVersion, nil
 	})
 }
-

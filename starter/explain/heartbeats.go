@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -50,13 +51,13 @@ var processes = []process{
 
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
-	Process string        // worker or bridge
-	At      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
-	Each    time.Duration // time between two renewals of a process that is at work
-	Silent  time.Duration // age of the last renewal from which the process counts as down
-	Late    bool          // a renewal is overdue, but the process does not count as down yet
-	Missing string        // sentence that says that no process of this kind is at work; otherwise empty
-	Err     error         // error of reading the Lease; nil if the Lease was read
+	Process string            // worker or bridge
+	At      time.Time         // time of the last renewal; zero if there was no renewal, or if the time is not known
+	Each    time.Duration     // time between two renewals of a process that is at work
+	Silent  time.Duration     // age of the last renewal from which the process counts as down
+	Late    bool              // a renewal is overdue, but the process does not count as down yet
+	Missing string            // sentence that says that no process of this kind is at work; otherwise empty
+	Err     error             // error of reading the Lease; nil if the Lease was read
 	Reports []problems.Report // what processes of this kind may not or cannot do
 }
 
@@ -65,9 +66,11 @@ type Heartbeat struct {
 func (h Heartbeat) Sentences(now time.Time, concerns func(problems.Problem) bool) (sentences []string) {
 	for _, report := range h.Reports {
 		for _, p := range list.Where(report.Problems, concerns) {
+			text := p.Text(h.Process)
+			text = strings.ToUpper(text[:1]) + text[1:]
 			sentences = append(
 				sentences,
-				fmt.Sprintf("%s (since %s): %s", p.Text(h.Process), kubecli.Since(p.First, now), p.Remedy(h.Process)),
+				fmt.Sprintf("%s (since %s): %s", text, kubecli.Since(p.First, now), p.Remedy(h.Process)),
 			)
 		}
 	}

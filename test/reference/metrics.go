@@ -13,6 +13,7 @@ import (
 	"millwright/k8sbridge/fleet"
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 )
 
