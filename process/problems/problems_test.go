@@ -127,6 +127,9 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"the worker cannot watch nodes: too many requests",
 		},
 		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 429}, true, ""},
+		"two budgets select one pod": {
+			"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 500, message: "This pod has more than one PodDisruptionBudget"}, true, "",
+		},
 		"nobody answers": {
 			"GET /api/v1/nodes", server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")}, true,
 			"the API server does not answer the worker: dial tcp 10.0.0.1:443: connect: connection refused",

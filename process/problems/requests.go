@@ -115,8 +115,9 @@ func problemOf(k key, response *http.Response) (kind Kind, words string) {
 		kind = Refused
 	case code == http.StatusNotFound && k.verb == verbWatch && k.resource != "poddisruptionbudgets.policy":
 		kind = Unserved // a target without policy/v1 has no budgets, and Millwright knows that
-	case code == http.StatusTooManyRequests && !strings.HasSuffix(k.resource, "/eviction"), // a budget answers 429, too
-		code >= http.StatusInternalServerError:
+	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429, and two budgets of one pod answer 500
+		return "", ""
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		kind = Failing
 	default:
 		return "", ""
