@@ -161,7 +161,7 @@ func (r *Recorder) WatchTemporal(
 		return nil
 	}
 	k, status := key{system: Temporal, verb: path.Base(method)}, serviceerror.ToStatus(err)
-	_, isNamespaceGone := serviceerror.FromStatus(status).(*serviceerror.NamespaceNotFound)
+	_, isNamespaceGone := errors.AsType[*serviceerror.NamespaceNotFound](serviceerror.FromStatus(status))
 	switch code := status.Code(); {
 	case isNamespaceGone, code == codes.PermissionDenied, code == codes.Unauthenticated:
 		r.fail(k, Refused, status.Message())

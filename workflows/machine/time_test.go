@@ -79,7 +79,7 @@ func TestTheCauseOfACallGoesWithTheNextCall(t *testing.T) {
 		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			shown := w.lastReport()
 			require.Empty(t, shown.Step.BlockedBy)
-			require.Equal(t, w.reports[0].Operation.ErrorCode, "ResourceExhausted")
+			require.Equal(t, "ResourceExhausted", w.reports[0].Operation.ErrorCode)
 			require.NotContains(t, shown.Step.Cause, "no room")
 			require.GreaterOrEqual(t, shown.Step.Since.Sub(begun), 3*time.Minute)
 			require.Equal(t, "Creating", shown.Conditions[0].Reason)
