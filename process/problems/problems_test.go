@@ -111,15 +111,18 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		"an invalid object":  {"POST " + deployments, server{code: 422, message: "invalid"}, true, ""},
 		"a conflict":         {"PUT " + deployments + "/web", server{code: 409}, true, ""},
 		"an internal error for a moment": {
-			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, false, "",
+			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, false, "",
 		},
-		"a webhook is down": {
-			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true,
-			"the worker cannot create machinedeployments.machine.sapcloud.io: failed calling webhook",
+		"an internal error that lasts": {
+			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, true,
+			"the worker cannot watch machinedeployments.machine.sapcloud.io: conversion webhook is down",
+		},
+		"a webhook is down for an object": {
+			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true, "",
 		},
 		"a webhook that has seen a Secret": {
-			"PATCH /api/v1/namespaces/shop/secrets/small", server{code: 500, message: "webhook saw hunter2"}, true,
-			"the worker cannot patch secrets: the API server answered 500 Internal Server Error",
+			"PATCH /api/v1/namespaces/shop/secrets/small", server{code: 503, message: "webhook saw hunter2"}, true,
+			"the worker cannot patch secrets: the API server answered 503 Service Unavailable",
 		},
 		"the API server is overloaded": {
 			"GET /api/v1/nodes", server{code: 429, message: "too many requests"}, true,

@@ -117,7 +117,9 @@ func problemOf(k key, response *http.Response) (kind Kind, words string) {
 		kind = Unserved // a target without policy/v1 has no budgets, and Millwright knows that
 	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429, and two budgets of one pod answer 500
 		return "", ""
-	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		kind = Failing
+	case code >= http.StatusInternalServerError && k.isRead(): // the object of a write shows the API server's words
 		kind = Failing
 	default:
 		return "", ""
