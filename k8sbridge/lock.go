@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"millwright/process/problems"
 )
 
 // Timing of the leader election. A leader that cannot write its Lease stops at most 29 s (renewInterval + retryPeriod +
@@ -22,6 +25,22 @@ const (
 	// requests a minute.
 	renewInterval = 15 * time.Second
 )
+
+// leaseName is the name of the Lease of the leader election.
+const leaseName = "millwright-bridge"
+
+// annotatingLeases are clients of Leases that write the problems of this process with each write of a Lease.
+type annotatingLeases struct {
+	typedcoordinationv1.LeasesGetter
+
+	recorder *problems.Recorder
+	identity string
+}
+
+// Leases implements LeasesGetter.
+func (l annotatingLeases) Leases(namespace string) typedcoordinationv1.LeaseInterface {
+	return l.recorder.Leases(l.LeasesGetter.Leases(namespace), l.identity)
+}
 
 // throttledLock is a resource lock that skips a renewal if the last write is less than renewInterval ago. Without
 // throttledLock the leader would write the Lease every retryPeriod. Only the election's goroutine may use it.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -29,6 +30,7 @@ import (
 	"millwright/observe/taskqueue"
 	"millwright/process"
 	"millwright/process/commandline"
+	"millwright/process/problems"
 )
 
 // options contains the flags of this process.
@@ -106,6 +108,17 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	client, err := process.KubernetesClient(config)
+	if err != nil {
+		return err
+	}
+	starting, started := context.WithCancel(ctx)
+	defer started()
+	leases := o.Problems.Leases(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
+	go problems.KeepShowing(starting, func(ctx context.Context) {
+		// An error is not logged: the election meets it, too.
+		_ = o.Problems.Show(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
+	})
 	restores := cache.NewRestores()
 	cluster, api, err := fillCaches(ctx, o, restores.Watched(config), restores)
 	if err != nil {
@@ -116,13 +129,10 @@ func runProcess(ctx context.Context, o options) error {
 		return err
 	}
 	defer temporal.Close()
-	client, err := process.KubernetesClient(config)
-	if err != nil {
-		return err
-	}
 	if err := process.Claim(ctx, name, temporal, client, p.Logger); err != nil {
 		return err
 	}
+	started()
 	p.Ready(temporal)
 	metrics := watch.NewMetrics(p.Registry)
 	gauges, durations := fleet.NewGauges(cluster, api), fleet.NewDurations(p.Registry)
@@ -227,20 +237,20 @@ func runElection(
 ) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading := watch.NewLeading(registry)
+	leading, leases := watch.NewLeading(registry), annotatingLeases{client.CoordinationV1(), o.Problems, o.identity}
 	var failed error
 	var term sync.Mutex // held while a bridge runs: the election does not wait for the last term's bridge
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &throttledLock{Interface: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Name: "millwright-bridge", Namespace: o.LeaseNamespace},
-			Client:     client.CoordinationV1(),
+			LeaseMeta:  metav1.ObjectMeta{Name: leaseName, Namespace: o.LeaseNamespace},
+			Client:     leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: o.identity},
 		}},
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
 		RetryPeriod:     retryPeriod,
 		ReleaseOnCancel: true,
-		Name:            "millwright-bridge",
+		Name:            leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				term.Lock()

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/process"
+	"millwright/process/problems"
 )
 
 // election is a leader election among several bridges. election records the actions of the bridges.
@@ -52,7 +53,7 @@ func (e *election) addCandidate(
 	fail <-chan error,
 ) <-chan error {
 	done := make(chan error, 1)
-	o := options{Flags: process.Flags{LeaseNamespace: "default"}, identity: name}
+	o := options{Flags: process.Flags{LeaseNamespace: "default", Problems: problems.New()}, identity: name}
 	go func() {
 		done <- runElection(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
 			e.logAction(name + " begins")

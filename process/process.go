@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"millwright/process/connection"
+	"millwright/process/problems"
 	"millwright/workflows/run"
 )
 
@@ -41,6 +42,7 @@ type Flags struct {
 	LeaseNamespace   string
 	QPS              float64 // requests per second of each client; zero: no limit
 	Burst            int
+	Problems         *problems.Recorder // what the process may not or cannot do; nil before Start
 }
 
 // Register adds the flags to a set.
@@ -103,7 +105,7 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 // Kubernetes returns the configuration for clients of the control cluster. The parameter agent is the user agent and
 // names the process.
 func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
-	return f.clusterConfig(f.Kubeconfig, agent)
+	return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
 }
 
 // NoTarget is the value of --target-kubeconfig without a target cluster.
@@ -115,19 +117,22 @@ func (f *Flags) Target(agent string) (*rest.Config, error) {
 	case NoTarget:
 		return nil, nil
 	case "":
-		return f.clusterConfig(f.Kubeconfig, agent)
+		return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
 	default:
-		return f.clusterConfig(f.TargetKubeconfig, agent)
+		return f.clusterConfig(f.TargetKubeconfig, agent, problems.Target)
 	}
 }
 
-func (f *Flags) clusterConfig(kubeconfig, agent string) (*rest.Config, error) {
+func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
 	f.Limit(config)
+	if f.Problems != nil {
+		f.Problems.Watch(config, system)
+	}
 	return config, nil
 }
 
@@ -165,9 +170,13 @@ func (f *Flags) Temporal(
 	options.Logger, options.MetricsHandler = log.NewStructuredLogger(logger), NewTemporalMetrics(registry)
 	// Requests to Temporal have a few kilobytes, and the server is near: compressing a request costs more than sending it.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
+	interceptors := []grpc.UnaryClientInterceptor{lengthenTimeouts, repeatHeartbeats}
+	if f.Problems != nil {
+		interceptors = append(interceptors, f.Problems.WatchTemporal)
+	}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
-		grpc.WithChainUnaryInterceptor(lengthenTimeouts, repeatHeartbeats),
+		grpc.WithChainUnaryInterceptor(interceptors...),
 	)
 	for {
 		c, err := client.DialContext(ctx, options)
@@ -201,7 +210,7 @@ type Process struct {
 // far above the time of an answer.
 const healthTimeout = 800 * time.Millisecond
 
-// Start sets the default logger, and serves metrics and health until ctx ends. The process is not ready before a call
+// Start sets the default logger, records the problems of the process, and serves metrics and health until ctx ends. The process is not ready before a call
 // of Ready.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
@@ -210,6 +219,8 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	}
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, Registry: NewRegistry()}
+	f.Problems = problems.New()
+	p.Registry.MustRegister(f.Problems)
 	return p, f.Serve(ctx, p.Registry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()
 		if health == nil {

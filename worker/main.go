@@ -17,6 +17,7 @@ import (
 	"millwright/observe/capi"
 	"millwright/process"
 	"millwright/process/commandline"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
@@ -146,6 +147,11 @@ func runWorker(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	starting, started := context.WithCancel(ctx)
+	defer started()
+	if here != nil {
+		go problems.KeepShowing(starting, here.showProblems)
+	}
 	temporal, err := o.Temporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
@@ -164,6 +170,7 @@ func runWorker(ctx context.Context, o options) error {
 		if err := here.beginPresence(ctx); err != nil {
 			return err
 		}
+		started()
 		go here.keepRenewingOrFail(ctx, fatal)
 		go func() {
 			if err := restores.AwaitRestore(ctx); err != nil {
@@ -206,7 +213,14 @@ func checkName(
 		return nil, nil
 	}
 	leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-	here := newPresence(leases, name, run.Installation(o.formerName), serve.NewHeartbeat(p.Registry), p.Logger)
+	here := newPresence(
+		leases,
+		name,
+		run.Installation(o.formerName),
+		serve.NewHeartbeat(p.Registry),
+		o.Problems,
+		p.Logger,
+	)
 	return here, here.checkInstallation(ctx)
 }
 

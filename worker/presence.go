@@ -20,6 +20,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
@@ -53,6 +54,7 @@ type presence struct {
 	log                *slog.Logger
 
 	heartbeat   prometheus.Gauge
+	recorder    *problems.Recorder
 	lastRenewal time.Time // last renewal by this process, by the process's clock; zero: never
 	// lastLease is the Lease as this process last wrote it, so that a single worker need not read the Lease; nil: read the
 	// Lease.
@@ -65,16 +67,38 @@ func newPresence(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
 	heartbeat prometheus.Gauge,
+	recorder *problems.Recorder,
 	log *slog.Logger,
 ) *presence {
 	host, _ := os.Hostname() // on an error, the process ID still identifies the worker
+	identity := fmt.Sprintf("%s-%d", host, os.Getpid())
 	return &presence{
-		leases:             leases,
+		leases:             recorder.Leases(leases, identity),
 		installation:       of,
 		formerInstallation: before,
-		identity:           fmt.Sprintf("%s-%d", host, os.Getpid()),
+		identity:           identity,
 		heartbeat:          heartbeat,
+		recorder:           recorder,
 		log:                log,
+	}
+}
+
+// showProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.
+func (p *presence) showProblems(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	defer cancel()
+	// An error is not logged: the next renewal of the Lease meets it, too.
+	_ = p.recorder.Show(ctx, p.leases, v1alpha1.LeaseWorkers, markAbsence)
+}
+
+// markAbsence records the last write of a Lease as the start of a possible absence, because the next write hides it.
+func markAbsence(lease *coordinationv1.Lease) {
+	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" {
+		metav1.SetMetaDataAnnotation(
+			&lease.ObjectMeta,
+			v1alpha1.AnnotationAbsentSince,
+			lastWriteTime(lease).UTC().Format(time.RFC3339),
+		)
 	}
 }
 
@@ -175,6 +199,9 @@ func (p *presence) keepRenewing(ctx context.Context) error {
 		if apierrors.IsConflict(err) { // another worker renewed the Lease
 			continue
 		}
+		if err != nil {
+			p.showProblems(ctx)
+		}
 		if failing := err != nil; failing != p.isFailing && ctx.Err() == nil {
 			p.isFailing = failing
 			p.log.Warn("presence of the workers", "recorded", !failing, "error", err)
@@ -225,13 +252,8 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	// Only the answer to a write has the API server's time. The first write records the start of a possible absence; the
 	// end of the absence is computed from the answer. If this process ends between both writes of the Lease, the next
 	// worker continues with the recorded start.
-	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" &&
-		(p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2) {
-		metav1.SetMetaDataAnnotation(
-			&lease.ObjectMeta,
-			v1alpha1.AnnotationAbsentSince,
-			lastWriteTime(lease).UTC().Format(time.RFC3339),
-		)
+	if p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2 {
+		markAbsence(lease)
 	}
 	if lease, err = p.writeLease(ctx, lease); err != nil {
 		return err

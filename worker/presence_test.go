@@ -12,6 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +25,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
 )
@@ -87,6 +91,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		scope:         cache.Scope{Only: []string{"shop"}},
 		identity:      "w",
 		heartbeat:     serve.NewHeartbeat(c.registry),
+		recorder:      problems.New(),
 		log:           slog.New(slog.DiscardHandler),
 		checkTemporal: func(context.Context) error { return c.temporalError },
 		onAbsences:    func(a cache.Absences) { c.absences = a },
@@ -162,6 +167,32 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			require.Len(t, w.absences, 2)
 			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
 			assert.InDelta(t, 2, w.absences[1].To.Sub(w.absences[1].From).Minutes(), 0.4)
+		})
+	})
+	t.Run("Temporal refuses the worker, and the Lease says so", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLeaseServer(0)
+			w := s.newWorker()
+			w.leases = w.recorder.Leases(w.leases, w.identity)
+			require.NoError(t, w.beginPresence(t.Context()))
+			w.keepFor(t, time.Minute)
+			renewed := s.lease.Spec.RenewTime
+			w.temporalError = errors.New("denied")
+			refuse := func(err error) {
+				_ = w.recorder.WatchTemporal(t.Context(), "/service/DescribeNamespace", nil, nil, nil,
+					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return err })
+			}
+			refuse(status.Error(codes.PermissionDenied, "Request unauthorized."))
+			w.keepFor(t, 3*time.Minute)
+			require.Equal(t, renewed, s.lease.Spec.RenewTime, "the worker is not at work")
+			require.Len(t, problems.ReportsOf(s.lease), 1)
+			require.Equal(t, "Request unauthorized.", problems.ReportsOf(s.lease)[0].Problems[0].Words)
+			w.temporalError = nil
+			refuse(nil)
+			w.keepFor(t, time.Minute)
+			require.Empty(t, problems.ReportsOf(s.lease))
+			require.Len(t, w.absences, 1, "the reports hide no absence")
+			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
 		})
 	})
 	t.Run("a worker that dies between the two writes", func(t *testing.T) {

@@ -203,20 +203,9 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", secretError(ctx, kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}, err)
+			ref := kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}
+			return "", kube.SecretError(ctx, ref, "change finalizers of Secret "+ref.Key(), err)
 		}
 		return written.ResourceVersion, nil
 	})
-}
-
-// secretError does the same as kube.WriteError for a Secret, but without the API server's message.
-func secretError(ctx context.Context, ref kube.Ref, err error) error {
-	if apierrors.IsConflict(err) {
-		return kube.Conflict(ref)
-	}
-	wordless := kube.WithoutWords("change finalizers of Secret "+ref.Key(), err)
-	if _, refused := kube.Failure(kube.WriteError(ctx, ref, err), kube.TypeRefused); refused {
-		return kube.Refused(wordless.Error())
-	}
-	return wordless
 }

@@ -127,7 +127,7 @@ func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 	}{
 		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.Canary)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
 		"away":    {apierrors.NewServiceUnavailable(activitiestest.Canary), "", true, "change finalizers of Secret shop/a: the API server answered 503 ServiceUnavailable"},
-		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, "", true, "change finalizers of Secret shop/a: the API server answered 418 "},
+		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 418 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, activitiestest.Keys("a"))

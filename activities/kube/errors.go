@@ -113,17 +113,17 @@ func isPastInternalErrorRetry(ctx context.Context) bool {
 	return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime
 }
 
-// internalErrorFailure returns the failure of a request that the API server answers with an internal error.
-func internalErrorFailure(ctx context.Context, err error) error {
-	if isPastInternalErrorRetry(ctx) {
-		return Refused(err.Error())
-	}
-	return benignFailure(TypeInternal, Brief(err.Error()), false)
+// isMomentaryPerhaps reports whether the API server's answer is a refusal only if it lasts: an internal error, an answer
+// of an admission webhook that came too late, or credentials that are being renewed.
+func isMomentaryPerhaps(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsUnauthorized(err)
 }
 
-// WriteError turns the API server's answer to a write into a failure that workflows distinguish. Other errors stay
-// retryable. An internal error counts as a refusal in an attempt that began more than three seconds after the first
-// attempt was due. A refused write may have been applied: after a refusal, the next decision reads from the API server.
+// WriteError turns the API server's answer to a write into a failure that workflows distinguish. Each answer is a
+// refusal, except those that RefusedWrite names. An error that isMomentaryPerhaps counts as a refusal in an attempt that
+// began more than three seconds after the first attempt was due. A refused write may have been applied: after a refusal,
+// the next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
@@ -132,39 +132,52 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 		return ObjectGone(ref)
 	case apierrors.IsConflict(err):
 		return Conflict(ref)
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
-		apierrors.IsRequestEntityTooLargeError(err):
+	case RefusedWrite(ctx, err) != "":
 		return Refused(err.Error())
-	case apierrors.IsInternalError(err):
-		return internalErrorFailure(ctx, err)
+	case isMomentaryPerhaps(err):
+		return benignFailure(TypeInternal, Brief(err.Error()), false)
 	default:
 		return err
 	}
 }
 
 // RefusedWrite returns the API server's message for a write that WriteError counts as refused. RefusedWrite returns ""
-// for an error that may be temporary or needs a new decision.
+// for an error that may be temporary or needs a new decision, and for an API server that is too busy or does not answer.
 func RefusedWrite(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
-	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),
-		apierrors.IsInternalError(err) && !isPastInternalErrorRetry(ctx), apierrors.IsServiceUnavailable(err),
-		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err),
+		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),
+		isMomentaryPerhaps(err) && !isPastInternalErrorRetry(ctx):
 		return ""
 	default:
 		return Brief(err.Error())
 	}
 }
 
-// Answered sets the failure type of an error of a target cluster if its API server has answered. A request without
-// permission (401, 403) gets TypeDenied and is retried, because people may grant the permission. An internal error is
-// handled as in WriteError. Other errors, and nil, are returned unchanged.
+// SecretError does the same as WriteError for a Secret, but without the API server's message (see WithoutWords).
+func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
+	switch wordless := WithoutWords(doing, err); {
+	case apierrors.IsConflict(err):
+		return Conflict(ref)
+	case RefusedWrite(ctx, err) != "":
+		return Refused(wordless.Error())
+	default:
+		return wordless
+	}
+}
+
+// Answered sets the failure type of an error of a target cluster if its API server has answered. A refused request gets
+// TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that refuses. An
+// internal error is handled as in WriteError. Other errors, and nil, are returned unchanged.
 func Answered(ctx context.Context, err error) error {
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+	case apierrors.IsUnauthorized(err):
 		return benignFailure(TypeDenied, Brief(err.Error()), false)
-	case apierrors.IsInternalError(err):
-		return internalErrorFailure(ctx, err)
+	case isMomentaryPerhaps(err):
+		return WriteError(ctx, Ref{}, err)
+	case RefusedWrite(ctx, err) != "":
+		return benignFailure(TypeDenied, Brief(err.Error()), false)
 	default:
 		return err
 	}

@@ -81,7 +81,8 @@ func (a *Activities) issueToken(
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return kube.TokenRef{}, kube.WithoutWords("create secret "+wanted.Name, err)
+			machine := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
+			return kube.TokenRef{}, kube.SecretError(ctx, machine, "create secret "+wanted.Name, err)
 		}
 		kept, err := reuseToken(ctx, secrets, wanted, expires, now)
 		if err != nil {

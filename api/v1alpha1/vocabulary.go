@@ -139,6 +139,9 @@ const (
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is
 	// removed when the absence is recorded.
 	AnnotationAbsentSince = "machine.sapcloud.io/absent-since"
+	// AnnotationProblems on the Leases of the workers and of the bridges holds what these processes may not or cannot do:
+	// JSON, a list with an entry for each process that has problems.
+	AnnotationProblems = "machine.sapcloud.io/problems"
 )
 
 // Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision says who made

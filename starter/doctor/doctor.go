@@ -48,8 +48,8 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED or WARNING with what to do: API
-server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, and who
-polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor changes
+server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, what these
+may not or cannot do, and who polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor changes
 nothing.
 
 The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process
@@ -192,8 +192,9 @@ func clusterAPIFinding(clients kubecli.Clients) []finding {
 // checkHeartbeats checks whether a worker and a bridge renew their Leases. The argument temporal is false if Temporal
 // does not answer; in this case no worker renews its Lease.
 func (x *doctorCommand) checkHeartbeats(ctx context.Context, clients kubecli.Clients, temporal bool) []finding {
-	return list.Map(
-		explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now()),
+	heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
+	findings := list.Map(
+		heartbeats,
 		func(h explain.Heartbeat) finding {
 			f := finding{check: "heartbeat of the " + h.Process}
 			switch {
@@ -224,6 +225,24 @@ func (x *doctorCommand) checkHeartbeats(ctx context.Context, clients kubecli.Cli
 			return f
 		},
 	)
+	for _, h := range heartbeats {
+		findings = append(findings, problemFindings(h, x.Now())...)
+	}
+	return findings
+}
+
+// problemFindings returns a finding for each problem on the Leases of a kind of process.
+func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
+	for _, report := range h.Reports {
+		for _, p := range report.Problems {
+			findings = append(findings, finding{
+				check:   h.Process + " " + report.By,
+				problem: p.Text(h.Process) + " (since " + kubecli.Since(p.First, now) + ")",
+				remedy:  p.Remedy(h.Process),
+			})
+		}
+	}
+	return findings
 }
 
 // leasesNamed returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns

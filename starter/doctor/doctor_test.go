@@ -235,6 +235,31 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 	}
 }
 
+// docs/runbook.md, section 17: a worker has a heartbeat, but not its role.
+func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
+	w := newInstalledWorld(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
+	worker, bridge := newLease(v1alpha1.LeaseWorkers, time.Second), newLease("millwright-bridge", time.Second)
+	worker.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"w-1","problems":[` +
+		`{"system":"control","resource":"machines.machine.sapcloud.io","verb":"watch","kind":"refused","words":"User w cannot list","first":"2024-05-17T13:51:07Z"}]}]`
+	bridge.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"b-1","problems":[` +
+		`{"system":"temporal","verb":"SignalWithStartWorkflowExecution","kind":"refused","words":"Request unauthorized."}]}]`
+	w.Cluster = kubefake.NewClientset(worker, bridge)
+	out, err := w.Run(t.Context(), Command(w.Environment()))
+	require.EqualError(t, err, "2 checks failed")
+	assert.Contains(t, out, "FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io: User w cannot list (since ")
+	assert.Contains(t, out, "\n        is its role bound? kubectl get clusterrolebinding millwright-worker\n")
+	assert.Contains(t, out, "FAILED  bridge b-1: Temporal refuses SignalWithStartWorkflowExecution to the bridge: Request unauthorized.")
+	assert.Contains(t, out, "ok      heartbeat of the worker", "the worker renews its Lease")
+}
+
 // machine-controller-manager is at work in one namespace, and has stopped in a second namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 	w := newInstalledWorld(t, "machines")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -136,6 +137,9 @@ type call struct {
 // newCall returns the call for a pending activity.
 func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
 	c := call{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
+	if _, err := strconv.Atoi(c.Name); err == nil { // an ID without a name says nothing to a person
+		c.Name = of.GetActivityType().GetName()
+	}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
 	switch {
 	case of.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:

@@ -77,14 +77,18 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		return err
 	}
 	down, notes, calls := x.askTemporal(ctx, clients, s)
-	down = append(down, Heartbeats(ctx, clients.Leases, x.Now())...)
+	missing, troubles := Heartbeats(ctx, clients.Leases, x.Now(), s.isConcerned)
+	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
-		return x.output.Encode(out, newAnswer(s, append(down, notes...), calls))
+		return x.output.Encode(out, newAnswer(s, slices.Concat(down, troubles, notes), calls))
 	}
 	if len(down) > 0 { // nobody writes a status: the sentence below may be old
 		for _, line := range append(down, downAdvice) {
 			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 		}
+	}
+	for _, line := range troubles {
+		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(

@@ -1,12 +1,14 @@
 package explain
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
@@ -18,6 +20,7 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
 	"millwright/api/v1alpha1"
+	"millwright/process/problems"
 	"millwright/starter/clitest"
 )
 
@@ -135,6 +138,17 @@ func TestExplain(t *testing.T) {
 			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 1 is open since 13:51:07 UTC (15m)\n" +
 				"other: attempt 1 waits for a worker since 13:51:07 UTC (15m)\n",
 		},
+		"an activity without a name of its own": {
+			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
+				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.Pending = []*workflowpb.PendingActivityInfo{{
+					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
+					State:                   enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
+					NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
+				}}
+			},
+			says: "machine shop/web-b: no room (since …)\nDecideMachine: attempt 8 begins at 14:07:07 UTC\n",
+		},
 		"15: Temporal does not answer": {
 			args: []string{"machine/web-b", "--temporal-address", "temporal:7233"}, temporal: func(f *clitest.FakeTemporal) { f.Err = errors.New("connection refused") },
 			says: "Temporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n" + toDo +
@@ -177,14 +191,54 @@ func TestHeartbeats(t *testing.T) {
 		"never anything": {nil, []string{"No worker has ever been at work: there is no Lease millwright-worker.", "No bridge has ever been at work: there is no Lease millwright-bridge."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(
-				t,
-				row.says,
-				Heartbeats(t.Context(), kubefake.NewClientset(row.leases...).CoordinationV1(), clitest.Now),
+			down, troubles := Heartbeats(
+				t.Context(),
+				kubefake.NewClientset(row.leases...).CoordinationV1(),
+				clitest.Now,
+				func(problems.Problem) bool { return true },
 			)
+			assert.Equal(t, row.says, down)
+			assert.Empty(t, troubles)
 		})
 	}
-	assert.Empty(t, Heartbeats(t.Context(), nil, clitest.Now), "nobody who may read Leases")
+	down, _ := Heartbeats(t.Context(), nil, clitest.Now, nil)
+	assert.Empty(t, down, "nobody who may read Leases")
+}
+
+// docs/runbook.md, section 17: the worker has no right that the work on an object needs.
+func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
+	w := clitest.NewWorld(newStack()...)
+	w.Cluster = kubefake.NewClientset(
+		leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{
+			{System: problems.Control, Resource: "machinesets.machine.sapcloud.io/status", Verb: "update", Kind: problems.Refused, Words: "User w cannot update", First: clitest.Begun},
+			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.Begun},
+		}}, problems.Report{By: "w-2", Problems: []problems.Problem{
+			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.Begun},
+		}}),
+		newLease("millwright-bridge", time.Second),
+	)
+	const nodes = "The worker cannot watch nodes of the target cluster: etcd is slow (since 13:51:07 UTC (15m)): " +
+		"look at the API server and its webhooks: kubectl get --raw '/readyz?verbose' (in the target cluster)\n"
+	for name, says := range map[string]string{
+		"mc/web-c": nodes + "machine shop/web-c: its status names nothing that it waits for: phase new\n",
+		"mcs/web-1": nodes + "The worker may not update machinesets.machine.sapcloud.io/status: User w cannot update (since 13:51:07 UTC (15m)): " +
+			"is its role bound? kubectl get clusterrolebinding millwright-worker\nmachineset shop/web-1: its status names nothing",
+		"mcc/small": "machineclass shop/small: its status names nothing that it waits for: provider aws\n",
+	} {
+		out, err := w.Run(t.Context(), Command(w.Environment()), name, "-n", "shop")
+		require.NoError(t, err)
+		assert.Equal(t, says, out[:min(len(says), len(out))], name)
+	}
+}
+
+// leaseWithProblems returns the Lease of workers that are at work and have problems.
+func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
+	t.Helper()
+	text, err := json.Marshal(reports)
+	require.NoError(t, err)
+	lease := newLease("millwright-worker", time.Second)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, "machine.sapcloud.io/problems", string(text))
+	return lease
 }
 
 // docs/runbook.md, sections 13 and 14: lines about processes that are down come before the sentence, which may be

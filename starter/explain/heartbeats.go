@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,6 +15,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
+	"millwright/process/problems"
 	"millwright/starter/kubecli"
 )
 
@@ -48,13 +51,31 @@ var processes = []process{
 
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
-	Process string        // worker or bridge
-	At      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
-	Each    time.Duration // time between two renewals of a process that is at work
-	Silent  time.Duration // age of the last renewal from which the process counts as down
-	Late    bool          // a renewal is overdue, but the process does not count as down yet
-	Missing string        // sentence that says that no process of this kind is at work; otherwise empty
-	Err     error         // error of reading the Lease; nil if the Lease was read
+	Process string            // worker or bridge
+	At      time.Time         // time of the last renewal; zero if there was no renewal, or if the time is not known
+	Each    time.Duration     // time between two renewals of a process that is at work
+	Silent  time.Duration     // age of the last renewal from which the process counts as down
+	Late    bool              // a renewal is overdue, but the process does not count as down yet
+	Missing string            // sentence that says that no process of this kind is at work; otherwise empty
+	Err     error             // error of reading the Lease; nil if the Lease was read
+	Reports []problems.Report // what processes of this kind may not or cannot do
+}
+
+// Sentences returns a sentence for each problem of the processes, with what a person can do about it. The sentences are
+// about the problems that concerns selects.
+func (h Heartbeat) Sentences(now time.Time, concerns func(problems.Problem) bool) (sentences []string) {
+	for _, report := range h.Reports {
+		for _, p := range list.Where(report.Problems, concerns) {
+			text := p.Text(h.Process)
+			text = strings.ToUpper(text[:1]) + text[1:]
+			sentences = append(
+				sentences,
+				fmt.Sprintf("%s (since %s): %s", text, kubecli.Since(p.First, now), p.Remedy(h.Process)),
+			)
+		}
+	}
+	slices.Sort(sentences) // several processes may have the same problem
+	return slices.Compact(sentences)
 }
 
 // ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces.
@@ -69,16 +90,22 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats returns one line for each kind of process that is not at work. Leases that cannot be read are ignored,
-// because the user may lack the right to read them.
-func Heartbeats(ctx context.Context, leases typedcoordinationv1.LeasesGetter, now time.Time) (lines []string) {
+// Heartbeats returns one line for each kind of process that is not at work, and one for each problem that concerns
+// selects. Leases that cannot be read are ignored, because the user may lack the right to read them.
+func Heartbeats(
+	ctx context.Context,
+	leases typedcoordinationv1.LeasesGetter,
+	now time.Time,
+	concerns func(problems.Problem) bool,
+) (down, troubles []string) {
 	if leases == nil {
-		return nil
+		return nil, nil
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, now) {
-		lines = append(lines, phrase.Parts(h.Missing)...)
+		down = append(down, phrase.Parts(h.Missing)...)
+		troubles = append(troubles, h.Sentences(now, concerns)...)
 	}
-	return lines
+	return down, troubles
 }
 
 // AtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
@@ -105,6 +132,11 @@ func (p process) readHeartbeat(
 	if err != nil {
 		h.Err = fmt.Errorf("read Lease %s: %w", p.lease, err)
 		return h
+	}
+	for i := range found.Items {
+		if found.Items[i].Name == p.lease { // the fake client ignores the field selector
+			h.Reports = append(h.Reports, problems.ReportsOf(&found.Items[i])...)
+		}
 	}
 	at, known := lastRenewal(found.Items, p.lease)
 	if !known {

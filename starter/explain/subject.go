@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"millwright/decide/list"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
+	"millwright/process/problems"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -77,6 +79,31 @@ func kindAndName(kind string, o metav1.Object) string {
 // isStatusOutdated reports whether the status observed an earlier generation of the object.
 func (s *subject) isStatusOutdated() bool {
 	return s.observedGeneration != 0 && s.observedGeneration != s.generation
+}
+
+// resourcesOf returns the resources whose objects a workflow reads and writes besides those of its children.
+func resourcesOf(kind run.Kind) []string {
+	switch kind {
+	case run.KindMachineDeployment, run.KindClusterAPIDeployment:
+		return append([]string{"machinedeployments", "rolloutpolicies"}, resourcesOf(run.KindMachineSet)...)
+	case run.KindMachineSet, run.KindClusterAPISet:
+		return append([]string{"machinesets"}, resourcesOf(run.KindMachine)...)
+	case run.KindMachine, run.KindClusterAPIDrain:
+		return append([]string{
+			"machines", "nodes", "pods", "poddisruptionbudgets", "persistentvolumeclaims", "volumeattachments",
+			"machinedrainrules", "namespaces", "events",
+		}, resourcesOf(run.KindMachineClass)...)
+	default:
+		return []string{"machineclasses", "secrets", "leases"}
+	}
+}
+
+// isConcerned reports whether the work on the object needs the requests that a problem is about. An object without a
+// workflow needs none.
+func (s *subject) isConcerned(p problems.Problem) bool {
+	resource, _, _ := strings.Cut(p.Resource, ".")
+	resource, _, _ = strings.Cut(resource, "/")
+	return s.workflow != "" && (resource == "" || slices.Contains(resourcesOf(s.workflow), resource))
 }
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.

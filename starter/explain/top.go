@@ -18,6 +18,7 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/starter/kubecli"
 )
 
@@ -35,7 +36,8 @@ and what they wait for. Blocked objects come first, then those that have waited 
 deployments and sets that Millwright reconciles, and their machines.
 
 Without worker and bridge nobody writes a status. So top reads their heartbeats, too: it says if one is overdue, and the exit code is 1 if
-no worker or no bridge is at work. While Temporal does not answer, no worker is at work.
+no worker or no bridge is at work. While Temporal does not answer, no worker is at work. top begins with a line for each worker or bridge
+that may not or cannot do all of its work; the exit code is then 1, too.
 
 With --watch it reads again and again until Ctrl-C. If the output is not a terminal, it then prints a line for each change of the numbers.`,
 		Example: `  millwright top -A
@@ -89,6 +91,7 @@ type activeObjects struct {
 	now           time.Time
 	downSentences []string // sentences that say which process is not at work since when; the statuses are as old as these times
 	doubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
+	problemLines  []string // one line for each process that may not or cannot do something
 }
 
 type activeObject struct {
@@ -149,6 +152,9 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 		return
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, m.now) {
+		for _, report := range h.Reports {
+			m.addProblems(h.Process, report)
+		}
 		switch {
 		case h.Err != nil:
 			m.doubtClauses = append(
@@ -175,9 +181,31 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 	}
 }
 
-// downError returns an error if no worker or no bridge keeps the statuses up to date.
+// addProblems adds a line with the first problem of a process, and the number of its other problems.
+func (m *activeObjects) addProblems(process string, report problems.Report) {
+	first, more := report.Problems[0], len(report.Problems)-1
+	m.problemLines = append(m.problemLines, fmt.Sprintf(
+		"%s %s, since %s: %s%s; `millwright doctor` says what to do",
+		process,
+		report.By,
+		kubecli.Clock(first.First, m.now),
+		first.Text(process),
+		phrase.If(more > 0, "; and %s", phrase.Count(more, "other problem")),
+	))
+	m.doubtClauses = append(
+		m.doubtClauses,
+		fmt.Sprintf("%s %s has %s", process, report.By, phrase.Count(len(report.Problems), "problem")),
+	)
+}
+
+// downError returns an error if no worker or no bridge keeps the statuses up to date, or if one of them cannot do all
+// of its work.
 func (m activeObjects) downError() error {
-	if len(m.downSentences) == 0 {
+	switch {
+	case len(m.downSentences) > 0:
+	case len(m.problemLines) > 0:
+		return fmt.Errorf("what is in motion now is not known for certain: %s", strings.Join(m.problemLines, "; "))
+	default:
 		return nil
 	}
 	return fmt.Errorf(
@@ -194,7 +222,13 @@ func (m activeObjects) write(out io.Writer, output kubecli.Output) error {
 		Wide:  [][]any{{"WORKFLOW"}},
 		Empty: m.summary(),
 	}
-	if len(m.objects) > 0 && (output == kubecli.OutputTable || output == kubecli.OutputWide) {
+	isTable := output == kubecli.OutputTable || output == kubecli.OutputWide
+	if len(m.problemLines) > 0 && isTable {
+		if _, err := fmt.Fprintln(out, strings.Join(m.problemLines, "\n")); err != nil {
+			return err
+		}
+	}
+	if len(m.objects) > 0 && isTable {
 		if _, err := fmt.Fprintln(out, m.summary()); err != nil {
 			return err
 		}
@@ -221,7 +255,7 @@ func (m activeObjects) summary() string {
 	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.Count(len(m.objects), "object"), stuck)
 	switch {
 	case len(m.objects) > 0:
-	case len(m.downSentences) > 0:
+	case len(m.downSentences) > 0 || len(m.problemLines) > 0:
 		text = "no status says that something is in motion"
 	default:
 		text = "nothing is in motion"

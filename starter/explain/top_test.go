@@ -14,6 +14,7 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"millwright/process/problems"
 	"millwright/starter/clitest"
 )
 
@@ -67,6 +68,24 @@ func TestTopReportsHeartbeats(t *testing.T) {
 			require.EqualError(t, err, row.fails)
 		})
 	}
+	t.Run("a worker may not do all of its work", func(t *testing.T) {
+		w := clitest.NewWorld(newStack()...)
+		refused := problems.Problem{
+			System: problems.Control, Resource: "machines.machine.sapcloud.io", Verb: "watch", Kind: problems.Refused, Words: "User w cannot list", First: clitest.Begun,
+		}
+		w.Cluster = kubefake.NewClientset(
+			leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{refused, refused}}),
+			newLease(bridge, time.Second),
+		)
+		const line = "worker w-1, since 13:51:07 UTC: the worker may not watch machines.machine.sapcloud.io: User w cannot list; " +
+			"and 1 other problem; `millwright doctor` says what to do"
+		out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar")
+		assert.Equal(t, line+"\nno status says that something is in motion; worker w-1 has 2 problems\n", out)
+		require.EqualError(t, err, "what is in motion now is not known for certain: "+line)
+		out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar", "-o", "json")
+		assert.Equal(t, "{\n  \"items\": []\n}\n", out)
+		require.Error(t, err)
+	})
 	t.Run("nobody may read Leases", func(t *testing.T) {
 		w := clitest.NewWorld()
 		kube := kubefake.NewClientset()

@@ -600,8 +600,8 @@ func mutations() []mutation {
 		{
 			"A15",
 			"activities/kube/errors.go",
-			`apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err),`,
-			`apierrors.IsNotFound(err),`,
+			`apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),`,
+			`apierrors.IsServiceUnavailable(err),`,
 			set,
 			"a throttled write counts as rejected",
 		},

@@ -13,6 +13,7 @@ import (
 	"millwright/k8sbridge/fleet"
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
+	"millwright/process/problems"
 	"millwright/worker/serve"
 )
 
@@ -99,6 +100,7 @@ func metricsSections() ([]metricsSection, error) {
 		return nil, fmt.Errorf("make empty caches: %w", err)
 	}
 	return []metricsSection{
+		{"Every process", func(r prometheus.Registerer) { r.MustRegister(problems.New()) }},
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
 			watch.NewLeading(r)

@@ -24,6 +24,7 @@ func (m *machine) callProvider(
 	call cloud.InstanceCall,
 ) (*cloud.InstanceAnswer, error) {
 	m.callCauses = d.Call
+	why := m.Shown.Why
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		answer, end, err := m.callInterruptibly(ctx, d, activity, call)
 		if d.Need == attention.Instance {
@@ -36,6 +37,9 @@ func (m *machine) callProvider(
 			return nil, nil
 		case end == outcomeCallAgain:
 			call.Known = nil // the cause of the back-off has changed: call again at once
+			if err := m.showRepeatedCall(ctx, d, why); err != nil {
+				return nil, err
+			}
 		case answer.Problem == nil, m.needsInstanceNames(d) && answer.Nameless():
 			return &answer, nil
 		case d.Need == attention.Deletion && call.NeverTried && needsPerson(*answer.Problem):
@@ -47,6 +51,26 @@ func (m *machine) callProvider(
 		}
 	}
 	return nil, nil
+}
+
+// changeShowRepeatedCall is the change ID of ADR 0121.
+const changeShowRepeatedCall = "show-repeated-call"
+
+// showRepeatedCall replaces the problem of the former call in the status: the next call may be open for long, and the
+// cause of the former call is over. The step begins anew, with the words that it had before the problem.
+func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, why string) error {
+	if workflow.GetVersion(ctx, changeShowRepeatedCall, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return nil
+	}
+	s := m.Shown
+	s.Why, s.WaitsFor, s.BlockedBy, s.Stuck = why, "", nil, false
+	m.Show(ctx, s)
+	m.Shown.Since = workflow.Now(ctx)
+	report := m.progressReport(ctx, "", nil)
+	if d.Need == attention.Instance {
+		report.Conditions = []activities.Condition{creatingCondition(why)}
+	}
+	return m.writeStatus(ctx, "the call is made again", report)
 }
 
 // handleProblem shows the problem that a provider call returned. handleProblem reports whether to call again after a

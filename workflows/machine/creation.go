@@ -81,9 +81,7 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 		"",
 		lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"),
 	)
-	begin.Conditions = []activities.Condition{
-		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonCreating, Message: m.Shown.Why},
-	}
+	begin.Conditions = []activities.Condition{creatingCondition(m.Shown.Why)}
 	begin.WithoutToken = call.Token == kube.TokenRef{}
 	begun, err := recordCreateIntent.RunLocalFirst(ctx, m.Object, "puts on record that a creation begins", begin)
 	if err != nil {
@@ -93,6 +91,15 @@ func (m *machine) begin(ctx workflow.Context, d activities.Decision) (call cloud
 	m.Explain(ctx, begun.Reported)
 	call.NeverTried, call.IntentRun = begun.NeverTried, begun.RunID
 	return call, true, nil
+}
+
+// creatingCondition returns the condition of a machine whose provider makes the instance.
+func creatingCondition(why string) activities.Condition {
+	return activities.Condition{
+		Type:    vocabulary.ConditionInstanceReady,
+		Reason:  vocabulary.ReasonCreating,
+		Message: why,
+	}
 }
 
 // issueToken issues the bootstrap token of this attempt, or finds the token again. A target cluster that does not

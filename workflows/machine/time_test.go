@@ -67,6 +67,30 @@ func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 	require.Equal(t, "Failed", w.lastReport().Phase)
 }
 
+// The class changes while a call is in back-off. The next call may be open for minutes: the status no longer names the
+// cause of the former call, and the step begins anew, so that a slow call counts from its own begin.
+func TestTheCauseOfACallGoesWithTheNextCall(t *testing.T) {
+	w := newWorld(t)
+	w.failCreations()
+	w.decision.Call = "as before"
+	begun := w.env.Now()
+	w.changeAfter(3*time.Minute, func() {
+		w.decision.Call = "otherwise"
+		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+			shown := w.lastReport()
+			require.Empty(t, shown.Step.BlockedBy)
+			require.Equal(t, "ResourceExhausted", w.reports[0].Operation.ErrorCode)
+			require.NotContains(t, shown.Step.Cause, "no room")
+			require.GreaterOrEqual(t, shown.Step.Since.Sub(begun), 3*time.Minute)
+			require.Equal(t, "Creating", shown.Conditions[0].Reason)
+			return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
+		}
+	})
+	w.changeAfter(5*time.Minute, w.setNodeJoined)
+	w.runMachine(t)
+	require.Equal(t, "Running", w.lastReport().Phase)
+}
+
 // If the history grows long while a call is in back-off, the run continues as new. The next run begins after the call
 // has ended.
 func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {

@@ -1,0 +1,175 @@
+// Package problems records what a process may not do or cannot do: requests that an API server or Temporal refuses, and
+// requests that fail for a while. A process shows its problems on its Lease, in its log and in a metric. Problems of a
+// single object, such as a refusal by an admission policy, are not recorded here: the object itself shows them.
+package problems
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millwright/decide/phrase"
+)
+
+// System is a server that a process sends requests to.
+type System string
+
+// The systems of a process
+const (
+	Control  System = "control" // API server with the machine objects
+	Target   System = "target"  // API server with the nodes, if it is another one
+	Temporal System = "temporal"
+)
+
+const (
+	// maxProblems is the maximum number of problems that a process keeps. Source: with maxWords, 4 KiB of an annotation.
+	maxProblems = 10
+	// maxWords is the maximum length of the server's words, in bytes. Source: one sentence of an API server.
+	maxWords = 200
+	// lastingTime is how long a request must fail before its failure counts as a problem. Source: ADR 0101.
+	lastingTime = 3 * time.Second
+	// forgetTime is how long a problem is kept after it was last seen. Source: a refused write is tried again after at
+	// most five minutes, and a watch after at most one.
+	forgetTime = 6 * time.Minute
+)
+
+// Kind is how a request fails.
+type Kind string
+
+// The kinds of problems
+const (
+	Refused    Kind = "refused"    // the process has no permission
+	Unserved   Kind = "unserved"   // the API server does not serve the resource
+	Failing    Kind = "failing"    // the server answers with an error, or too late
+	Unanswered Kind = "unanswered" // no request to the system is answered
+)
+
+// Problem is something that a process may not do or cannot do. The JSON form is part of a Lease.
+type Problem struct {
+	System   System    `json:"system"`
+	Resource string    `json:"resource,omitempty"` // as kubectl takes it, with the subresource; empty if no resource is concerned
+	Verb     string    `json:"verb,omitempty"`     // verb of an API server, where watch includes list; or a method of Temporal
+	Kind     Kind      `json:"kind"`
+	Words    string    `json:"words"` // the server's words
+	First    time.Time `json:"first"` // first failure since the last success
+	Last     time.Time `json:"last"`
+}
+
+// key identifies the requests that have one problem together.
+type key struct {
+	system         System
+	resource, verb string
+}
+
+// Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Create it with New.
+type Recorder struct {
+	mu       sync.Mutex
+	problems map[key]Problem
+}
+
+// New returns a Recorder without problems.
+func New() *Recorder { return &Recorder{problems: map[key]Problem{}} }
+
+// fail records a failed request.
+func (r *Recorder) fail(k key, kind Kind, words string) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, known := r.problems[k]
+	if !known || now.Sub(p.Last) > forgetTime {
+		p = Problem{System: k.system, Resource: k.resource, Verb: k.verb, First: now}
+	}
+	before := known && p.isLasting()
+	p.Kind, p.Words, p.Last = kind, phrase.Cut(strings.Join(strings.Fields(words), " "), maxWords), now
+	r.problems[k] = p
+	if p.isLasting() && !before {
+		slog.Warn("a server refuses requests of this process, or does not answer them",
+			"system", p.System, "resource", p.Resource, "verb", p.Verb, "answer", p.Words)
+	}
+	if len(r.problems) > maxProblems {
+		oldest := slices.MinFunc(slices.Collect(maps.Values(r.problems)), func(a, b Problem) int { return a.Last.Compare(b.Last) })
+		delete(r.problems, oldest.key())
+	}
+}
+
+// succeed forgets the problem of requests that succeed.
+func (r *Recorder) succeed(keys ...key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range keys {
+		if p, known := r.problems[k]; known {
+			delete(r.problems, k)
+			if p.isLasting() {
+				slog.Info("a server serves requests of this process again",
+					"system", p.System, "resource", p.Resource, "verb", p.Verb)
+			}
+		}
+	}
+}
+
+// isEmpty reports whether no failure is recorded. A process without failures pays only this check for a request.
+func (r *Recorder) isEmpty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.problems) == 0
+}
+
+// List returns the present problems: first those without permission, then the others, each in the order of the names.
+func (r *Recorder) List() []Problem {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.problems, func(_ key, p Problem) bool { return now.Sub(p.Last) > forgetTime })
+	var lasting []Problem
+	for _, p := range r.problems {
+		if p.isLasting() {
+			lasting = append(lasting, p)
+		}
+	}
+	slices.SortFunc(lasting, func(a, b Problem) int {
+		return cmp.Or(
+			cmp.Compare(rank(a.Kind), rank(b.Kind)),
+			cmp.Compare(a.System, b.System),
+			cmp.Compare(a.Resource, b.Resource),
+			cmp.Compare(a.Verb, b.Verb),
+		)
+	})
+	return lasting
+}
+
+func rank(k Kind) int { return slices.Index([]Kind{Unanswered, Refused, Unserved, Failing}, k) }
+
+func (p Problem) key() key { return key{p.System, p.Resource, p.Verb} }
+
+// isLasting reports whether the failure is no momentary one. A refusal and a missing resource need a person at once.
+func (p Problem) isLasting() bool {
+	return p.Kind == Refused || p.Kind == Unserved || p.Last.Sub(p.First) >= lastingTime
+}
+
+// problemsDesc describes the metric of the problems.
+func problemsDesc() *prometheus.Desc {
+	return prometheus.NewDesc(
+		"millwright_process_problems",
+		"1 for each kind of request that this process may not send, or that fails: refused, unserved, failing or unanswered. The system is control, target or temporal.",
+		[]string{"system", "resource", "verb", "kind"},
+		nil,
+	)
+}
+
+// Describe implements prometheus.Collector.
+func (r *Recorder) Describe(descs chan<- *prometheus.Desc) { descs <- problemsDesc() }
+
+// Collect implements prometheus.Collector.
+func (r *Recorder) Collect(samples chan<- prometheus.Metric) {
+	for _, p := range r.List() {
+		samples <- prometheus.MustNewConstMetric(
+			problemsDesc(), prometheus.GaugeValue, 1, string(p.System), p.Resource, p.Verb, string(p.Kind),
+		)
+	}
+}

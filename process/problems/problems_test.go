@@ -1,0 +1,304 @@
+package problems
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"google.golang.org/grpc"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// server is an API server that gives one answer to every request.
+type server struct {
+	code    int
+	message string
+	reason  metav1.StatusReason
+	err     error
+	codec   string // media type of the answer
+}
+
+func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	body := []byte(s.message)
+	if s.codec != "" {
+		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), s.codec)
+		status := &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure,
+			Code:     int32(s.code),
+			Message:  s.message,
+			Reason:   s.reason,
+		}
+		body, _ = runtime.Encode(info.Serializer, status)
+	}
+	return &http.Response{
+		StatusCode: s.code,
+		Status:     fmt.Sprintf("%d %s", s.code, http.StatusText(s.code)),
+		Body:       io.NopCloser(strings.NewReader(string(body))),
+	}, nil
+}
+
+// send sends a request, given as METHOD PATH, and returns the body of the answer.
+func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
+	t.Helper()
+	config := &rest.Config{}
+	r.Watch(config, Control)
+	method, path, _ := strings.Cut(text, " ")
+	request, err := http.NewRequestWithContext(t.Context(), method, "https://api"+path, http.NoBody)
+	require.NoError(t, err)
+	response, err := config.WrapTransport(to).RoundTrip(request)
+	if err != nil {
+		return ""
+	}
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+const deployments = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/machinedeployments"
+
+// A request is a problem of the process only if neither its object nor its moment is to blame.
+func TestWhichAnswersAreProblems(t *testing.T) {
+	const denied = `User "w" cannot %s resource "x" in API group ""`
+	for name, row := range map[string]struct {
+		request string
+		answer  server
+		lasts   bool // the failure lasts for some seconds
+		text    string
+	}{
+		"a role is not bound": {
+			"GET " + deployments + "?watch=1", server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf}, false,
+			`the worker may not watch machinedeployments.machine.sapcloud.io: User "w" cannot list resource "x" in API group ""`,
+		},
+		"a right to write a status is missing": {
+			"PUT " + deployments + "/web/status", server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON}, false,
+			`the worker may not update machinedeployments.machine.sapcloud.io/status: User "w" cannot update resource "x" in API group ""`,
+		},
+		"the API server has an address with a path": {
+			"GET /k8s/clusters/c/api/v1/nodes/n", server{code: 401, message: "Unauthorized"}, false,
+			"the worker may not get nodes: Unauthorized",
+		},
+		"the resource is not served": {
+			"GET " + deployments, server{code: 404, message: "the server could not find the requested resource"}, false,
+			"the worker cannot watch machinedeployments.machine.sapcloud.io: the server could not find the requested resource",
+		},
+		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", server{code: 404}, false, ""},
+		"an object is gone":        {"GET " + deployments + "/web", server{code: 404}, false, ""},
+		"a policy refuses an object": {
+			"POST " + deployments, server{code: 403, message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`}, false, "",
+		},
+		"a quota is used up": {"POST " + deployments, server{code: 403, message: `"web" is forbidden: exceeded quota`}, true, ""},
+		"an invalid object":  {"POST " + deployments, server{code: 422, message: "invalid"}, true, ""},
+		"a conflict":         {"PUT " + deployments + "/web", server{code: 409}, true, ""},
+		"an internal error for a moment": {
+			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, false, "",
+		},
+		"an internal error that lasts": {
+			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, true,
+			"the worker cannot watch machinedeployments.machine.sapcloud.io: conversion webhook is down",
+		},
+		"a webhook is down for an object": {
+			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true, "",
+		},
+		"a webhook that has seen a Secret": {
+			"PATCH /api/v1/namespaces/shop/secrets/small", server{code: 503, message: "webhook saw hunter2"}, true,
+			"the worker cannot patch secrets: the API server answered 503 Service Unavailable",
+		},
+		"the API server is overloaded": {
+			"GET /api/v1/nodes", server{code: 429, message: "too many requests"}, true,
+			"the worker cannot watch nodes: too many requests",
+		},
+		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 429}, true, ""},
+		"two budgets select one pod": {
+			"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 500, message: "This pod has more than one PodDisruptionBudget"}, true, "",
+		},
+		"nobody answers": {
+			"GET /api/v1/nodes", server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")}, true,
+			"the API server does not answer the worker: dial tcp 10.0.0.1:443: connect: connection refused",
+		},
+		"an answer is too late": {
+			"GET /api/v1/nodes", server{err: context.DeadlineExceeded}, true, "the worker cannot watch nodes: no answer in time",
+		},
+		"a request is called off": {"GET /api/v1/nodes", server{err: context.Canceled}, true, ""},
+		"no resource":             {"GET /version", server{code: 500}, true, ""},
+		"only discovery":          {"GET /apis/apps/v1", server{code: 500}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := New()
+				body := send(t, r, &row.answer, row.request)
+				if row.answer.codec == "" && row.answer.err == nil {
+					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
+				}
+				if row.lasts {
+					time.Sleep(lastingTime)
+					send(t, r, &row.answer, row.request)
+				}
+				if row.text == "" {
+					assert.Empty(t, r.List())
+					return
+				}
+				require.Len(t, r.List(), 1)
+				assert.Equal(t, row.text, r.List()[0].Text("worker"))
+				send(t, r, &server{code: 200}, row.request)
+				assert.Empty(t, r.List(), "the request has succeeded since")
+			})
+		})
+	}
+}
+
+func TestProblemsAreBoundedAndForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		for i := range 3 * maxProblems {
+			time.Sleep(time.Second)
+			send(t, r, &server{code: 401, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%d", i))
+		}
+		kept := r.List()
+		require.Len(t, kept, maxProblems)
+		for _, p := range kept {
+			assert.LessOrEqual(t, len(p.Words), maxWords)
+			assert.Equal(t, Refused, p.Kind)
+		}
+		assert.Equal(t, "things29", kept[len(kept)-1].Resource, "the newest ones are kept")
+		time.Sleep(forgetTime + time.Second)
+		assert.Empty(t, r.List())
+	})
+}
+
+func TestAnswersOfTemporal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		ask := func(err error) {
+			failed := r.WatchTemporal(t.Context(), "/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue", nil, nil, nil,
+				func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					return serviceerror.ToStatus(err).Err()
+				})
+			assert.Equal(t, err == nil, failed == nil)
+		}
+		for _, momentary := range []error{
+			serviceerror.NewUnavailable("down"), serviceerror.NewNotFound("no such run"), serviceerror.NewDeadlineExceeded("late"),
+		} {
+			ask(momentary)
+			time.Sleep(time.Minute)
+			ask(momentary)
+			assert.Empty(t, r.List(), momentary)
+		}
+		for words, err := range map[string]error{
+			"Request unauthorized.":        serviceerror.NewPermissionDenied("Request unauthorized.", ""),
+			"Namespace prod is not found.": serviceerror.NewNamespaceNotFound("prod"),
+		} {
+			ask(err)
+			require.Len(t, r.List(), 1)
+			assert.Equal(t, "Temporal refuses PollWorkflowTaskQueue to the bridge: "+words, r.List()[0].Text("bridge"))
+			ask(nil)
+			assert.Empty(t, r.List())
+		}
+		full := &serviceerror.ResourceExhausted{Message: "namespace rate limit exceeded"}
+		ask(full)
+		assert.Empty(t, r.List(), "a limit that is reached for a moment")
+		time.Sleep(lastingTime)
+		ask(full)
+		require.Len(t, r.List(), 1)
+		assert.Equal(t, Failing, r.List()[0].Kind)
+	})
+}
+
+func TestProblemsOnALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		client := fake.NewClientset().CoordinationV1().Leases("default")
+		lease := func() *coordinationv1.Lease {
+			l, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
+			require.NoError(t, err)
+			return l
+		}
+		a, b := New(), New()
+		prepared := 0
+		prepare := func(*coordinationv1.Lease) { prepared++ }
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		_, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err), "nothing is written without a problem")
+
+		send(t, a, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/nodes")
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
+		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		assert.Equal(t, 1, prepared)
+		send(t, b, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/pods")
+		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		by := func() (names []string) {
+			for _, report := range ReportsOf(lease()) {
+				names = append(names, report.By+" "+report.Problems[0].Resource)
+			}
+			return names
+		}
+		assert.Equal(t, []string{"b pods", "a nodes"}, by(), "each process keeps the reports of the others")
+
+		send(t, b, &server{code: 200}, "GET /api/v1/pods")
+		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a nodes"}, by())
+		time.Sleep(reportAge + time.Second)
+		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, by(), "process a writes no more")
+		assert.NotContains(t, lease().Annotations, "machine.sapcloud.io/problems")
+	})
+}
+
+func TestUnreadableReports(t *testing.T) {
+	for _, text := range []string{"", "{", `[{"by":"a"}]`} {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}}}
+		assert.Empty(t, ReportsOf(l), text)
+	}
+}
+
+func TestMetric(t *testing.T) {
+	r := New()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r)
+	send(t, r, &server{code: 401, message: "Unauthorized"}, "GET /api/v1/nodes/web-1")
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 1)
+	require.Len(t, families[0].GetMetric(), 1)
+	labels := map[string]string{}
+	for _, l := range families[0].GetMetric()[0].GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	assert.Equal(t, map[string]string{"system": "control", "resource": "nodes", "verb": "get", "kind": "refused"}, labels)
+	assert.InDelta(t, 1, families[0].GetMetric()[0].GetGauge().GetValue(), 0)
+}
+
+// Each problem names a command or a setting.
+func TestRemedies(t *testing.T) {
+	for want, p := range map[string]Problem{
+		"is its role bound? kubectl get clusterrolebinding millwright-worker":                         {System: Control, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"is its role bound? kubectl get clusterrolebinding millwright-worker (in the target cluster)": {System: Target, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                 {System: Control, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},
+	} {
+		assert.Equal(t, want, p.Remedy("worker"))
+	}
+}

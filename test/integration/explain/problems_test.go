@@ -1,0 +1,137 @@
+//go:build integration
+
+package explain
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/devstack/component"
+	"millwright/process/problems"
+	"millwright/test/integration/rig"
+)
+
+// A worker loses its role, but not its Lease: it says so, and the object that nobody can write is explained.
+func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
+	p := newPool(t, "roleless", "", 1)
+	p.AwaitRunning(t, 1)
+	restore := revokeRights(t, component.WorkerIdentity)
+	p.Scale(t, 2)
+	awaitProblem(t, "worker", "the worker may not ", "is its role bound? kubectl get clusterrolebinding millwright-worker")
+	rig.Eventually(t, "explain says it before the sentence", func() (bool, any) {
+		said := r.Millwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
+		return strings.HasPrefix(said[0], "The worker may not "), said
+	})
+	requireInRunbook(t, "17", "is its role bound? kubectl get clusterrolebinding millwright-worker")
+	restore()
+	p.AwaitRunning(t, 2)
+	awaitQuiet(t)
+	p.Delete(t)
+	p.AwaitGone(t)
+}
+
+// A bridge starts without its role. It leads nothing yet, and says on its Lease what it lacks.
+func TestABridgeThatStartsWithoutItsRoleSaysSo(t *testing.T) {
+	restore := revokeRights(t, component.BridgeIdentity)
+	started := restartBridge(t)
+	awaitProblem(t, "bridge", "the bridge may not ", "is its role bound? kubectl get clusterrolebinding millwright-bridge")
+	restore()
+	require.NoError(t, <-started)
+	awaitQuiet(t)
+}
+
+// The API server no longer serves a resource that the worker and the bridge watch.
+func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
+	const crd = "rolloutpolicies.machine.sapcloud.io"
+	serve := func(served string) {
+		require.NoError(t, r.Kube.Discovery().RESTClient().Patch(types.JSONPatchType).
+			AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).
+			Body([]byte(`[{"op":"replace","path":"/spec/versions/0/served","value":`+served+`}]`)).
+			Do(context.WithoutCancel(t.Context())).Error())
+	}
+	serve("false")
+	t.Cleanup(func() { serve("true") })
+	started := restartBridge(t) // an open watch would end minutes later
+	awaitProblem(t, "bridge", "the bridge cannot watch "+crd, "is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io")
+	serve("true")
+	require.NoError(t, <-started)
+	awaitQuiet(t)
+}
+
+// revokeRights deletes the rights of a user, and returns the function that restores them.
+func revokeRights(t *testing.T, user string) (restore func()) {
+	t.Helper()
+	rights, err := r.RightsOf(t.Context(), user)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rights.Restore(context.Background()) })
+	require.NoError(t, rights.Revoke(t.Context()))
+	return func() { require.NoError(t, rights.Restore(t.Context())) }
+}
+
+// restartBridge stops the bridge, and starts it. The returned channel gets the result when the bridge is ready.
+func restartBridge(t *testing.T) (started <-chan error) {
+	t.Helper()
+	require.NoError(t, r.Stack.Stop(t.Context(), component.Bridge))
+	done := make(chan error, 1)
+	go func() { done <- r.Stack.Start(context.WithoutCancel(t.Context()), component.Bridge) }()
+	return done
+}
+
+// problemTexts returns the problems on the Leases of a process.
+func problemTexts(t *testing.T, process string) (texts []string) {
+	t.Helper()
+	leases, err := r.Kube.CoordinationV1().Leases(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, lease := range leases.Items {
+		if lease.Name == "millwright-"+process {
+			texts = append(texts, textsOf(&lease, process)...)
+		}
+	}
+	return texts
+}
+
+func textsOf(lease *coordinationv1.Lease, process string) (texts []string) {
+	for _, report := range problems.ReportsOf(lease) {
+		for _, p := range report.Problems {
+			texts = append(texts, p.Text(process))
+		}
+	}
+	return texts
+}
+
+// awaitProblem waits until Lease, doctor and top name a problem of a process.
+func awaitProblem(t *testing.T, process, text, remedy string) {
+	t.Helper()
+	rig.Eventually(t, "the Lease of the "+process+" says: "+text, func() (bool, any) {
+		texts := strings.Join(problemTexts(t, process), "\n")
+		return strings.Contains(texts, text), texts
+	})
+	rig.Eventually(t, "doctor and top say: "+text, func() (bool, any) {
+		doctor, failed := r.TryMillwright(t, "doctor")
+		top, exits := r.TryMillwright(t, "top", "-A")
+		return failed != nil && strings.Contains(doctor, "FAILED  "+process+" ") && strings.Contains(doctor, text) &&
+			strings.Contains(doctor, remedy) && exits != nil && strings.HasPrefix(top, process+" ") &&
+			strings.Contains(top, text), []string{doctor, top}
+	})
+}
+
+// awaitQuiet waits until no Lease has a problem, and doctor and top find none.
+func awaitQuiet(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "no process has a problem", func() (bool, any) {
+		texts := append(problemTexts(t, "worker"), problemTexts(t, "bridge")...)
+		return len(texts) == 0, texts
+	})
+	rig.Eventually(t, "doctor and top are content", func() (bool, any) {
+		doctor, failed := r.TryMillwright(t, "doctor")
+		top, exits := r.TryMillwright(t, "top", "-A")
+		return failed == nil && exits == nil, []string{doctor, top}
+	})
+}
+
