@@ -161,14 +161,33 @@ func (m Machine) nextWords() (Words, time.Time) {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
 		return Words{}, time.Time{}
 	}
-	end := Words{"it fails and is replaced", "they fail and are replaced"}
-	if !m.Owned { // the machine is not created, does not join or does not recover in time
-		end = Words{"it counts as failed", "they count as failed"}
-	}
+	end := m.deadlineWords()
 	if m.callsProvider() && m.repeatsCall() && m.Unserved == "" {
-		end = Words{retryWords().One + "; " + end.One, retryWords().Many + "; " + end.Many}
+		again := retryWords()
+		if m.BlockedBy[0] == "ResourceExhausted" {
+			again = Words{again.One + ": ask the cloud for more, or scale down", again.Many + ": ask the cloud for more, or scale down"}
+		}
+		end = Words{again.One + "; " + end.One, again.Many + "; " + end.Many}
 	}
 	return end, m.Deadline
+}
+
+// deadlineWords returns what happens at the end of a step whose goal the machine has not reached. The words begin with
+// this condition: a machine that is healthy, and only takes its time, does not fail.
+func (m Machine) deadlineWords() Words {
+	unless := Words{"if its instance is not ready", "if their instances are not ready"}
+	switch m.Step {
+	case vocabulary.StepAwaitNode:
+		unless = Words{"if its node has not joined", "if their nodes have not joined"}
+	case vocabulary.StepAwaitRecovery:
+		unless = Words{"if its node has not recovered", "if their nodes have not recovered"}
+	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
+		unless = Words{"if its update has not ended", "if their updates have not ended"}
+	}
+	if !m.Owned {
+		return Words{unless.One + ", it counts as failed", unless.Many + ", they count as failed"}
+	}
+	return Words{unless.One + ", it is replaced", unless.Many + ", they are replaced"}
 }
 
 // retryWords returns the words for a retried creation or write.
@@ -197,9 +216,9 @@ func repeatWords() Words { return Words{"the call is repeated", "the calls are r
 func (m Machine) drainEndWords() (Words, time.Time) {
 	switch {
 	case m.Then == drain.Kill:
-		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
+		return Words{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
 	case m.Then != "":
-		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
+		return Words{"the pods still on its node are deleted", "the pods still on their nodes are deleted"}, m.Deadline
 	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without a deadline
 		return Words{}, time.Time{}
 	default:
