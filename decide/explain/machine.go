@@ -50,7 +50,7 @@ func (m Machine) WaitsFor() Wait {
 	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.nextWords()
 	w.Again = m.isRefused()
-	if m.Unserved != "" && m.callsProvider() {
+	if m.Unserved != "" && m.CallsProvider() {
 		w.Blockers = []string{vocabulary.BlockedNoWorker}
 		w.Cause = m.Unserved
 		w.Command = "millwright provider list -n " + m.Namespace
@@ -95,11 +95,11 @@ func (m Machine) isSlow() bool {
 	if m.Step == vocabulary.StepDeleteInstance {
 		limit = slowDeletion
 	}
-	return m.callsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
+	return m.CallsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
 }
 
-// callsProvider reports whether the machine's step is a call of its provider.
-func (m Machine) callsProvider() bool {
+// CallsProvider reports whether the machine's step is a call of its provider.
+func (m Machine) CallsProvider() bool {
 	switch m.Step {
 	case vocabulary.StepCreateInstance,
 		vocabulary.StepInitialiseInstance,
@@ -152,7 +152,7 @@ func (m Machine) nextWords() (Words, time.Time) {
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
 		return m.drainEndWords()
-	case m.callsProvider() && (m.Deleting || m.isRefused()):
+	case m.CallsProvider() && (m.Deleting || m.isRefused()):
 		return m.callRetryWords()
 	case m.Deadline.IsZero():
 		return m.writeRetryWords(), time.Time{}
@@ -162,7 +162,7 @@ func (m Machine) nextWords() (Words, time.Time) {
 		return Words{}, time.Time{}
 	}
 	end := m.deadlineWords()
-	if m.callsProvider() && m.repeatsCall() && m.Unserved == "" {
+	if m.CallsProvider() && m.repeatsCall() && m.Unserved == "" {
 		again := retryWords()
 		if m.BlockedBy[0] == "ResourceExhausted" {
 			again = Words{again.One + ": ask the cloud for more, or scale down", again.Many + ": ask the cloud for more, or scale down"}
@@ -248,7 +248,7 @@ func (m Machine) writeRetryWords() Words {
 
 // isRefused reports whether the provider has refused the creation, and only a person can change that.
 func (m Machine) isRefused() bool {
-	return m.callsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
+	return m.CallsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
 }
 
 // isLastingRefusal reports whether the blocker is a provider's refusal that lasts until a person changes something.
@@ -295,7 +295,7 @@ func (m Machine) command(w Wait) string {
 		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
-	case m.callsProvider():
+	case m.CallsProvider():
 		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.Class)
 	default:
 		return ""

@@ -199,7 +199,7 @@ func (m *machine) made(
 	operation := lastOperation(
 		vocabulary.OperationCreate,
 		vocabulary.StateProcessing,
-		"Creating machine on cloud provider",
+		"Created machine on cloud provider; its node has not joined yet",
 	)
 	if !d.Target {
 		s = run.Step{
