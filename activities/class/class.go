@@ -141,8 +141,11 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 	}
 	if in.Unserved {
 		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
-		condition.Message = fmt.Sprintf("no worker serves provider %s: %sstart one with --queues=provider-%[1]s", in.Provider,
-			phrase.If(len(in.Served) > 0, "correct the class (served: %s), or ", strings.Join(in.Served, ", ")))
+		condition.Message = fmt.Sprintf(
+			"no worker serves provider %s: %sstart one with --queues=provider-%[1]s",
+			in.Provider,
+			phrase.If(len(in.Served) > 0, "correct the class (served: %s), or ", strings.Join(in.Served, ", ")),
+		)
 	}
 	_, after, err := kube.WriteStatus(
 		ctx,

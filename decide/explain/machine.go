@@ -163,11 +163,9 @@ func (m Machine) nextWords() (Words, time.Time) {
 	}
 	end := m.deadlineWords()
 	if m.CallsProvider() && m.repeatsCall() && m.Unserved == "" {
+		advice := phrase.If(m.BlockedBy[0] == "ResourceExhausted", ": ask the cloud for more, or scale down")
 		again := retryWords()
-		if m.BlockedBy[0] == "ResourceExhausted" {
-			again = Words{again.One + ": ask the cloud for more, or scale down", again.Many + ": ask the cloud for more, or scale down"}
-		}
-		end = Words{again.One + "; " + end.One, again.Many + "; " + end.Many}
+		end = Words{again.One + advice + "; " + end.One, again.Many + advice + "; " + end.Many}
 	}
 	return end, m.Deadline
 }

@@ -97,7 +97,7 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 		findings = append(findings, x.checkHeartbeats(heartbeats, ready)...)
 		findings = append(findings, x.describeScopes(ctx, clients)...)
 		isWorkerDown = list.Count(heartbeats, isMissingWorker) > 0
-		mayReadLeases = !slices.ContainsFunc(heartbeats, func(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) })
+		mayReadLeases = !slices.ContainsFunc(heartbeats, isForbidden)
 	}
 	switch installation := cmp.Or(run.Installation(x.clusterName), clients.Installation(ctx)); {
 	case !ready:
@@ -214,8 +214,9 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 		func(h explain.Heartbeat) finding {
 			f := finding{check: "heartbeat of the " + h.Process}
 			switch {
-			case apierrors.IsForbidden(h.Err):
-				f.check, f.isNote = "you may not list the Leases of all namespaces: whether a "+h.Process+" is at work is not known", true
+			case isForbidden(h):
+				f.isNote = true
+				f.check = "you may not list the Leases of all namespaces: whether a " + h.Process + " is at work is not known"
 			case h.Err != nil:
 				f.problem, f.remedy, f.isWarning = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
 			case h.Missing != "":
@@ -244,6 +245,9 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 		},
 	)
 }
+
+// isForbidden reports whether the user may not list the Leases of a heartbeat.
+func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
 // isMissingWorker reports whether a heartbeat says that no worker is at work.
 func isMissingWorker(h explain.Heartbeat) bool { return h.Process == explain.Worker && h.Missing != "" }
@@ -326,7 +330,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 	}
 	user := finding{check: fmt.Sprintf("user %s may change %s", self.User, strings.Join(may, ", "))}
 	if len(may) == 0 { // a RoleBinding of one namespace may allow more: this command knows no namespace
-		user = finding{check: fmt.Sprintf("user %s may only read, if no RoleBinding of a namespace allows more", self.User), isNote: true}
+		user.check, user.isNote = "user "+self.User+" may only read, if no RoleBinding of a namespace allows more", true
 	}
 	findings = append(findings, user)
 	clock := finding{
@@ -440,6 +444,8 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 	case n == 0:
 		f.problem = "no worker polls it"
 	}
-	f.check = cmp.Or(phrase.If(f.problem == "", "queue %s: %s polled it within %s", name, phrase.Count(n, "worker"), phrase.Span(taskqueue.PollerTimeout)), f.check)
+	if f.problem == "" {
+		f.check += fmt.Sprintf(": %s polled it within %s", phrase.Count(n, "worker"), phrase.Span(taskqueue.PollerTimeout))
+	}
 	return f
 }

@@ -330,7 +330,8 @@ func TestDoctorForAReader(t *testing.T) {
 		"rolloutpolicies",
 	)
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", errors.New(strings.Repeat("no role ", 60)))
+		why := errors.New(strings.Repeat("no role ", 60))
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", why)
 	}
 	cluster := kubefake.NewClientset()
 	cluster.PrependReactor("list", "leases", forbid)
@@ -350,7 +351,10 @@ func TestDoctorForAReader(t *testing.T) {
 // Temporal still lists the polls of a worker that was killed: without a heartbeat these polls prove nothing.
 func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 	w := newInstalledWorld(t, "machines")
-	w.Cluster = kubefake.NewClientset(newLease(v1alpha1.LeaseWorkers, time.Minute), newLease("millwright-bridge", time.Second))
+	w.Cluster = kubefake.NewClientset(
+		newLease(v1alpha1.LeaseWorkers, time.Minute),
+		newLease("millwright-bridge", time.Second),
+	)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.Error(t, err)
 	assert.Contains(t, out, "FAILED  heartbeats: No worker has been at work since ")

@@ -127,7 +127,10 @@ func (s snapshot) remainder(waits string) string {
 	if !strings.Contains(waits, s.waitText()) {
 		return said.String()
 	}
-	others := slices.DeleteFunc(said.commands, func(command string) bool { return strings.Contains(waits, "`"+command+"`") })
+	others := slices.DeleteFunc(
+		said.commands,
+		func(command string) bool { return strings.Contains(waits, "`"+command+"`") },
+	)
 	if len(others) == 0 {
 		return "no other command changes that."
 	}
