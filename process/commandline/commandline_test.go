@@ -16,10 +16,10 @@ func TestUsageErrors(t *testing.T) {
 		root := &cobra.Command{Use: "millwright"}
 		group := &cobra.Command{Use: "rollout"}
 		status := &cobra.Command{
-			Use:  "status DEPLOYMENT",
+			Use:     "status DEPLOYMENT",
 			Args:    cobra.ExactArgs(1),
 			Example: "  millwright rollout status web -n shop\n  millwright rollout status shop/web",
-			RunE: func(*cobra.Command, []string) error { return errors.New("no answer") },
+			RunE:    func(*cobra.Command, []string) error { return errors.New("no answer") },
 		}
 		status.Flags().String("cluster-name", "", "")
 		status.Flags().Int("cluster-size", 0, "")
