@@ -404,11 +404,19 @@ func (x *doctorCommand) checkQueues(
 		providers = append(providers, classes[i].ProviderName())
 	}
 	slices.Sort(providers)
+	var served []string
+	var unserved []finding
 	for _, name := range slices.Compact(providers) {
-		findings = append(
-			findings,
-			x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name),
-		)
+		f := x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name)
+		if f.problem != "" {
+			unserved = append(unserved, f)
+			continue
+		}
+		served, findings = append(served, name), append(findings, f)
+	}
+	for _, f := range unserved { // the name of a provider may be misspelt in a class
+		f.remedy += phrase.If(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
+		findings = append(findings, f)
 	}
 	return findings
 }

@@ -318,6 +318,18 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	assert.NotContains(t, out, "ok      heartbeat")
 }
 
+// A class whose provider is misspelt: doctor names the providers that workers serve.
+func TestDoctorNamesTheServedProviders(t *testing.T) {
+	w := newInstalledWorld(t, "machines")
+	misspelt := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "typo"}, Provider: "asw"}
+	require.NoError(t, w.Machines.Tracker().Add(misspelt))
+	w.Temporal.Unpolled = []string{"garden/provider-asw"}
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
+	require.Error(t, err)
+	assert.Contains(t, out, "FAILED  queue garden/provider-asw: no worker polls it\n"+
+		"        start a worker with --queues=provider-asw, or correct the class (served: aws)\n")
+}
+
 // A person who may only read gets notes: neither a failed check nor a warning is about what this person may not see.
 func TestDoctorForAReader(t *testing.T) {
 	w := newInstalledWorld(

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
@@ -134,7 +135,7 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 			name,
 		)
 	}
-	missing := missingError{namespace: x.Namespace, name: name}
+	missing := missingError{key: types.NamespacedName{Namespace: x.Namespace, Name: name}}
 	if kind != "" {
 		_, group, _ := strings.Cut(kind, ".")
 		missing.kind = kinds[0].Names[0] + phrase.If(group != "", ".%s", group)
@@ -145,25 +146,17 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 
 // missingError is the error for a name without an object.
 type missingError struct {
-	kind            string // kind on the command line; empty if the user named no kind
-	namespace, name string
-	isMachine       bool // the name can be the name of a Machine of Millwright
+	kind      string // kind on the command line; empty if the user named no kind
+	key       types.NamespacedName
+	isMachine bool // the name can be the name of a Machine of Millwright
 }
 
 func (e missingError) Error() string {
-	switch {
-	case e.kind == "node":
-		return "there is no node " + e.name
-	case e.isMachine:
-		return fmt.Sprintf(
-			"there is no %s %s in namespace %s; what happened to a machine that is gone: `millwright ui machine/%[2]s -n %[3]s`",
-			e.kind,
-			e.name,
-			e.namespace,
-		)
-	default:
-		return fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.name, e.namespace)
+	if e.kind == "node" {
+		return "there is no node " + e.key.Name
 	}
+	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
+	return text + phrase.If(e.isMachine, "%s", kubecli.GoneHint(e.key))
 }
 
 // findFirst reads the first object of the kinds with this name; nil if no such object exists. If both API groups have

@@ -74,7 +74,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		s, err := x.findSubject(ctx, clients, text)
 		if gone, is := errors.AsType[missingError](err); is && gone.isMachine {
 			page.RawQuery = url.Values{
-				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.namespace, gone.name)},
+				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
 			}.Encode()
 			_, err = fmt.Fprintln(out, page)
 			return err
