@@ -51,11 +51,11 @@ func Command(e kubecli.Environment) *cobra.Command {
 		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, note, or FAILED or WARNING with what to do: API
 server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, and who
-polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor changes
-nothing.
+polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor
+changes nothing.
 
-The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process
-does not count as down yet. A note is no error: it says what the user may not do or see.`,
+The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process does
+not count as down yet. A note is no error: it says what the user may not do or see.`,
 		Example: `  millwright doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },

@@ -155,7 +155,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 		{"ben", "rollout pause people --reason ok", ""},
 		{"ann", "rollout resume people --reason ok", onlyApproves},
 		{"ben", "rollout resume people --reason ok", ""},
-		{"ann", "rollout approve people --reason ok", ""},
+		{"ann", "rollout approve people --steps 1 --reason ok", ""},
 	} {
 		t.Run(row.user+" "+row.command, func(t *testing.T) {
 			_, err := r.TryMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
@@ -168,7 +168,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 	}
 	rig.Eventually(t, "the approved rollout ends", func() (bool, any) {
 		d := p.Deployment(t)
-		return d.Status.UpdatedReplicas == 3 && d.Status.CurrentOperation == nil, d.Status
+		return d.Status.UpdatedReplicas == 3 && d.Status.AvailableReplicas == 3, d.Status
 	})
 	t.Run("a reader of one namespace gets notes from doctor", func(t *testing.T) {
 		out, err := r.TryMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
