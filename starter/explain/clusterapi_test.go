@@ -105,7 +105,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"a set as lists print it":          {"machinesets.cluster.x-k8s.io/shop/pool", set},
 		"a set by its kind":                {"machineset/pool", set},
 		"a set by its name alone":          {"pool", set},
-		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: 0 of 0 machines available; 2 machines in motion, 1 of them blocked\n"},
+		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: 0 of 0 machines available; 2 machines in motion, 1 of them blocked"},
 		"a machine that a hook keeps":      {"machine/pool-b", "machine.cluster.x-k8s.io shop/pool-b: the hook " + preDrainHook + " keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-`\n"},
 		"a machine that runs":              {"pool-a", "machine.cluster.x-k8s.io shop/pool-a: phase Running; it waits for nothing\n"},
 		"a set of others, if it is meant":  {"machineset.cluster.x-k8s.io/theirs", "machineset.cluster.x-k8s.io shop/theirs: it has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 3 machines available\n"},

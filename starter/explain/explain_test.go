@@ -172,9 +172,11 @@ func TestExplain(t *testing.T) {
 			says: "Temporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n" + toDo +
 				"machine shop/web-b: no room (since …)\n",
 		},
-		"a class": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines, served by 1 worker\n"},
+		"a class": {args: []string{"mcc/small", "--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines, served by 1 worker\n"},
+		"a class of an unknown installation": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines\n"},
 		"a class that no worker serves": {
-			args: []string{"mcc/small"}, temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws"} },
+			args:     []string{"mcc/small", "--cluster-name", "garden"},
+			temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws"} },
 			says: "machineclass shop/small: provider aws, used by 4 machines, served by no worker\n" +
 				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n",
 		},
