@@ -172,7 +172,7 @@ func TestExplain(t *testing.T) {
 			says: "Temporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n" + toDo +
 				"machine shop/web-b: no room (since …)\n",
 		},
-		"a class": {args: []string{"mcc/small", "--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines, served by 1 worker\n"},
+		"a class":                            {args: []string{"mcc/small", "--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines, served by 1 worker\n"},
 		"a class of an unknown installation": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines\n"},
 		"a class that no worker serves": {
 			args:     []string{"mcc/small", "--cluster-name", "garden"},
