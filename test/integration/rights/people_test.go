@@ -89,6 +89,8 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 		{"ann", "annotate mcd people " + v1alpha1.AnnotationRolloutHold + "=1", approve},
 		{"ann", "label mcd people a=b", approve},
 		{"ann", `patch mcd people --type=merge -p={"spec":{"paused":true}}`, approve},
+		{"ann", `patch mcd people --type=merge -p={"spec":{"replicas":9}}`, approve},
+		{"ann", `patch mcd people --type=merge -p={"spec":{"template":{"spec":{"class":{"name":"other"}}}}}`, approve},
 		{"ann", `patch mcd people --type=merge -p={"metadata":{"finalizers":null}}`, approve},
 		{"ann", "scale mcd people --replicas=9", unbound},
 		{"ann", "delete mcd people", unbound},
