@@ -120,11 +120,12 @@ func (s snapshot) explanation() string {
 	return out.String()
 }
 
-// remainder returns what the sentence of the status leaves out. If the sentence has the cause that the pods show, these
+// remainder returns what the sentence of the status leaves out. If the sentence has the cause that the pods have, these
 // are the other commands; otherwise it is the whole statement.
 func (s snapshot) remainder(waits string) string {
 	said := s.statement()
-	if !strings.Contains(waits, s.waitText()) {
+	_, sentence, _ := strings.Cut(waits, ": ")
+	if cause, _, found := strings.Cut(sentence, " (since "); !found || s.pods == nil || !strings.Contains(s.pods.Why, cause) {
 		return said.String()
 	}
 	others := slices.DeleteFunc(

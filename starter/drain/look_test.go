@@ -111,7 +111,7 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 
 // The sentence of the status and the pods have the same cause: it is printed once, and so is each command.
 func TestExplainSaysACauseOnce(t *testing.T) {
-	const cause = "2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating"
+	const cause = "PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3"
 	w := newWorld(
 		newDeletedMachine(
 			withMeans("Evict"),
