@@ -125,8 +125,11 @@ func (f *Flags) Target(agent string) (*rest.Config, error) {
 
 func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig %q: %w", kubeconfig, err)
+	switch {
+	case err != nil && kubeconfig == "":
+		return nil, fmt.Errorf("no kubeconfig is given, and this process runs in no pod: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
 	f.Limit(config)

@@ -3,7 +3,9 @@ package class
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 	observeclass "millwright/observe/class"
@@ -72,6 +75,9 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.Read) (Decision, e
 	}
 	if need.Need == attention.Serve {
 		d.Serving = &Serving{Provider: class.ProviderName(), Unserved: facts.Unserved}
+		if facts.Unserved {
+			d.Serving.Served = a.servedProviders(ctx, neighbours.Classes)
+		}
 	}
 	if need.Calm() {
 		return d, nil
@@ -90,6 +96,7 @@ type Serving struct {
 	kube.Read
 	Provider string
 	Unserved bool
+	Served   []string `json:",omitempty"` // if Unserved: providers of the namespace's classes that a worker serves
 }
 
 // checkPollers asks Temporal whether a worker serves the provider of a class. A missing answer is not an error, because
@@ -101,6 +108,25 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 	n, err := a.Kube.Pollers(ctx, class.ProviderName())
 	return err == nil, err == nil && n == 0
 }
+
+// servedProviders returns the providers of the classes that a worker serves, sorted. The provider of a class may be
+// misspelt: then its name is probably one of these.
+func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.MachineClass) (served []string) {
+	for _, class := range classes {
+		name := class.ProviderName()
+		if slices.Contains(served, name) || len(served) == maxServed {
+			continue
+		}
+		if asked, unserved := a.checkPollers(ctx, class); asked && !unserved {
+			served = append(served, name)
+		}
+	}
+	slices.Sort(served)
+	return served
+}
+
+// maxServed is how many providers the message of a class names. Source: an installation has one to three providers.
+const maxServed = 5
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
 // is idempotent.
@@ -115,7 +141,11 @@ func (a *Activities) ReportServing(ctx context.Context, in Serving) (string, err
 	}
 	if in.Unserved {
 		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
-		condition.Message = "no worker serves provider " + in.Provider + ": start one with --queues=provider-" + in.Provider
+		condition.Message = fmt.Sprintf(
+			"no worker serves provider %s: %sstart one with --queues=provider-%[1]s",
+			in.Provider,
+			phrase.If(len(in.Served) > 0, "correct the class (served: %s), or ", strings.Join(in.Served, ", ")),
+		)
 	}
 	_, after, err := kube.WriteStatus(
 		ctx,

@@ -1,12 +1,15 @@
 package class_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/class"
@@ -86,6 +89,43 @@ func TestDecideClassIsBounded(t *testing.T) {
 	require.Len(t, d.Unguard, scale.MaxBatch)
 	assert.Equal(t, "secret-000", d.Unguard[0].Name)
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
+}
+
+// A class whose provider no worker serves may have a misspelt provider: its status names the providers that are served.
+func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
+	t.Parallel()
+	provider := func(name, of string) *v1alpha1.MachineClass {
+		return activitiestest.Class(func(c *v1alpha1.MachineClass) {
+			c.Name, c.UID, c.Provider = name, types.UID("uid-"+name), of
+		})
+	}
+	typo := provider("typo", "virtal")
+	w := activitiestest.NewWorld(
+		t,
+		typo,
+		provider("a", "virtual"),
+		provider("b", "aws"),
+		provider("c", "aws"),
+		provider("d", "gone"),
+	)
+	w.Kube.Pollers = func(_ context.Context, name string) (int, error) {
+		return map[string]int{"virtual": 1, "aws": 2}[name], nil
+	}
+	serving := decideClassOnce(w, activitiestest.Read(typo)).Serving
+	require.NotNil(t, serving)
+	assert.Equal(t, class.Serving{Provider: "virtal", Unserved: true, Served: []string{"aws", "virtual"}}, *serving)
+	says := func(s class.Serving) string {
+		s.Read = activitiestest.Live(typo)
+		activitiestest.Twice[string](w, newActivities(w.Kube).ReportServing, s)
+		return meta.FindStatusCondition(w.Class("typo").Status.Conditions, v1alpha1.ClassServed).Message
+	}
+	assert.Equal(
+		t,
+		"no worker serves provider virtal: correct the class (served: aws, virtual), or start one with --queues=provider-virtal",
+		says(*serving),
+	)
+	serving.Served = nil
+	assert.Equal(t, "no worker serves provider virtal: start one with --queues=provider-virtal", says(*serving))
 }
 
 func TestDecideClassReadsLive(t *testing.T) {

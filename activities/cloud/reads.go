@@ -126,7 +126,7 @@ func (p *Provider) checkClassUnchanged(ctx context.Context, class boundClass) er
 	fresh, problem, err := p.readClass(ctx, key)
 	if err == nil && (problem != nil || fresh.versions != class.versions) {
 		p.classes.removeVersion(key, class.versions)
-		err = kube.CacheBehind(fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name))
+		err = kube.CacheBehind(fmt.Sprintf("MachineClass %s or its Secret has changed, so the call is made again", class.Name))
 	}
 	return err
 }

@@ -33,8 +33,8 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 		"nothing was made yet":          {nil, "the provider has not created its instance"},
 		"the cloud refuses to make it":  {[]func(*v1alpha1.Machine){activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
 		"the cloud cannot initialise":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachineCrashLoopBackOff)}, "the provider has not created its instance"},
-		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n is not registered"},
-		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), phaseWrittenNow}, "instance fake:///n exists; node n is not registered"},
+		"its node does not join":        {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending)}, "instance fake:///n exists; node n has not joined yet"},
+		"whatever was written lately":   {[]func(*v1alpha1.Machine){activitiestest.OnNode, activitiestest.Phase(v1alpha1.MachinePending), phaseWrittenNow}, "instance fake:///n exists; node n has not joined yet"},
 		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.Bare[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestReportMachine(t *testing.T) {
 	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
 	assert.Equal(
 		t,
-		"no capacity (since 2026-01-01 00:00:00 UTC); it is tried again; it counts as failed at 2026-01-01 01:00:00 UTC; `millwright provider check -n shop small`",
+		"no capacity (since 2026-01-01 00:00:00 UTC); it is tried again; if its instance is not ready, it counts as failed at 2026-01-01 01:00:00 UTC; `millwright provider check -n shop small`",
 		status.CurrentOperation.WaitsFor,
 	)
 	require.Len(t, status.Conditions, 2)

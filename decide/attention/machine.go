@@ -231,7 +231,9 @@ func (m plannedMachine) nodeNeed() Decision {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
 			DecisionIf(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
-			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, m.nodeState())},
+			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
+				phrase.If(!m.NodeExists, "%s", phrase.AwaitedNode(m.NodeName)), m.nodeState(),
+			))},
 		)
 	case vocabulary.PhaseRunning:
 		return cmp.Or(DecisionIf(!well, Health, "%s", m.nodeState()), Decision{Need: Nothing, Why: "running"})
@@ -258,7 +260,7 @@ func (m plannedMachine) nodeNeed() Decision {
 // nodeState returns a phrase about the state of the node.
 func (m plannedMachine) nodeState() string {
 	if m.NodeName == "" {
-		return "no node has its provider ID yet"
+		return phrase.AwaitedNode("")
 	}
 	return "node " + m.NodeName + cmp.Or(
 		phrase.If(!m.NodeExists, " is not registered"),

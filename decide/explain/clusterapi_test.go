@@ -81,7 +81,7 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 			upstreamMachine(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
 				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), makeEvicting)
 			}),
-			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); its pods are deleted; `kubectl edit pdb -n shop web`",
+			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); the pods still on its node are deleted; `kubectl edit pdb -n shop web`",
 		},
 		{
 			upstreamMachine(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",

@@ -67,12 +67,12 @@ func TestSentencesOfMachines(t *testing.T) {
 	}{
 		"it is calm": {explain.Machine{}, false, ""},
 		"it waits for its node": {
-			waitingMachine(vocabulary.StepAwaitNode, "instance i-1 exists; waits for node n-1", withDeadline("09:20:00")), false,
-			"instance i-1 exists; waits for node n-1 (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+			waitingMachine(vocabulary.StepAwaitNode, "instance i-1 exists; node n-1 has not joined yet", withDeadline("09:20:00")), false,
+			"instance i-1 exists; node n-1 has not joined yet (since 09:00:00 UTC); if its node has not joined, it is replaced at 09:20:00 UTC",
 		},
 		"nobody replaces it": {
 			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
-			"no node (since 09:00:00 UTC); it counts as failed at 09:20:00 UTC",
+			"no node (since 09:00:00 UTC); if its node has not joined, it counts as failed at 09:20:00 UTC",
 		},
 		"the API server refuses a write of its node": {
 			waitingMachine(vocabulary.StepSyncNode, "node n-1 cannot be written: Invalid value: a b", withBlockers("NodeRefused")), true,
@@ -80,15 +80,15 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"1: a budget": {
 			waitingMachine(vocabulary.StepEvictPods, budget, makeEvicting, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:00")), true,
-			budget + " (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
+			budget + " (since 09:00:00 UTC); the pods still on its node are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"2: two budgets": {
 			waitingMachine(vocabulary.StepEvictPods, "two budgets", makeEvicting, withBlockers("PodDisruptionBudget shop/a and shop/b"), withDeadline("11:00:00")), true,
-			"two budgets (since 09:00:00 UTC); its pods are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
+			"two budgets (since 09:00:00 UTC); the pods still on its node are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
 			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Delete, drain.Kill }), true,
-			budget + " (since 09:00:00 UTC); its pods are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
+			budget + " (since 09:00:00 UTC); the pods still on its node are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"its pods are killed now": {
 			waitingMachine("kill", "kills", withDeadline("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
@@ -112,11 +112,11 @@ func TestSentencesOfMachines(t *testing.T) {
 		},
 		"4: its node is not reachable": {
 			waitingMachine(vocabulary.StepAwaitRecovery, "node n-1: Ready is Unknown (NodeStatusUnknown)", withDeadline("09:10:00")), true,
-			"Ready is Unknown (NodeStatusUnknown) (since 09:00:00 UTC); it fails and is replaced at 09:10:00 UTC; `kubectl describe node n-1`",
+			"Ready is Unknown (NodeStatusUnknown) (since 09:00:00 UTC); if its node has not recovered, it is replaced at 09:10:00 UTC; `kubectl describe node n-1`",
 		},
 		"5: no quota": {
 			waitingMachine(vocabulary.StepCreateInstance, "create instance of machine m-1: no room", withBlockers("ResourceExhausted"), withDeadline("09:20:00")), true,
-			"no room (since 09:00:00 UTC); it is tried again; it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
+			"no room (since 09:00:00 UTC); it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"6: wrong credentials": {
 			waitingMachine(vocabulary.StepCreateInstance, "the credentials are not valid", withBlockers("Unauthenticated"), withStopped("09:00:05")), true,
@@ -159,20 +159,20 @@ func TestSentencesOfMachines(t *testing.T) {
 			"waits until these hooks are removed: x/y (since 09:00:00 UTC); `kubectl annotate machine -n shop m-1 x/y-`",
 		},
 		"11: no worker serves its provider": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
-			"no worker serves provider aws (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			"no worker serves provider aws (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
 		},
 		"11: no worker serves its provider, and it is to leave": {
 			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:02:00") }), true,
-			"the provider has not answered the call create-instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:02:00") }), true,
+			"the provider has not answered the call create-instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:01:59") }), false,
-			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = timeAt("09:01:59") }), false,
+			"provider aws is creating the instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC",
 		},
 		"12: it does not delete": {
 			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", makeDeleting, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = timeAt("09:05:00") }), true,
@@ -183,12 +183,12 @@ func TestSentencesOfMachines(t *testing.T) {
 			"provider aws removes instance i-1 (since 09:00:00 UTC)",
 		},
 		"one has come meanwhile": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws makes the instance", withBlockers("NoWorker"), withDeadline("09:20:00")), false,
-			"provider aws makes the instance (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withBlockers("NoWorker"), withDeadline("09:20:00")), false,
+			"provider aws is creating the instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC",
 		},
 		"no worker matters only to a call": {
 			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker" }), false,
-			"no node (since 09:00:00 UTC); it fails and is replaced at 09:20:00 UTC",
+			"no node (since 09:00:00 UTC); if its node has not joined, it is replaced at 09:20:00 UTC",
 		},
 		"the provider does not delete it": {
 			waitingMachine(vocabulary.StepDeleteInstance, "the cloud is down", makeDeleting, withBlockers("Unavailable")), true,
@@ -243,7 +243,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		Since:  timeAt("09:00:00"),
 		At:     timeAt("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
-			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; their pods are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
+			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; the pods still on their nodes are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
 	}, set.Blocked(now))
 
 	silent := func(name string) explain.Machine {
@@ -283,7 +283,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 	assert.Equal(
 		t,
 		"2 of 20 machines wait for their instances (since 09:00:00 UTC): the credentials are not valid; they are tried again from 10:30:00 UTC on; `kubectl edit secret -n shop creds`. "+
-			"1 of 20 machines waits to leave (since 09:30:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; its pods are deleted at 11:30:00 UTC; `kubectl edit pdb -n shop web`",
+			"1 of 20 machines waits to leave (since 09:30:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; the pods still on its node are deleted at 11:30:00 UTC; `kubectl edit pdb -n shop web`",
 		s.Message,
 		"another try changes nothing: a person must",
 	)

@@ -50,7 +50,7 @@ func (m Machine) WaitsFor() Wait {
 	w := Wait{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
 	w.Next, w.At = m.nextWords()
 	w.Again = m.isRefused()
-	if m.Unserved != "" && m.callsProvider() {
+	if m.Unserved != "" && m.CallsProvider() {
 		w.Blockers = []string{vocabulary.BlockedNoWorker}
 		w.Cause = m.Unserved
 		w.Command = "millwright provider list -n " + m.Namespace
@@ -95,11 +95,11 @@ func (m Machine) isSlow() bool {
 	if m.Step == vocabulary.StepDeleteInstance {
 		limit = slowDeletion
 	}
-	return m.callsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
+	return m.CallsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
 }
 
-// callsProvider reports whether the machine's step is a call of its provider.
-func (m Machine) callsProvider() bool {
+// CallsProvider reports whether the machine's step is a call of its provider.
+func (m Machine) CallsProvider() bool {
 	switch m.Step {
 	case vocabulary.StepCreateInstance,
 		vocabulary.StepInitialiseInstance,
@@ -152,7 +152,7 @@ func (m Machine) nextWords() (Words, time.Time) {
 		return Words{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
 		return m.drainEndWords()
-	case m.callsProvider() && (m.Deleting || m.isRefused()):
+	case m.CallsProvider() && (m.Deleting || m.isRefused()):
 		return m.callRetryWords()
 	case m.Deadline.IsZero():
 		return m.writeRetryWords(), time.Time{}
@@ -161,14 +161,31 @@ func (m Machine) nextWords() (Words, time.Time) {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
 		return Words{}, time.Time{}
 	}
-	end := Words{"it fails and is replaced", "they fail and are replaced"}
-	if !m.Owned { // the machine is not created, does not join or does not recover in time
-		end = Words{"it counts as failed", "they count as failed"}
-	}
-	if m.callsProvider() && m.repeatsCall() && m.Unserved == "" {
-		end = Words{retryWords().One + "; " + end.One, retryWords().Many + "; " + end.Many}
+	end := m.deadlineWords()
+	if m.CallsProvider() && m.repeatsCall() && m.Unserved == "" {
+		advice := phrase.If(m.BlockedBy[0] == "ResourceExhausted", ": ask the cloud for more, or scale down")
+		again := retryWords()
+		end = Words{again.One + advice + "; " + end.One, again.Many + advice + "; " + end.Many}
 	}
 	return end, m.Deadline
+}
+
+// deadlineWords returns what happens at the end of a step whose goal the machine has not reached. The words begin with
+// this condition: a machine that is healthy, and only takes its time, does not fail.
+func (m Machine) deadlineWords() Words {
+	unless := Words{"if its instance is not ready", "if their instances are not ready"}
+	switch m.Step {
+	case vocabulary.StepAwaitNode:
+		unless = Words{"if its node has not joined", "if their nodes have not joined"}
+	case vocabulary.StepAwaitRecovery:
+		unless = Words{"if its node has not recovered", "if their nodes have not recovered"}
+	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
+		unless = Words{"if its update has not ended", "if their updates have not ended"}
+	}
+	if !m.Owned {
+		return Words{unless.One + ", it counts as failed", unless.Many + ", they count as failed"}
+	}
+	return Words{unless.One + ", it is replaced", unless.Many + ", they are replaced"}
 }
 
 // retryWords returns the words for a retried creation or write.
@@ -197,9 +214,9 @@ func repeatWords() Words { return Words{"the call is repeated", "the calls are r
 func (m Machine) drainEndWords() (Words, time.Time) {
 	switch {
 	case m.Then == drain.Kill:
-		return Words{"its pods are killed", "their pods are killed"}, m.Deadline
+		return Words{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
 	case m.Then != "":
-		return Words{"its pods are deleted", "their pods are deleted"}, m.Deadline
+		return Words{"the pods still on its node are deleted", "the pods still on their nodes are deleted"}, m.Deadline
 	case m.Means.Ordered() && m.Deadline.IsZero(): // evictions without a deadline
 		return Words{}, time.Time{}
 	default:
@@ -229,7 +246,7 @@ func (m Machine) writeRetryWords() Words {
 
 // isRefused reports whether the provider has refused the creation, and only a person can change that.
 func (m Machine) isRefused() bool {
-	return m.callsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
+	return m.CallsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
 }
 
 // isLastingRefusal reports whether the blocker is a provider's refusal that lasts until a person changes something.
@@ -276,7 +293,7 @@ func (m Machine) command(w Wait) string {
 		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
-	case m.callsProvider():
+	case m.CallsProvider():
 		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.Class)
 	default:
 		return ""

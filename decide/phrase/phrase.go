@@ -149,3 +149,12 @@ func Parts(texts ...string) []string {
 
 // PausedBy returns Cluster API's sentence that an object of this kind has the annotation that pauses it.
 func PausedBy(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
+
+// AwaitedNode returns a clause about a node that has not joined. Some clouds do not know a node's name before the node
+// joins: the name is then empty.
+func AwaitedNode(name string) string {
+	if name == "" {
+		return "no node has its provider ID yet"
+	}
+	return "node " + name + " has not joined yet"
+}

@@ -11,11 +11,11 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 )
 
-// pollerTimeout is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most
-// 1 min, and Temporal keeps a worker in the list of pollers for 5 min.
-const pollerTimeout = 75 * time.Second
+// PollerTimeout is the time without a poll after which a worker counts as gone. Source: a poll of the SDK lasts at most
+// 1 min, and Temporal keeps a worker in the list of pollers for 5 min. So a worker that was killed counts for as long.
+const PollerTimeout = 75 * time.Second
 
-// Pollers returns how many workers poll a task queue for tasks of this type.
+// Pollers returns how many workers have polled a task queue for tasks of this type within PollerTimeout.
 func Pollers(
 	ctx context.Context,
 	temporal workflowservice.WorkflowServiceClient,
@@ -30,7 +30,7 @@ func Pollers(
 	}
 	seen := map[string]bool{}
 	for _, poller := range answer.GetPollers() {
-		if time.Since(poller.GetLastAccessTime().AsTime()) < pollerTimeout {
+		if time.Since(poller.GetLastAccessTime().AsTime()) < PollerTimeout {
 			seen[poller.GetIdentity()] = true
 		}
 	}

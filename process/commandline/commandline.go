@@ -75,7 +75,7 @@ func Strict(c *cobra.Command) {
 	if args := c.Args; args != nil {
 		c.Args = func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
-				return usageError{err, c.UseLine()}
+				return usageError{argumentError(c, given, err), c.UseLine()}
 			}
 			return nil
 		}
@@ -86,6 +86,24 @@ func Strict(c *cobra.Command) {
 	}
 	for _, below := range c.Commands() {
 		Strict(below)
+	}
+}
+
+// argumentError names the argument that is missing or too much, with the first example of the command. For any other
+// error argumentError returns err.
+func argumentError(c *cobra.Command, given []string, err error) error {
+	wanted := strings.Fields(c.Use)[1:]
+	example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+	if example != "" {
+		example = ", for example: " + example
+	}
+	switch {
+	case len(given) < len(wanted):
+		return fmt.Errorf("%s is missing%s", wanted[len(given)], example)
+	case len(given) > len(wanted):
+		return fmt.Errorf("%q is one argument too many%s", given[len(wanted)], example)
+	default:
+		return err
 	}
 }
 

@@ -16,9 +16,10 @@ func TestUsageErrors(t *testing.T) {
 		root := &cobra.Command{Use: "millwright"}
 		group := &cobra.Command{Use: "rollout"}
 		status := &cobra.Command{
-			Use:  "status DEPLOYMENT",
-			Args: cobra.ExactArgs(1),
-			RunE: func(*cobra.Command, []string) error { return errors.New("no answer") },
+			Use:     "status DEPLOYMENT",
+			Args:    cobra.ExactArgs(1),
+			Example: "  millwright rollout status web -n shop\n  millwright rollout status shop/web",
+			RunE:    func(*cobra.Command, []string) error { return errors.New("no answer") },
 		}
 		status.Flags().String("cluster-name", "", "")
 		status.Flags().Int("cluster-size", 0, "")
@@ -35,7 +36,8 @@ func TestUsageErrors(t *testing.T) {
 		"a command that is nearly right": {[]string{"rollout", "statu", "s5"}, "\"millwright rollout\" has no command \"statu\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
 		"a command with swapped letters": {[]string{"rollout", "sttaus"}, "\"millwright rollout\" has no command \"sttaus\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
 		"a command that does not exist":  {[]string{"nosuch"}, "\"millwright\" has no command \"nosuch\"\nusage: millwright COMMAND; see --help", 2},
-		"an argument is missing":         {[]string{"rollout", "status"}, "accepts 1 arg(s), received 0\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"an argument is missing":         {[]string{"rollout", "status"}, "DEPLOYMENT is missing, for example: millwright rollout status web -n shop\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"an argument is too much":        {[]string{"rollout", "status", "a", "b"}, "\"b\" is one argument too many, for example: millwright rollout status web -n shop\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a flag that does not exist":     {[]string{"rollout", "status", "a", "--nosuch"}, "unknown flag: --nosuch\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a flag that is nearly right":    {[]string{"rollout", "status", "a", "--cluster-nam=x"}, "unknown flag: --cluster-nam; did you mean --cluster-name?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a flag that begins several":     {[]string{"rollout", "status", "a", "--cluster"}, "unknown flag: --cluster; did you mean --cluster-name or --cluster-size?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},

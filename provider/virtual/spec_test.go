@@ -2,6 +2,10 @@ package virtual_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +28,21 @@ func TestParseSpec(t *testing.T) {
 	assert.Nil(t, spec.DeleteLatency, "left out is not zero")
 	assert.Equal(t, 5, *spec.Quota)
 	assert.True(t, spec.Initialize)
+}
+
+// The table of examples/README.md has each field of a providerSpec, and no other field.
+func TestTheTableOfFieldsIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../examples/README.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "| field of `providerSpec` |")
+	require.True(t, found)
+	var named []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\|").FindAllStringSubmatch(table, -1) {
+		named = append(named, row[1])
+	}
+	slices.Sort(named)
+	_, err = virtual.ParseSpec(json.RawMessage(`{"nosuch": 1}`))
+	require.ErrorContains(t, err, "known are "+strings.Join(named, ", "))
 }
 
 func TestParseSpecErrorContainsTheFieldName(t *testing.T) {

@@ -19,12 +19,14 @@ import (
 	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc/codes"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
+	"millwright/observe/taskqueue"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
@@ -47,13 +49,13 @@ func Command(e kubecli.Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
-		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, or FAILED or WARNING with what to do: API
+		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, note, or FAILED or WARNING with what to do: API
 server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, what these
-may not or cannot do, and who polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has a heartbeat. doctor changes
-nothing.
+may not or cannot do, and who polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has
+a heartbeat. doctor changes nothing.
 
-The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process
-does not count as down yet.`,
+The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process does
+not count as down yet. A note is no error: it says what the user may not do or see.`,
 		Example: `  millwright doctor`,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
@@ -71,6 +73,7 @@ type finding struct {
 	problem   string // what is wrong; empty if the check has passed
 	remedy    string // advice for the user if the check has not passed
 	isWarning bool   // the finding is a warning, which does not change the exit code
+	isNote    bool   // the finding is a fact, which is neither right nor wrong: check has the whole text
 }
 
 func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
@@ -86,15 +89,22 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 	}
 	defer temporal.Close()
 	findings, classes, reached := x.checkControlCluster(ctx, clients)
+	isWorkerDown, mayReadLeases := false, true
 	server, ready := x.checkTemporal(ctx, temporal)
 	findings = append(findings, server...)
 	if reached && clients.Leases != nil {
-		findings = append(findings, x.checkHeartbeats(ctx, clients, ready)...)
+		heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
+		findings = append(findings, x.checkHeartbeats(heartbeats, ready)...)
 		findings = append(findings, x.describeScopes(ctx, clients)...)
+		isWorkerDown = list.Count(heartbeats, isMissingWorker) > 0
+		mayReadLeases = !slices.ContainsFunc(heartbeats, isForbidden)
 	}
-	if ready {
-		installation := cmp.Or(run.Installation(x.clusterName), clients.Installation(ctx))
-		findings = append(findings, x.checkQueues(ctx, temporal, installation, classes)...)
+	switch installation := cmp.Or(run.Installation(x.clusterName), clients.Installation(ctx)); {
+	case !ready:
+	case installation == "" && !mayReadLeases:
+		findings = append(findings, finding{check: "the queues are not checked: give --cluster-name", isNote: true})
+	default:
+		findings = append(findings, x.checkQueues(ctx, temporal, installation, classes, isWorkerDown)...)
 	}
 	return printFindings(out, findings)
 }
@@ -105,6 +115,9 @@ func printFindings(out io.Writer, findings []finding) error {
 	for _, f := range findings {
 		word, tone := "FAILED ", kubecli.Bad
 		switch {
+		case f.isNote:
+			_, _ = fmt.Fprintf(out, "note    %s\n", f.check)
+			continue
 		case f.problem == "":
 			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.Good, "ok"), f.check)
 			continue
@@ -155,7 +168,11 @@ func (x *doctorCommand) checkControlCluster(
 	}
 	findings = append(findings, f)
 	found, err := clients.Machines.MachineV1alpha1().MachineClasses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
+	switch {
+	case apierrors.IsForbidden(err):
+		text := "you may not list the MachineClasses of all namespaces: the queues of providers are not checked"
+		findings = append(findings, finding{check: text, isNote: true})
+	case err != nil:
 		findings = append(
 			findings,
 			finding{
@@ -164,7 +181,7 @@ func (x *doctorCommand) checkControlCluster(
 				remedy:  "ask for the right to list the objects of " + v1alpha1.GroupName,
 			},
 		)
-	} else {
+	default:
 		classes = found.Items
 	}
 	findings = append(findings, clusterAPIFinding(clients)...)
@@ -191,13 +208,15 @@ func clusterAPIFinding(clients kubecli.Clients) []finding {
 
 // checkHeartbeats checks whether a worker and a bridge renew their Leases. The argument temporal is false if Temporal
 // does not answer; in this case no worker renews its Lease.
-func (x *doctorCommand) checkHeartbeats(ctx context.Context, clients kubecli.Clients, temporal bool) []finding {
-	heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
+func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal bool) []finding {
 	findings := list.Map(
 		heartbeats,
 		func(h explain.Heartbeat) finding {
 			f := finding{check: "heartbeat of the " + h.Process}
 			switch {
+			case isForbidden(h):
+				f.isNote = true
+				f.check = "you may not list the Leases of all namespaces: whether a " + h.Process + " is at work is not known"
 			case h.Err != nil:
 				f.problem, f.remedy, f.isWarning = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
 			case h.Missing != "":
@@ -244,6 +263,12 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 	}
 	return findings
 }
+
+// isForbidden reports whether the user may not list the Leases of a heartbeat.
+func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
+
+// isMissingWorker reports whether a heartbeat says that no worker is at work.
+func isMissingWorker(h explain.Heartbeat) bool { return h.Process == explain.Worker && h.Missing != "" }
 
 // leasesNamed returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
 // nil, because checkHeartbeats has already reported the error.
@@ -321,10 +346,11 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 			may = append(may, right[1])
 		}
 	}
-	findings = append(
-		findings,
-		finding{check: fmt.Sprintf("user %s may change %s", self.User, cmp.Or(strings.Join(may, ", "), "nothing"))},
-	)
+	user := finding{check: fmt.Sprintf("user %s may change %s", self.User, strings.Join(may, ", "))}
+	if len(may) == 0 { // a RoleBinding of one namespace may allow more: this command knows no namespace
+		user.check, user.isNote = "user "+self.User+" may only read, if no RoleBinding of a namespace allows more", true
+	}
+	findings = append(findings, user)
 	clock := finding{
 		check:  "clock of this machine",
 		remedy: "set it by NTP: millwright prints times and ages by this clock",
@@ -372,29 +398,43 @@ func (x *doctorCommand) temporalRemedy(err error) string {
 	}
 }
 
-// checkQueues checks that workers poll the task queues of the installation and of the classes' providers.
+// checkQueues checks that workers poll the task queues of the installation and of the classes' providers. isWorkerDown
+// is true if the heartbeats say that no worker of the installation is at work.
 func (x *doctorCommand) checkQueues(
 	ctx context.Context,
 	temporal client.Client,
 	installation run.Installation,
 	classes []v1alpha1.MachineClass,
+	isWorkerDown bool,
 ) (findings []finding) {
 	if err := installation.Check(); err != nil {
 		return []finding{{check: "queues", problem: "the installation is not known", remedy: "give --cluster-name"}}
 	}
 	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
-		findings = append(findings, x.checkQueue(ctx, temporal, installation.Queue(name), "start a worker; see its log"))
+		f := x.checkQueue(ctx, temporal, installation.Queue(name), "start a worker; see its log")
+		if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // a worker that was killed is still in the list
+			f.check += ", and none has a heartbeat now"
+		}
+		findings = append(findings, f)
 	}
 	var providers []string
 	for i := range classes {
 		providers = append(providers, classes[i].ProviderName())
 	}
 	slices.Sort(providers)
+	var served []string
+	var unserved []finding
 	for _, name := range slices.Compact(providers) {
-		findings = append(
-			findings,
-			x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name),
-		)
+		f := x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name)
+		if f.problem != "" {
+			unserved = append(unserved, f)
+			continue
+		}
+		served, findings = append(served, name), append(findings, f)
+	}
+	for _, f := range unserved { // the name of a provider may be misspelt in a class
+		f.remedy += phrase.If(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
+		findings = append(findings, f)
 	}
 	return findings
 }
@@ -430,6 +470,8 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 	case n == 0:
 		f.problem = "no worker polls it"
 	}
-	f.check = cmp.Or(phrase.If(f.problem == "", "queue %s: %s", name, phrase.Count(n, "worker")), f.check)
+	if f.problem == "" {
+		f.check += fmt.Sprintf(": %s polled it within %s", phrase.Count(n, "worker"), phrase.Span(taskqueue.PollerTimeout))
+	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	fakediscovery "k8s.io/client-go/discovery/fake"
@@ -53,7 +55,7 @@ func TestDoctor(t *testing.T) {
 		"machines/status",
 	}
 	const well = "ok      Temporal and its namespace\nok      search attributes\n" +
-		"ok      queue garden/machines: 1 worker\nok      queue garden/kubernetes: 1 worker\nok      queue garden/drains: 1 worker\n"
+		"ok      queue garden/machines: 1 worker polled it within 75s\nok      queue garden/kubernetes: 1 worker polled it within 75s\nok      queue garden/drains: 1 worker polled it within 75s\n"
 	for name, row := range map[string]struct {
 		kinds    []string
 		args     []string
@@ -63,12 +65,12 @@ func TestDoctor(t *testing.T) {
 	}{
 		"all is well": {
 			kinds: all, args: []string{"--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {},
-			says: "ok      API server and CRDs\n" + well + "ok      queue garden/provider-aws: 1 worker\n",
+			says: "ok      API server and CRDs\n" + well + "ok      queue garden/provider-aws: 1 worker polled it within 75s\n",
 		},
 		"the CRDs are of an older version": {
 			kinds: all[:4], args: []string{"--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {},
 			says: "FAILED  API server and CRDs: no machinedrainrules, rolloutpolicies\n        install the CRDs of this version: kubectl apply -k deploy/crds\n" +
-				well + "ok      queue garden/provider-aws: 1 worker\n",
+				well + "ok      queue garden/provider-aws: 1 worker polled it within 75s\n",
 			fails: "1 check failed",
 		},
 		"nobody serves a provider, and a search attribute is missing": {
@@ -76,7 +78,7 @@ func TestDoctor(t *testing.T) {
 				f.Unpolled, f.Unregistered = []string{"garden/provider-aws"}, []string{"Stuck"}
 			},
 			says: "ok      API server and CRDs\nok      Temporal and its namespace\nFAILED  search attributes: no Stuck\n        millwright bootstrap\n" +
-				"ok      queue garden/machines: 1 worker\nok      queue garden/kubernetes: 1 worker\nok      queue garden/drains: 1 worker\n" +
+				"ok      queue garden/machines: 1 worker polled it within 75s\nok      queue garden/kubernetes: 1 worker polled it within 75s\nok      queue garden/drains: 1 worker polled it within 75s\n" +
 				"FAILED  queue garden/provider-aws: no worker polls it\n        start a worker with --queues=provider-aws\n",
 			fails: "2 checks failed",
 		},
@@ -189,7 +191,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		says           string
 		fails          string
 	}{
-		"both are at work": {20 * time.Second, 20 * time.Second, nil, "ok      heartbeat of the worker: 20s ago\nok      heartbeat of the bridge: 20s ago\nok      queue garden/machines: 1 worker\n", ""},
+		"both are at work": {20 * time.Second, 20 * time.Second, nil, "ok      heartbeat of the worker: 20s ago\nok      heartbeat of the bridge: 20s ago\nok      queue garden/machines: 1 worker polled it within 75s\n", ""},
 		"those of both are overdue": {
 			21 * time.Second, 21 * time.Second, nil, "WARNING heartbeat of the worker: the last one was 21s ago, and one is due each 15s\n" +
 				"        the worker may be down; after 45s it counts as down: repeat the command then, or look at its log\n" +
@@ -341,6 +343,62 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 	assert.NotContains(t, out, "ok      heartbeat")
 }
 
+// A class whose provider is misspelt: doctor names the providers that workers serve.
+func TestDoctorNamesTheServedProviders(t *testing.T) {
+	w := newInstalledWorld(t, "machines")
+	misspelt := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "typo"}, Provider: "asw"}
+	require.NoError(t, w.Machines.Tracker().Add(misspelt))
+	w.Temporal.Unpolled = []string{"garden/provider-asw"}
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
+	require.Error(t, err)
+	assert.Contains(t, out, "FAILED  queue garden/provider-asw: no worker polls it\n"+
+		"        start a worker with --queues=provider-asw, or correct the class (served: aws)\n")
+}
+
+// A person who may only read gets notes: neither a failed check nor a warning is about what this person may not see.
+func TestDoctorForAReader(t *testing.T) {
+	w := newInstalledWorld(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
+	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		why := errors.New(strings.Repeat("no role ", 60))
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", why)
+	}
+	cluster := kubefake.NewClientset()
+	cluster.PrependReactor("list", "leases", forbid)
+	w.Cluster, w.Kube = cluster, clientsetForUser(0)
+	w.Machines.PrependReactor("list", "machineclasses", forbid)
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "")
+	require.NoError(t, err)
+	assert.Equal(t, "ok      API server and CRDs\n"+
+		"note    you may not list the MachineClasses of all namespaces: the queues of providers are not checked\n"+
+		"note    user ann may only read, if no RoleBinding of a namespace allows more\n"+
+		"ok      clock of this machine\nok      Temporal and its namespace\nok      search attributes\n"+
+		"note    you may not list the Leases of all namespaces: whether a worker is at work is not known\n"+
+		"note    you may not list the Leases of all namespaces: whether a bridge is at work is not known\n"+
+		"note    the queues are not checked: give --cluster-name\n", out)
+}
+
+// Temporal still lists the polls of a worker that was killed: without a heartbeat these polls prove nothing.
+func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
+	w := newInstalledWorld(t, "machines")
+	w.Cluster = kubefake.NewClientset(
+		newLease(v1alpha1.LeaseWorkers, time.Minute),
+		newLease("millwright-bridge", time.Second),
+	)
+	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
+	require.Error(t, err)
+	assert.Contains(t, out, "FAILED  heartbeats: No worker has been at work since ")
+	assert.Contains(t, out, "note    queue garden/machines: 1 worker polled it within 75s, and none has a heartbeat now\n")
+	assert.NotContains(t, out, "ok      queue garden/machines")
+}
+
 // If nobody listens on Temporal's port, doctor answers fast, and advises to check the address, not to run bootstrap.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
 	w := newInstalledWorld(
@@ -375,9 +433,9 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		fails bool
 	}{
 		"one who changes machines": {clientsetForUser(4*time.Second, "patch machines", "patch machinedeployments"), "ok      user ann may change machines, machinedeployments\nok      clock of this machine\n", false},
-		"one who only reads":       {clientsetForUser(-4 * time.Second), "ok      user ann may change nothing\nok      clock of this machine\n", false},
+		"one who only reads":       {clientsetForUser(-4 * time.Second), "note    user ann may only read, if no RoleBinding of a namespace allows more\nok      clock of this machine\n", false},
 		"a clock that is behind": {
-			clientsetForUser(time.Minute), "ok      user ann may change nothing\nFAILED  clock of this machine: 60s from that of the API server\n" +
+			clientsetForUser(time.Minute), "note    user ann may only read, if no RoleBinding of a namespace allows more\nFAILED  clock of this machine: 60s from that of the API server\n" +
 				"        set it by NTP: millwright prints times and ages by this clock\n", true,
 		},
 	} {

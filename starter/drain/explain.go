@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ func (f *drainCommand) explainCommand() *cobra.Command {
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
 		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
-ends with the details of the step and all commands that change it. It also explains the stages that do not wait for pods: hooks,
+ends with the other commands that change the step. It also explains the stages that do not wait for pods: hooks,
 volumes, and the provider.
 
 The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
@@ -93,7 +94,8 @@ func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 // explanation returns the complete output of the command explain.
 func (s snapshot) explanation() string {
 	var out bytes.Buffer
-	if waits := explain.Sentence("machine", s.machine, s.machine.Status.CurrentOperation); waits != "" {
+	waits := explain.Sentence("machine", s.machine, s.machine.Status.CurrentOperation)
+	if waits != "" {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintln(&out, s.headline())
@@ -114,8 +116,26 @@ func (s snapshot) explanation() string {
 		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
-	_, _ = fmt.Fprintln(&out, s.sentence())
+	_, _ = fmt.Fprintln(&out, s.remainder(waits))
 	return out.String()
+}
+
+// remainder returns what the sentence of the status leaves out. If the sentence has the cause that the pods have, these
+// are the other commands; otherwise it is the whole statement.
+func (s snapshot) remainder(waits string) string {
+	said := s.statement()
+	_, sentence, _ := strings.Cut(waits, ": ")
+	if cause, _, found := strings.Cut(sentence, " (since "); !found || s.pods == nil || !strings.Contains(s.pods.Why, cause) {
+		return said.String()
+	}
+	others := slices.DeleteFunc(
+		said.commands,
+		func(command string) bool { return strings.Contains(waits, "`"+command+"`") },
+	)
+	if len(others) == 0 {
+		return "no other command changes that."
+	}
+	return "other commands: " + joinCommands(others) + "."
 }
 
 // headline names the machine, its node and the stage of the deletion.

@@ -109,6 +109,27 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, "machine shop/m-1: a budget (since 13:51:07 UTC)\nshop/m-1   node n-1"), out)
 }
 
+// The sentence of the status and the pods have the same cause: it is printed once, and so is each command.
+func TestExplainSaysACauseOnce(t *testing.T) {
+	const cause = "PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3"
+	w := newWorld(
+		newDeletedMachine(
+			withMeans("Evict"),
+			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+			func(m *v1alpha1.Machine) {
+				m.Status.CurrentOperation.WaitsFor = cause + " (since 13:51:07 UTC); `kubectl edit pdb -n shop web`"
+			},
+		),
+	)
+	w.Temporal = openDrain(newPendingActivity(activities.Progress{Picture: newPicture()}))
+	out, err := w.run(t.Context(), "explain", "shop/m-1")
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(out, cause), out)
+	assert.Equal(t, 1, strings.Count(out, "kubectl edit pdb"), out)
+	const other = "\n\nother commands: `millwright drain extend shop/m-1 --for 1h --reason …` or `millwright drain force shop/m-1 --reason …`.\n"
+	assert.True(t, strings.HasSuffix(out, other), out)
+}
+
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
 	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()})
 	later.ActivityId = "evict-pods-2"

@@ -15,7 +15,7 @@ import (
 )
 
 // drainText returns one sentence about the progress of the drain.
-func (s snapshot) drainText() string {
+func (s snapshot) drainText() statement {
 	m, d := s.machine, observe.Draining(s.machine)
 	switch {
 	case isQueued(m):
@@ -72,7 +72,7 @@ func (s snapshot) operationAfterDrain() string {
 	return "deletion"
 }
 
-func (s snapshot) evictionText(began, at time.Time) string {
+func (s snapshot) evictionText(began, at time.Time) statement {
 	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
 	if observe.Means(s.machine) == drain.DeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"

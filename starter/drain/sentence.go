@@ -15,9 +15,22 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// sentence says what blocks a deletion, since when, and what happens next without a person, and when. A second line has
-// the commands that change the next step.
-func (s snapshot) sentence() string {
+// statement is a sentence with the commands that change what the sentence says.
+type statement struct {
+	text     string
+	commands []string
+}
+
+// String returns the sentence; a second line has the commands, if there are any.
+func (s statement) String() string {
+	if len(s.commands) == 0 {
+		return s.text + "."
+	}
+	return s.text + ";\nto change that: " + joinCommands(s.commands) + "."
+}
+
+// statement says what blocks a deletion, since when, and what happens next without a person, and when.
+func (s snapshot) statement() statement {
 	m := s.machine
 	if isHeld(m) {
 		return s.heldText()
@@ -64,7 +77,7 @@ func (s snapshot) sentence() string {
 
 // targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait began at
 // lastOperation.lastUpdateTime; without this time, or for a Machine of Cluster API, at currentOperation.since.
-func (s snapshot) targetUnavailableText() string {
+func (s snapshot) targetUnavailableText() statement {
 	m := s.machine
 	if observe.OfClusterAPI(m) {
 		return s.formatSentence(
@@ -101,7 +114,7 @@ func (s snapshot) targetUnavailableText() string {
 }
 
 // heldText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
-func (s snapshot) heldText() string {
+func (s snapshot) heldText() statement {
 	m, commands, clock := s.machine, []string{s.requestCommand(request.Resume)}, "this step has no deadline"
 	if at := observe.Deadlines(m, s.now).Next(); observe.Means(m).Ordered() && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.When(at, s.now) + ", it deletes pods"
@@ -132,13 +145,9 @@ func (s snapshot) heldText() string {
 	)
 }
 
-// formatSentence returns a sentence that begins with the machine's name and ends with the commands, if there are any.
-func (s snapshot) formatSentence(commands []string, format string, args ...any) string {
-	text := kubecli.KeyOf(s.machine) + ": " + fmt.Sprintf(format, args...)
-	if len(commands) == 0 {
-		return text + "."
-	}
-	return text + ";\nto change that: " + joinCommands(commands) + "."
+// formatSentence returns a sentence that begins with the machine's name.
+func (s snapshot) formatSentence(commands []string, format string, args ...any) statement {
+	return statement{kubecli.KeyOf(s.machine) + ": " + fmt.Sprintf(format, args...), commands}
 }
 
 // joinCommands joins commands to "`a`, `b` or `c`".
@@ -167,7 +176,7 @@ func (s snapshot) overdueHint() string {
 }
 
 // hooksText names the hook annotations that delay the deletion, and the commands that remove the annotations.
-func (s snapshot) hooksText(kind, prefix string) string {
+func (s snapshot) hooksText(kind, prefix string) statement {
 	m := s.machine
 	var names, commands []string
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
@@ -199,7 +208,7 @@ func (s snapshot) hooksText(kind, prefix string) string {
 }
 
 // detachText describes volumes that are not detached from the node yet.
-func (s snapshot) detachText() string {
+func (s snapshot) detachText() statement {
 	what := "the volumes"
 	if len(s.volumes) > 0 {
 		what = strings.Join(s.volumes, ", ")
@@ -225,7 +234,7 @@ func (s snapshot) detachText() string {
 }
 
 // instanceText describes the deletion of the instance at the provider, which has no deadline.
-func (s snapshot) instanceText() string {
+func (s snapshot) instanceText() statement {
 	m := s.machine
 	what := "instance " + m.Spec.ProviderID
 	if m.Spec.ProviderID == "" {

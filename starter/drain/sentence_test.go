@@ -210,7 +210,7 @@ func TestSentence(t *testing.T) {
 			if c.change != nil {
 				want += "\nto change that: " + joinCommands(c.change) + "."
 			}
-			assert.Equal(t, want, snapshot{machine: c.machine, now: now}.sentence())
+			assert.Equal(t, want, snapshot{machine: c.machine, now: now}.statement().String())
 		})
 	}
 }
@@ -268,7 +268,7 @@ func TestRemediesForBlockers(t *testing.T) {
 			seen := drain.Decide(c.observed).Picture
 			s := snapshot{machine: newDeletedMachine(withMeans("Evict")), pods: &seen, now: now}
 			assert.Equal(t, c.want, append([]string(nil), s.remedies()...), seen)
-			text := s.sentence()
+			text := s.statement().String()
 			assert.True(
 				t,
 				strings.HasPrefix(text, "shop/m-1: "+seen.Why+"; since 13:51:07 UTC (15m) pods are evicted, and at 15:51:07 UTC"),

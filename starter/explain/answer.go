@@ -67,7 +67,7 @@ type counts struct {
 // newAnswer returns the fields that JSON and YAML print for a subject.
 func newAnswer(s *subject, notes []string, calls []call) answer {
 	a := answer{
-		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.idleText,
+		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.stateText(),
 		Generation: s.observedGeneration, Unseen: s.isStatusOutdated(), Notes: notes, Calls: calls, Counts: s.counts,
 	}
 	if o := s.operation; o != nil {

@@ -37,7 +37,7 @@ func newBlockedMachine() *v1alpha1.Machine {
 		BlockedBy:  []string{"ResourceExhausted"},
 		Since:      metav1.NewTime(clitest.Begun),
 		Deadline:   new(metav1.NewTime(clitest.Now.Add(time.Hour))),
-		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again; it fails and is replaced at 15:06:07 UTC; `millwright explain machine/web-a -n shop`",
+		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced at 15:06:07 UTC; `millwright explain machine/web-a -n shop`",
 	}
 	return m
 }
@@ -76,9 +76,9 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 		"calls:\n- attempt: 1\n  name: create-instance\n  open: true\n  since: \"2026-11-21T13:51:07Z\"\n"+
 		"- attempt: 3\n  failure: no room\n  name: report\n  next: \"2026-11-21T14:07:07Z\"\n  open: false\n"+
 		"command: millwright explain machine/web-a -n shop\ncommands:\n- millwright explain machine/web-a -n shop\n"+
-		"deadline: \"2026-11-21T15:06:07Z\"\nkind: machine\nname: web-a\nnamespace: shop\nnext: it is tried again; it fails and is replaced\n"+
+		"deadline: \"2026-11-21T15:06:07Z\"\nkind: machine\nname: web-a\nnamespace: shop\nnext: 'it is tried again: ask the cloud for more, or scale down; if its instance is\n  not ready, it is replaced'\n"+
 		"notes:\n- 'No worker polls queue garden/machines: nothing moves until a worker runs.'\n"+
-		"sentence: no room (since 13:51:07 UTC); it is tried again; it fails and is replaced\n  at 15:06:07 UTC; `millwright explain machine/web-a -n shop`\n"+
+		"sentence: 'no room (since 13:51:07 UTC); it is tried again: ask the cloud for more,\n  or scale down; if its instance is not ready, it is replaced at 15:06:07 UTC; `millwright\n  explain machine/web-a -n shop`'\n"+
 		"since: \"2026-11-21T13:51:07Z\"\nstep: create-instance\nunseen: false\nwaits: true\nwhat: waits for its instance\nwhy: no room\n"+
 		"workflow: garden/machine/shop/web-a/uid-m\n", out)
 }
@@ -104,7 +104,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 			Why:       "no room",
 			BlockedBy: []string{"ResourceExhausted"},
 			Since:     clitest.Begun,
-			Next:      "it is tried again; it fails and is replaced",
+			Next:      "it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
 			Deadline:  clitest.Now.Add(time.Hour),
 			Command:   "millwright explain machine/web-a -n shop",
 		},
@@ -140,7 +140,7 @@ func TestCommandsOfASentence(t *testing.T) {
 		Cause:   "`x` is full",
 		Since:   clitest.Begun,
 		Command: "kubectl edit pdb -n shop web",
-		Next:    explain.Words{One: "its pods are deleted"},
+		Next:    explain.Words{One: "the pods still on its node are deleted"},
 		At:      clitest.Now,
 	}
 	second := explain.Wait{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -13,7 +14,6 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"millwright/activities/kube"
-	"millwright/decide/phrase"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -110,6 +110,9 @@ func (x *explainCommand) unpolledQueues(
 	}
 	queue = installation.ProviderQueue(s.provider)
 	n, err = kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	if err == nil {
+		s.pollers = &n
+	}
 	if err == nil && n == 0 {
 		provider = append(
 			provider,
@@ -132,12 +135,14 @@ type call struct {
 	Since   time.Time `json:"since,omitzero"`
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
+
+	isRepeated bool // the attempt before ended on purpose: it had read old versions of objects
 }
 
 // newCall returns the call for a pending activity.
 func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
 	c := call{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
-	if _, err := strconv.Atoi(c.Name); err == nil { // an ID without a name says nothing to a person
+	if _, err := strconv.Atoi(c.Name); err == nil { // Temporal's SDK numbers the activities that get no ID
 		c.Name = of.GetActivityType().GetName()
 	}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
@@ -151,6 +156,7 @@ func newCall(of *workflowpb.PendingActivityInfo, now time.Time) call {
 	}
 	if failure := of.GetLastFailure(); failure != nil {
 		c.Failure = kubecli.OneLine(failure.GetMessage())
+		c.isRepeated = failure.GetApplicationFailureInfo().GetType() == kube.TypeCacheBehind
 	}
 	return c
 }
@@ -166,5 +172,15 @@ func (c call) text(now time.Time) string {
 	default:
 		text += " waits for a worker since " + kubecli.Since(c.Since, now)
 	}
-	return text + phrase.If(c.Failure != "", "; the attempt before failed: %s", c.Failure)
+	switch {
+	case c.Failure == "":
+		return text
+	case c.isRepeated:
+		return text + "; the attempt before ended early: " + c.Failure
+	case strings.Contains(c.Failure, " is forbidden: User "): // the API server's words for a missing right
+		return text + "; the attempt before failed: " + c.Failure +
+			": is this user's role bound? `kubectl get clusterrolebindings,rolebindings -A -o wide`"
+	default:
+		return text + "; the attempt before failed: " + c.Failure
+	}
 }

@@ -105,9 +105,9 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"a set as lists print it":          {"machinesets.cluster.x-k8s.io/shop/pool", set},
 		"a set by its kind":                {"machineset/pool", set},
 		"a set by its name alone":          {"pool", set},
-		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: its status names nothing"},
+		"a set of Millwright's group":      {"machineset.machine.sapcloud.io/web-1", "machineset shop/web-1: 0 of 0 machines available; 2 machines in motion, 1 of them blocked"},
 		"a machine that a hook keeps":      {"machine/pool-b", "machine.cluster.x-k8s.io shop/pool-b: the hook " + preDrainHook + " keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-`\n"},
-		"a machine that runs":              {"pool-a", "machine.cluster.x-k8s.io shop/pool-a: its status names nothing that it waits for: phase Running\n"},
+		"a machine that runs":              {"pool-a", "machine.cluster.x-k8s.io shop/pool-a: phase Running; it waits for nothing\n"},
 		"a set of others, if it is meant":  {"machineset.cluster.x-k8s.io/theirs", "machineset.cluster.x-k8s.io shop/theirs: it has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not reconcile it; its label cluster.x-k8s.io/watch-filter is \"upstream\"; 0 of 3 machines available\n"},
 		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
 	} {
@@ -125,9 +125,9 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 	}
 	for arg, want := range map[string]string{
 		"machineset/theirs":                "there is no machineset theirs in namespace shop",
-		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop",
-		"mcs/pool":                         "there is no mcs pool in namespace shop",
-		"machineset.example.com/pool":      `"machineset.example.com" is no kind, and in no namespace of that name is an object pool: give machinedeployment, machineset, machine, machineclass or node`,
+		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop; what happened to a machine that is gone: `millwright ui machine/theirs-a -n shop`",
+		"mcs/pool":                         "there is no machineset pool in namespace shop",
+		"machineset.example.com/pool":      `unknown kind "machineset.example.com": the kinds are mcd, mcs, mc, mcc and node; and no namespace machineset.example.com has an object pool`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
 		w := newWorldOfBothGroups()
@@ -148,8 +148,8 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 		)
 	}
 	for arg, says := range map[string]string{
-		"machineset.machine.sapcloud.io/pool": "machineset shop/pool: its status names nothing that it waits for",
-		"mcs/pool":                            "machineset shop/pool: its status names nothing that it waits for",
+		"machineset.machine.sapcloud.io/pool": "machineset shop/pool: 0 of 0 machines available; it waits for nothing\n",
+		"mcs/pool":                            "machineset shop/pool: 0 of 0 machines available; it waits for nothing\n",
 		"machineset.cluster.x-k8s.io/pool":    "machineset.cluster.x-k8s.io shop/pool: 1 of 3 machines waits to leave",
 	} {
 		out, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
@@ -53,9 +54,11 @@ machines. If both API groups have an object with the name, name the group, too: 
   millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
   millwright explain node/ip-10-0-0-7
   millwright explain mcd/web -n shop -o json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              cobra.RangeArgs(1, 2), // kubectl also takes KIND NAME
 		ValidArgsFunction: x.CompleteKindAndName,
-		RunE:              func(c *cobra.Command, args []string) error { return x.run(c.Context(), c.OutOrStdout(), args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, "/"))
+		},
 	}
 	x.Register(c)
 	x.temporalFlags.Register(c)
@@ -104,7 +107,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 			),
 		)
 	}
-	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence()))
+	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
 	for _, line := range append(notes, list.Map(calls, func(c call) string { return c.text(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
@@ -131,12 +134,33 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 		return s, err
 	case given && !known:
 		return nil, fmt.Errorf(
-			"%q is no kind, and in no namespace of that name is an object %s: give machinedeployment, machineset, machine, machineclass or node",
+			"unknown kind %q: the kinds are mcd, mcs, mc, mcc and node; and no namespace %[1]s has an object %s",
 			x.Namespace,
 			name,
 		)
 	}
-	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
+	missing := missingError{key: types.NamespacedName{Namespace: x.Namespace, Name: name}}
+	if kind != "" {
+		_, group, _ := strings.Cut(kind, ".")
+		missing.kind = kinds[0].Names[0] + phrase.If(group != "", ".%s", group)
+		missing.isMachine = slices.ContainsFunc(kinds, func(k kubecli.NamedKind) bool { return k.Kind == request.Machine })
+	}
+	return nil, missing
+}
+
+// missingError is the error for a name without an object.
+type missingError struct {
+	kind      string // kind on the command line; empty if the user named no kind
+	key       types.NamespacedName
+	isMachine bool // the name can be the name of a Machine of Millwright
+}
+
+func (e missingError) Error() string {
+	if e.kind == "node" {
+		return "there is no node " + e.key.Name
+	}
+	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
+	return text + phrase.If(e.isMachine, "%s", kubecli.GoneHint(e.key))
 }
 
 // findFirst reads the first object of the kinds with this name; nil if no such object exists. If both API groups have
@@ -252,13 +276,19 @@ func (x *explainCommand) readSubject(
 		if err != nil {
 			return nil, err
 		}
-		return &subject{
-			kind:     kind,
-			workflow: run.KindMachineClass,
-			object:   class,
-			provider: class.ProviderName(),
-			idleText: "provider " + class.ProviderName(),
-		}, nil
+		s := &subject{
+			kind:        kind,
+			workflow:    run.KindMachineClass,
+			object:      class,
+			provider:    class.ProviderName(),
+			idleText:    "provider " + class.ProviderName(),
+			isExplained: true,
+		}
+		if found, err := machines.Machines(x.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
+			used := list.Count(found.Items, func(m v1alpha1.Machine) bool { return m.Spec.Class.Name == name })
+			s.idleText += ", used by " + phrase.Count(used, "machine")
+		}
+		return s, nil
 	default:
 		return x.readNode(ctx, clients, name)
 	}
@@ -292,6 +322,7 @@ func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Cli
 		operation: m.Status.CurrentOperation,
 		idleText:  "phase " + kubecli.Status(*m) + replacementText(m),
 	}
+	s.isExplained = replacementText(m) != ""
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})

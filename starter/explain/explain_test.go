@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
+	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
 	"millwright/process/problems"
 	"millwright/starter/clitest"
@@ -115,7 +116,7 @@ func TestExplain(t *testing.T) {
 				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n" + table,
 		},
 		"a set that waits for nothing itself": {
-			args: []string{"MachineSet/web-1"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineset shop/web-1: its status names nothing that it waits for: 0 of 0 machines available\n" + table,
+			args: []string{"MachineSet/web-1"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineset shop/web-1: 0 of 0 machines available; 2 machines in motion, 1 of them blocked\n" + table,
 		},
 		"a machine whose call has failed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
@@ -126,6 +127,36 @@ func TestExplain(t *testing.T) {
 				}}
 			},
 			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 3 begins at 14:07:07 UTC; the attempt before failed: no room\n",
+		},
+		"a call without a right, whose activity has a number": {
+			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
+				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.Pending = []*workflowpb.PendingActivityInfo{{
+					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
+					State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
+					LastFailure: &failurepb.Failure{Message: `machines is forbidden: User "w" cannot list resource "machines"`},
+				}}
+			},
+			says: "machine shop/web-b: no room (since …)\nDecideMachine: attempt 8 begins at 14:07:07 UTC; the attempt before failed: " +
+				`machines is forbidden: User "w" cannot list resource "machines"` +
+				": is this user's role bound? `kubectl get clusterrolebindings,rolebindings -A -o wide`\n",
+		},
+		"a call that is made again because its class has changed": {
+			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
+				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.Pending = []*workflowpb.PendingActivityInfo{{
+					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.Begun),
+					LastFailure: &failurepb.Failure{
+						Message:     "MachineClass small or its Secret has changed, so the call is made again",
+						FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{Type: kube.TypeCacheBehind}},
+					},
+				}}
+			},
+			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 2 is open since 13:51:07 UTC (15m); " +
+				"the attempt before ended early: MachineClass small or its Secret has changed, so the call is made again\n",
+		},
+		"KIND NAME, as kubectl takes it": {
+			args: []string{"mc", "web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; it waits for nothing\n",
 		},
 		"a call that is open": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
@@ -154,14 +185,21 @@ func TestExplain(t *testing.T) {
 			says: "Temporal at temporal:7233 does not answer: nothing moves until it does (ask Temporal for the workers of queue garden/machines: connection refused).\n" + toDo +
 				"machine shop/web-b: no room (since …)\n",
 		},
-		"a class": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: its status names nothing that it waits for: provider aws\n"},
+		"a class":                            {args: []string{"mcc/small", "--cluster-name", "garden"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines, served by 1 worker\n"},
+		"a class of an unknown installation": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines\n"},
+		"a class that no worker serves": {
+			args:     []string{"mcc/small", "--cluster-name", "garden"},
+			temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws"} },
+			says: "machineclass shop/small: provider aws, used by 4 machines, served by no worker\n" +
+				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n",
+		},
 		"a failed machine that nobody replaces": {
 			args: []string{"mc/alone"}, temporal: func(*clitest.FakeTemporal) {},
-			says: "machine shop/alone: its status names nothing that it waits for: phase Failed: node n-1 belongs to another instance; " +
+			says: "machine shop/alone: phase Failed: node n-1 belongs to another instance; " +
 				"no set replaces it: `kubectl delete machine -n shop alone`\n",
 		},
 		"a machine that is calm": {
-			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: its status names nothing that it waits for: phase new\n",
+			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; it waits for nothing\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +294,7 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 		"No worker has been at work since 13:51:07 UTC (15m): nothing moves until one reaches Temporal and the API server.\n"+
 			"No bridge has been at work since 13:51:07 UTC (15m): nobody sees changes until one is.\n"+
 			"Start what is missing, or look at its log; `millwright doctor` checks the whole installation.\n"+
-			"machineclass shop/small: its status names nothing that it waits for: provider aws\n",
+			"machineclass shop/small: provider aws, used by 4 machines\n",
 		out,
 	)
 }
@@ -290,10 +328,21 @@ func TestExplainFindsNothing(t *testing.T) {
 	w := clitest.NewWorld(newStack()...)
 	w.Cluster = kubefake.NewClientset()
 	for arg, want := range map[string]string{
-		"pod/web": `"pod" is no kind, and in no namespace of that name is an object web: give machinedeployment, machineset, machine, machineclass or node`,
-		"mcd/no":  "there is no mcd no in namespace shop",
+		"pod/web": `unknown kind "pod": the kinds are mcd, mcs, mc, mcc and node; and no namespace pod has an object web`,
+		"mcd/no":  "there is no machinedeployment no in namespace shop",
+		"mc/no":   "there is no machine no in namespace shop; what happened to a machine that is gone: `millwright ui machine/no -n shop`",
+		"node/no": "there is no node no",
 	} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)
 	}
+}
+
+// The sentence of a machine ends with the command that prints it. The command itself leaves itself out.
+func TestExplainDoesNotSendToItself(t *testing.T) {
+	w := clitest.NewWorld(newBlockedMachine())
+	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/web-a", "-n", "shop")
+	require.NoError(t, err)
+	assert.Contains(t, out, "if its instance is not ready, it is replaced at 15:06:07 UTC\n")
+	assert.NotContains(t, out, "millwright explain")
 }

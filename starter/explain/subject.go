@@ -13,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/explain"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
 	"millwright/process/problems"
@@ -29,7 +30,9 @@ type subject struct {
 	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
 	operation                      *v1alpha1.Operation
 	idleText                       string // state of the object, for a status without a sentence
+	isExplained                    bool   // idleText also says what happens to the object, or that nothing does
 	provider                       string // provider of the object's class or of its machines' class; empty if not known
+	pollers                        *int   // number of workers that poll the provider's queue; nil if not known
 	counts                         *counts
 	machine                        *member // the object itself, if the object is a machine
 	members                        []member
@@ -47,18 +50,35 @@ func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) mem
 	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
 }
 
-// sentence returns the sentence of the status, or a text that says that the status has no sentence.
-func (s *subject) sentence() string {
-	return cmp.Or(Sentence(s.kind, s.object, s.operation), kindAndName(s.kind, s.object)+s.idleSentence())
+// sentence returns the sentence of the status, without the command that prints this very sentence. If the status has no
+// sentence, sentence returns the state of the object. isCurrent is false if the status may be out of date.
+func (s *subject) sentence(isCurrent bool) string {
+	own := fmt.Sprintf("; `millwright explain %s/%s -n %s`", s.kind, s.object.GetName(), s.object.GetNamespace())
+	if said := Sentence(s.kind, s.object, s.operation); said != "" {
+		return strings.ReplaceAll(said, own, "")
+	}
+	text := kindAndName(s.kind, s.object) + ": " + s.stateText()
+	waiting := s.waitingMembers()
+	switch {
+	case s.workflow == "" || s.isExplained:
+		return text
+	case len(waiting) > 0:
+		blocked := list.Count(waiting, func(m member) bool { return len(m.operation.BlockedBy) > 0 })
+		return fmt.Sprintf("%s; %s in motion, %d of them blocked", text, phrase.Count(len(waiting), "machine"), blocked)
+	case isCurrent:
+		return text + "; it waits for nothing"
+	default:
+		return text + "; its status names no wait"
+	}
 }
 
-// idleSentence returns the state of an object, and says that the object's status names nothing to wait for. For an
-// object without a workflow, idleSentence returns the state alone.
-func (s *subject) idleSentence() string {
-	if s.workflow == "" {
-		return ": " + s.idleText
+// stateText returns the state of an object whose status has no sentence. For a class, stateText also says how many
+// workers serve its provider.
+func (s *subject) stateText() string {
+	if s.workflow != run.KindMachineClass || s.pollers == nil {
+		return s.idleText
 	}
-	return ": its status names nothing that it waits for: " + s.idleText
+	return s.idleText + ", served by " + cmp.Or(phrase.If(*s.pollers == 0, "no worker"), phrase.Count(*s.pollers, "worker"))
 }
 
 // Sentence returns the name of an object and the sentence waitsFor of its status; empty if the status has no sentence.
@@ -108,7 +128,8 @@ func (s *subject) isConcerned(p problems.Problem) bool {
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.
 func (s *subject) tone() kubecli.Tone {
-	if s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
+	isUnserved := s.workflow == run.KindMachineClass && s.pollers != nil && *s.pollers == 0
+	if isUnserved || s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
 		return kubecli.Stuck
 	}
 	return kubecli.Good

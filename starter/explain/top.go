@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -156,6 +157,11 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 			m.addProblems(h.Process, report)
 		}
 		switch {
+		case apierrors.IsForbidden(h.Err):
+			m.doubtClauses = append(
+				m.doubtClauses,
+				fmt.Sprintf("whether a %s is at work is not known: you may not list its Leases", h.Process),
+			)
 		case h.Err != nil:
 			m.doubtClauses = append(
 				m.doubtClauses,

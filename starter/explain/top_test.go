@@ -132,7 +132,7 @@ func TestNamesOfTopCanBeExplained(t *testing.T) {
 		w.Cluster = kubefake.NewClientset()
 		out, err := w.Run(t.Context(), Command(w.Environment()), name)
 		if says == "" {
-			require.EqualError(t, err, "there is no node none in namespace shop")
+			require.EqualError(t, err, "there is no node none")
 			continue
 		}
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -29,9 +30,9 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
 		Long: `ui prints the URL of a page of Temporal's UI. With a name, it is the page of the workflow that works on the object (its rollout or its
-drain, if one is open); without a name, the list of all open workflows. The sentence of explain is on the tab User Metadata. The column
-Stuck of the list is true for blocked objects. The browser stores which columns the list has: choose MachineNamespace, Machine, Step,
-Stuck, BlockedBy and Deadline once with the gear above the list.`,
+drain, if one is open); without a name, the list of all open workflows. Of a machine that is gone, it is the list of its workflows. The
+sentence of explain is on the tab User Metadata. The column Stuck of the list is true for blocked objects. The browser stores which columns
+the list has: choose MachineNamespace, Machine, Step, Stuck, BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  millwright ui
   millwright ui --stuck
   xdg-open "$(millwright ui mcd/web -n shop)"`,
@@ -71,6 +72,13 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 			return err
 		}
 		s, err := x.findSubject(ctx, clients, text)
+		if gone, is := errors.AsType[missingError](err); is && gone.isMachine {
+			page.RawQuery = url.Values{
+				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
+			}.Encode()
+			_, err = fmt.Fprintln(out, page)
+			return err
+		}
 		if err != nil {
 			return err
 		}

@@ -20,9 +20,10 @@ func TestPagesOfTheUI(t *testing.T) {
 		"what runs":         {nil, base + "?query=ExecutionStatus%3D%22Running%22\n"},
 		"what stands still": {[]string{"--stuck"}, base + "?query=ExecutionStatus%3D%22Running%22+AND+Stuck%3Dtrue\n"},
 		"a machine: the workflow that its status names": {[]string{"machine/web-b", "-n", "shop"}, base + "/garden%2Fmachine%2Fshop%2Fweb-a%2Fuid-m\n"},
-		"a deployment":       {[]string{"web", "-n", "shop"}, base + "/garden%2Fmachinedeployment%2Fshop%2Fweb%2Fuid-x\n"},
-		"another UI":         {[]string{"--ui-address", "https://temporal.example.com/ui", "--temporal-namespace", "prod"}, "https://temporal.example.com/ui/namespaces/prod/workflows?query=ExecutionStatus%3D%22Running%22\n"},
-		"of an installation": {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},
+		"a deployment":           {[]string{"web", "-n", "shop"}, base + "/garden%2Fmachinedeployment%2Fshop%2Fweb%2Fuid-x\n"},
+		"a machine that is gone": {[]string{"machine/web-z", "-n", "shop"}, base + "?query=MachineNamespace%3D%22shop%22+AND+Machine%3D%22web-z%22\n"},
+		"another UI":             {[]string{"--ui-address", "https://temporal.example.com/ui", "--temporal-namespace", "prod"}, "https://temporal.example.com/ui/namespaces/prod/workflows?query=ExecutionStatus%3D%22Running%22\n"},
+		"of an installation":     {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clitest.NewWorld(newStack()...)

@@ -1,7 +1,12 @@
 package kubecli
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,19 +26,42 @@ func (a *Access) Register(c *cobra.Command) {
 }
 
 func (a Access) config() clientcmd.ClientConfig {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.Kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		rules,
+		a.loadingRules(),
 		&clientcmd.ConfigOverrides{CurrentContext: a.Context},
 	)
+}
+
+func (a Access) loadingRules() *clientcmd.ClientConfigLoadingRules {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Kubeconfig
+	return rules
+}
+
+// configError says why the kubeconfig cannot be used: its path, and the contexts that it has.
+func (a Access) configError(err error) error {
+	path := strings.Join(a.loadingRules().GetLoadingPrecedence(), string(filepath.ListSeparator))
+	raw, readErr := a.config().RawConfig()
+	named := cmp.Or(a.Context, raw.CurrentContext)
+	_, known := raw.Contexts[named]
+	contexts := strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+	switch {
+	case readErr != nil || known:
+		return fmt.Errorf("read kubeconfig %s: %w", path, err)
+	case contexts == "":
+		return fmt.Errorf("kubeconfig %s does not exist or has no context: give --kubeconfig, or set KUBECONFIG", path)
+	case named == "":
+		return fmt.Errorf("kubeconfig %s has no current context: give --context (it has: %s)", path, contexts)
+	default:
+		return fmt.Errorf("kubeconfig %s has no context %q (it has: %s)", path, named, contexts)
+	}
 }
 
 // ContextNamespace returns the namespace that the context names; "default" if the context names no namespace.
 func ContextNamespace(a Access) (string, error) {
 	namespace, _, err := a.config().Namespace()
 	if err != nil {
-		return "", fmt.Errorf("read kubeconfig %q: %w", a.Kubeconfig, err)
+		return "", a.configError(err)
 	}
 	return namespace, nil
 }

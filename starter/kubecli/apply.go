@@ -48,7 +48,7 @@ type Clients struct {
 func Connect(a Access) (Clients, error) {
 	config, err := a.config().ClientConfig()
 	if err != nil {
-		return Clients{}, fmt.Errorf("read kubeconfig %q: %w", a.Kubeconfig, err)
+		return Clients{}, a.configError(err)
 	}
 	config.UserAgent = "millwright-starter"
 	machines, machinesErr := versioned.NewForConfig(config)

@@ -103,11 +103,34 @@ func Find[T any](
 	object, err := get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no %s %s: %w", kind, key, err)
+		return nil, missingError{kind, key, err}
 	case err != nil:
 		return nil, fmt.Errorf("get %s %s: %w", kind, key, err)
 	}
 	return object, nil
+}
+
+// missingError is the error for an object that does not exist. It wraps the error of the API server, whose words would
+// repeat the name.
+type missingError struct {
+	kind request.Kind
+	key  types.NamespacedName
+	error
+}
+
+func (e missingError) Error() string {
+	return fmt.Sprintf("there is no %s %s", e.kind, e.key) + phrase.If(e.kind == request.Machine, "%s", GoneHint(e.key))
+}
+
+func (e missingError) Unwrap() error { return e.error }
+
+// GoneHint returns the clause with the command that shows the history of a machine that is gone.
+func GoneHint(machine types.NamespacedName) string {
+	return fmt.Sprintf(
+		"; what happened to a machine that is gone: `millwright ui machine/%s -n %s`",
+		machine.Name,
+		machine.Namespace,
+	)
 }
 
 // KeyOf returns namespace/name of an object.

@@ -20,7 +20,9 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
+	"millwright/observe/machine"
 	"millwright/process"
 	"millwright/starter/kubecli"
 	"millwright/workflows/check"
@@ -58,7 +60,8 @@ func (p *providerCommand) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the classes with their providers, how many workers serve them, and how many machines wait for them",
 		Long: `list shows each MachineClass with its provider, and how many workers poll the provider's queue now. A provider without a worker
-creates and deletes nothing. WAITING is the number of machines of the class whose last operation failed, with the codes.`,
+creates and deletes nothing. A worker that was killed is counted for 75 seconds more. WAITING is the number of machines of the class whose
+call of the provider is blocked or whose last operation failed, with the reasons.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if all {
@@ -119,7 +122,7 @@ func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecl
 				return err
 			}
 		}
-		total, waiting := countMachines(class, machines.Items)
+		total, waiting := countMachines(class, machines.Items, polled[name] > 0, p.Now())
 		items = append(items, classRow{class.Namespace, class.Name, name, polled[name], total, waiting})
 		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOf(class))
 		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
@@ -128,19 +131,34 @@ func (p *providerCommand) list(ctx context.Context, out io.Writer, output kubecl
 	return output.Write(out, l)
 }
 
-// countMachines returns the number of machines of a class. The result waiting is the number of machines whose last
-// operation failed, with the error codes, such as "3 (2 ResourceExhausted, 1 Unknown)"; empty if no operation failed.
-func countMachines(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (total int, waiting string) {
-	codes, failed := map[string]int{}, 0
+// countMachines returns the number of machines of a class. The result waiting is the number of machines whose call of
+// the provider is blocked or whose last operation failed, with the reasons, such as "3 (2 ResourceExhausted, 1
+// Unknown)"; empty if there is none. isServed is false if no worker polls the provider's queue: then every call waits.
+func countMachines(
+	class *v1alpha1.MachineClass,
+	machines []v1alpha1.Machine,
+	isServed bool,
+	now time.Time,
+) (total int, waiting string) {
+	codes, blocked := map[string]int{}, 0
 	for i := range machines {
 		m := &machines[i]
 		if m.Namespace != class.Namespace || m.Spec.Class.Name != class.Name {
 			continue
 		}
 		total++
-		if last := m.Status.LastOperation; last.State == v1alpha1.MachineStateFailed {
-			failed++
-			codes[cmp.Or(last.ErrorCode, "without a code")]++
+		last, facts := m.Status.LastOperation, machine.Explained(m, class, now)
+		reason := phrase.If(last.State == v1alpha1.MachineStateFailed, "%s", cmp.Or(last.ErrorCode, "without a code"))
+		switch {
+		case !facts.CallsProvider():
+		case !isServed:
+			reason = vocabulary.BlockedNoWorker
+		default:
+			reason = cmp.Or(facts.WaitsFor().Reason(), reason)
+		}
+		if reason != "" {
+			blocked++
+			codes[reason]++
 		}
 	}
 	var parts []string
@@ -148,7 +166,7 @@ func countMachines(class *v1alpha1.MachineClass, machines []v1alpha1.Machine) (t
 		parts = append(parts, fmt.Sprintf("%d %s", n, code))
 	}
 	slices.Sort(parts)
-	return total, phrase.If(failed > 0, "%d (%s)", failed, strings.Join(parts, ", "))
+	return total, phrase.If(blocked > 0, "%d (%s)", blocked, strings.Join(parts, ", "))
 }
 
 // checkTimeout is how long check waits for its workflow. Source: the workflow takes at most a minute after a worker has

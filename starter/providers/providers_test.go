@@ -16,6 +16,7 @@ import (
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/provider"
 	"millwright/starter/clitest"
 	"millwright/workflows/check"
@@ -143,9 +144,20 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 			v1alpha1.MachineStateFailed,
 		),
 		machine("other", "small", "Unknown", v1alpha1.MachineStateFailed),
-	})
+	}, true, clitest.Now)
 	assert.Equal(t, 4, total)
 	assert.Equal(t, "3 (1 without a code, 2 ResourceExhausted)", waiting)
+
+	creating := machine("shop", "small", "", v1alpha1.MachineStateProcessing)
+	creating.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepCreateInstance, Since: metav1.NewTime(clitest.Now)}
+	joining := *creating.DeepCopy()
+	joining.Status.CurrentOperation.Step = vocabulary.StepAwaitNode
+	refused := *creating.DeepCopy()
+	refused.Status.CurrentOperation.BlockedBy = []string{"Unauthenticated"}
+	_, waiting = countMachines(class, []v1alpha1.Machine{creating, joining, refused}, true, clitest.Now)
+	assert.Equal(t, "1 (1 Unauthenticated)", waiting)
+	_, waiting = countMachines(class, []v1alpha1.Machine{creating, joining, refused}, false, clitest.Now)
+	assert.Equal(t, "2 (2 NoWorker)", waiting, "no worker serves the provider, and no status says so yet")
 }
 
 func TestTheInstallationHasToBeNamed(t *testing.T) {

@@ -375,7 +375,7 @@ func mutations() []mutation {
 		{
 			"X2",
 			"decide/explain/machine.go",
-			`if m.Unserved != "" && m.callsProvider() {`,
+			`if m.Unserved != "" && m.CallsProvider() {`,
 			`if m.Unserved != "" {`,
 			"./decide/explain",
 			"a machine that waits for its node is said to wait for a worker of its provider",

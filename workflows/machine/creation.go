@@ -10,6 +10,7 @@ import (
 	activities "millwright/activities/machine"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -26,7 +27,7 @@ func (m *machine) create(ctx workflow.Context, d activities.Decision) error {
 		ctx,
 		run.Step{
 			Name:     vocabulary.StepCreateInstance,
-			Why:      fmt.Sprintf("provider %s makes the instance from class %s", d.Provider, d.Class),
+			Why:      fmt.Sprintf("provider %s is creating the instance from class %s", d.Provider, d.Class),
 			Phase:    d.Phase,
 			Deadline: d.CreateBy,
 		},
@@ -197,7 +198,7 @@ func (m *machine) made(
 ) error {
 	s := run.Step{
 		Name:     vocabulary.StepAwaitNode,
-		Why:      fmt.Sprintf("instance %s exists; waits for %s", call.ProviderID, nodePhrase(call.NodeName)),
+		Why:      fmt.Sprintf("instance %s exists; %s", call.ProviderID, phrase.AwaitedNode(call.NodeName)),
 		Phase:    vocabulary.PhasePending,
 		Node:     call.NodeName,
 		Deadline: d.CreateBy,
@@ -205,7 +206,7 @@ func (m *machine) made(
 	operation := lastOperation(
 		vocabulary.OperationCreate,
 		vocabulary.StateProcessing,
-		"Creating machine on cloud provider",
+		"Created machine on cloud provider; its node has not joined yet",
 	)
 	if !d.Target {
 		s = run.Step{

@@ -410,7 +410,7 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 	require.Equal(t, "ip-10-0-0-1", named)
 	require.Equal(
 		t,
-		"instance virtual:///i-1 exists; waits for a node with its provider ID",
+		"instance virtual:///i-1 exists; no node has its provider ID yet",
 		w.reports[0].Conditions[1].Message,
 	)
 }
@@ -451,7 +451,7 @@ func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 			Type:    "InstanceReady",
 			True:    true,
 			Reason:  "InstanceCreated",
-			Message: "instance virtual:///i-1 exists; waits for node m-1",
+			Message: "instance virtual:///i-1 exists; node m-1 has not joined yet",
 		},
 		r.Conditions[1],
 	)

@@ -77,7 +77,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		messageParts: []string{
 			"1 of 1 machine waits for its instance",
 			"the provider has not answered the call create-instance",
-			"; it fails and is replaced at ",
+			"; if its instance is not ready, it is replaced at ",
 			"`millwright explain machine/hanging-",
 		},
 	}

@@ -46,7 +46,7 @@ func situations() map[string]situation {
 			messageParts: []string{
 				"1 of 2 machines waits to leave",
 				"PodDisruptionBudget budget/web allows none",
-				"its pods are deleted at ",
+				"the pods still on its node are deleted at ",
 				"`kubectl edit pdb -n budget web`",
 			},
 			removeCause:  func(t *testing.T, p *rig.Pool) { p.RelaxBudget(t, "web", 0) },
@@ -64,7 +64,7 @@ func situations() map[string]situation {
 			messageParts: []string{
 				"1 of 2 machines waits for its node to recover",
 				"Ready is False",
-				"it fails and is replaced at ",
+				"if its node has not recovered, it is replaced at ",
 				"`kubectl describe node ",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
@@ -82,7 +82,7 @@ func situations() map[string]situation {
 			blockedReason: "ResourceExhausted",
 			messageParts: []string{
 				"1 of 2 machines waits for its instance",
-				"it is tried again; it fails and is replaced at ",
+				"it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced at ",
 				"`millwright explain machine/quota-",
 			},
 			removeCause:  func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) },
@@ -201,7 +201,7 @@ func situations() map[string]situation {
 			messageParts: []string{
 				"2 of 2 machines wait for their instances",
 				"no worker serves provider elsewhere",
-				"they fail and are replaced ",
+				"if their instances are not ready, they are replaced ",
 				"`millwright provider list -n unserved`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
@@ -234,7 +234,7 @@ func situations() map[string]situation {
 				"1 of 2 machines waits to leave",
 				"budgets/second",
 				"budgets/web",
-				"its pods are deleted at ",
+				"the pods still on its node are deleted at ",
 				"`kubectl edit pdb -n budgets ",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -250,6 +251,24 @@ func (r *Rig) Millwright(t *testing.T, arguments ...string) []string {
 // output.
 func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
+	return r.tryMillwright(t, r.Stack.Kubeconfig(component.Test), arguments...)
+}
+
+// TryMillwrightAs is TryMillwright with the rights of this user at the API server.
+func (r *Rig) TryMillwrightAs(t *testing.T, user string, arguments ...string) (string, error) {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(r.Stack.Kubeconfig("admin"))
+	require.NoError(t, err)
+	for _, account := range config.AuthInfos {
+		account.Impersonate = user
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+	return r.tryMillwright(t, file, arguments...)
+}
+
+func (r *Rig) tryMillwright(t *testing.T, kubeconfig string, arguments ...string) (string, error) {
+	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
@@ -257,7 +276,7 @@ func (r *Rig) TryMillwright(t *testing.T, arguments ...string) (string, error) {
 	command := exec.CommandContext(
 		t.Context(),
 		paths[build.Starter],
-		append(arguments, "--kubeconfig", r.Stack.Kubeconfig(component.Test))...)
+		append(arguments, "--kubeconfig", kubeconfig)...)
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
 	var out, failure bytes.Buffer
 	command.Stdout, command.Stderr = &out, &failure

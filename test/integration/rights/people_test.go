@@ -6,13 +6,16 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/devstack/component"
 	"millwright/test/integration/rig"
 )
@@ -86,6 +89,8 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 		{"ann", "annotate mcd people " + v1alpha1.AnnotationRolloutHold + "=1", approve},
 		{"ann", "label mcd people a=b", approve},
 		{"ann", `patch mcd people --type=merge -p={"spec":{"paused":true}}`, approve},
+		{"ann", `patch mcd people --type=merge -p={"spec":{"replicas":9}}`, approve},
+		{"ann", `patch mcd people --type=merge -p={"spec":{"template":{"spec":{"class":{"name":"other"}}}}}`, approve},
 		{"ann", `patch mcd people --type=merge -p={"metadata":{"finalizers":null}}`, approve},
 		{"ann", "scale mcd people --replicas=9", unbound},
 		{"ann", "delete mcd people", unbound},
@@ -124,4 +129,52 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 		return len(machines) == 3, machines
 	})
 	p.AwaitRunning(t, 3)
+	t.Run("the commands of a rollout", func(t *testing.T) { testCommandsOfPeople(t, p, approve, unbound) })
+}
+
+// The commands of millwright need the rights that docs/rights.md lists: with the role of a job the command works, and
+// with a smaller role the API server refuses the write.
+func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound string) {
+	step := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}
+	r.Policy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
+	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
+	rig.Eventually(t, "the rollout waits for an approval", func() (bool, any) {
+		operation := p.Deployment(t).Status.CurrentOperation
+		return operation != nil && slices.Contains(operation.BlockedBy, vocabulary.BlockedApproval), operation
+	})
+	for _, row := range []struct {
+		user, command string
+		refused       string // part of the error message; empty if the command works
+	}{
+		{"eve", "top", ""},
+		{"eve", "explain mcd/people", ""},
+		{"eve", "rollout status people", ""},
+		{"eve", "rollout approve people --reason ok", unbound},
+		{"ann", "rollout pause people --reason ok", onlyApproves},
+		{"ann", "rollout cancel people --reason ok", onlyApproves},
+		{"ann", "rollout undo people --reason ok", onlyApproves},
+		{"ann", "preserve " + p.Machines(t)[0].Name, unbound},
+		{"ben", "rollout pause people --reason ok", ""},
+		{"ann", "rollout resume people --reason ok", onlyApproves},
+		{"ben", "rollout resume people --reason ok", ""},
+		{"ann", "rollout approve people --steps 1 --reason ok", ""},
+	} {
+		t.Run(row.user+" "+row.command, func(t *testing.T) {
+			_, err := r.TryMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
+			if row.refused == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, row.refused)
+			}
+		})
+	}
+	rig.Eventually(t, "the approved rollout ends", func() (bool, any) {
+		d := p.Deployment(t)
+		return d.Status.UpdatedReplicas == 3 && d.Status.AvailableReplicas == 3, d.Status
+	})
+	t.Run("a reader of one namespace gets notes from doctor", func(t *testing.T) {
+		out, err := r.TryMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
+		require.NoError(t, err)
+		require.Contains(t, out, "note    user eve may only read")
+	})
 }
