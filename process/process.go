@@ -102,17 +102,17 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// Kubernetes returns the configuration for clients of the control cluster. The parameter agent is the user agent and
+// KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent and
 // names the process.
-func (f *Flags) Kubernetes(agent string) (*rest.Config, error) {
+func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
 }
 
 // NoTarget is the value of --target-kubeconfig without a target cluster.
 const NoTarget = "none"
 
-// Target returns the configuration for clients of the target cluster; nil without a target cluster.
-func (f *Flags) Target(agent string) (*rest.Config, error) {
+// TargetConfig returns the configuration for clients of the target cluster; nil without a target cluster.
+func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
 	switch f.TargetKubeconfig {
 	case NoTarget:
 		return nil, nil
@@ -132,15 +132,15 @@ func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) 
 		return nil, fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
 	}
 	config.UserAgent = agent
-	f.Limit(config)
+	f.LimitRequests(config)
 	if f.Problems != nil {
 		f.Problems.Watch(config, system)
 	}
 	return config, nil
 }
 
-// Limit sets the rate limit of the clients that are made with a configuration.
-func (f *Flags) Limit(config *rest.Config) {
+// LimitRequests sets the rate limit of the clients that are made with a configuration.
+func (f *Flags) LimitRequests(config *rest.Config) {
 	config.QPS, config.Burst = float32(f.QPS), f.Burst
 	if f.QPS == 0 {
 		config.QPS = -1 // a QPS of zero would mean client-go's default of 5
@@ -160,8 +160,8 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Temporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at once.
-func (f *Flags) Temporal(
+// ConnectTemporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at once.
+func (f *Flags) ConnectTemporal(
 	ctx context.Context,
 	logger *slog.Logger,
 	registry prometheus.Registerer,
@@ -224,7 +224,7 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	p := &Process{Logger: logger, Registry: NewRegistry()}
 	f.Problems = problems.New()
 	p.Registry.MustRegister(f.Problems)
-	return p, f.Serve(ctx, p.Registry, func(ctx context.Context) error {
+	return p, f.ServeMetrics(ctx, p.Registry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()
 		if health == nil {
 			return errors.New("caches are not filled yet")
@@ -238,8 +238,8 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	})
 }
 
-// Ready makes /readyz succeed while Temporal answers.
-func (p *Process) Ready(temporal client.Client) {
+// MarkReady makes /readyz succeed while Temporal answers.
+func (p *Process) MarkReady(temporal client.Client) {
 	health := func(ctx context.Context) error {
 		_, err := temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
 		return err
@@ -247,9 +247,9 @@ func (p *Process) Ready(temporal client.Client) {
 	p.checkTemporal.Store(&health)
 }
 
-// Serve serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. Serve returns an
+// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. Serve returns an
 // error if it cannot listen on the address.
-func (f *Flags) Serve(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
+func (f *Flags) ServeMetrics(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })

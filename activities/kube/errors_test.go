@@ -22,7 +22,7 @@ func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
 		kube.Ref{Namespace: "shop", Name: "s"},
 		apierrors.NewRequestEntityTooLargeError("3 MiB"),
 	)
-	_, refused := kube.Failure(err, kube.TypeRefused)
+	_, refused := kube.FailureOfType(err, kube.TypeRefused)
 	assert.True(t, refused)
 }
 
@@ -34,9 +34,9 @@ func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
 	}
 	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
-		_, err := activitiestest.Execute[string](t, insist, "", activitiestest.Worker{Tried: tried}.Execute)
+		_, err := activitiestest.ExecuteActivity[string](t, insist, "", activitiestest.Worker{Tried: tried}.ExecuteActivity)
 		require.ErrorContains(t, err, "connection refused")
-		kind, retryable := activitiestest.Failure(t, err)
+		kind, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
 		assert.Equal(t, !refused, retryable, "after %v", tried)
 	}
@@ -76,8 +76,8 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 			for _, tried := range []time.Duration{0, 5 * time.Second} {
 				fails := func(as func(context.Context) error) (kind string, err error) {
 					act := func(ctx context.Context, _ string) (string, error) { return "", as(ctx) }
-					_, err = activitiestest.Execute[string](t, act, "", activitiestest.Worker{Tried: tried}.Execute)
-					kind, _ = activitiestest.Failure(t, err)
+					_, err = activitiestest.ExecuteActivity[string](t, act, "", activitiestest.Worker{Tried: tried}.ExecuteActivity)
+					kind, _ = activitiestest.FailureTypeOf(t, err)
 					return kind, err
 				}
 				isDue := func(after time.Duration) bool { return after != never && tried >= after }
@@ -86,7 +86,7 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 				if wrote == kube.TypeRefused || wrote == kube.TypeInternal {
 					assert.ErrorContains(t, err, "write: the words of the API server")
 				}
-				asked, err := fails(func(ctx context.Context) error { return kube.Answered(ctx, fmt.Errorf("ask: %w", answer)) })
+				asked, err := fails(func(ctx context.Context) error { return kube.ClassifyTargetError(ctx, fmt.Errorf("ask: %w", answer)) })
 				assert.Equal(t, isDue(row.deniedAfter), asked == kube.TypeDenied, "%s after %v", asked, tried)
 				assert.ErrorContains(t, err, "ask: the words of the API server")
 				secret, err := fails(func(ctx context.Context) error { return kube.SecretError(ctx, ref, "make the Secret", answer) })

@@ -16,32 +16,32 @@ type Deployment struct {
 	Busy            bool      // machines of other templates exist, or the template has no set: a pause prevents changes
 	ClusterAPI      bool      // the deployment is a Cluster API MachineDeployment
 	Resume          string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	Pin             Wait      // why the machines stay on a former revision, without Next and Command; zero: they do not
+	Pin             WaitState      // why the machines stay on a former revision, without Next and Command; zero: they do not
 	Hold            string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	HoldSince       time.Time // beginning of Hold; zero: now
 	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
 	// such step.
 	Step     string
 	Until    time.Time
-	Sets     []Set // sets without their Machines
+	Sets     []MachineSet // sets without their Machines
 	Machines []Machine
 	Of       int // number of machines, as in Set
 }
 
-// Blocked returns the Summary of the deployment, its sets and its machines.
-func (d Deployment) Blocked(now time.Time) Summary {
-	waits, upstream := d.ownWaits(), []UpstreamMachine(nil)
+// BlockedSummary returns the Summary of the deployment, its sets and its machines.
+func (d Deployment) BlockedSummary(now time.Time) Summary {
+	waits, upstream := d.waitsOfDeployment(), []UpstreamMachine(nil)
 	for _, set := range d.Sets {
-		waits, upstream = append(waits, set.ownWaits()...), append(upstream, set.Upstream...)
+		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
 	}
-	return summarize(waits, append(machineWaits(waits, d.Machines), upstreamWaits(upstream)...), d.Of, now)
+	return summarizeWaits(waits, append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...), d.Of, now)
 }
 
-// ownWaits returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
-func (d Deployment) ownWaits() []Wait {
-	var waits []Wait
-	if d.Pin.Blocked() {
-		d.Pin.Next, d.Pin.Command = Words{One: "change the template, or retry it"}, d.rolloutCommand("retry")
+// waitsOfDeployment returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
+func (d Deployment) waitsOfDeployment() []WaitState {
+	var waits []WaitState
+	if d.Pin.IsBlocked() {
+		d.Pin.Next, d.Pin.Command = SingularPlural{One: "change the template, or retry it"}, d.rolloutCommand("retry")
 		waits = append(waits, d.Pin)
 	}
 	for _, c := range d.Conditions {
@@ -49,13 +49,13 @@ func (d Deployment) ownWaits() []Wait {
 			continue
 		}
 		w := d.progressingWait(c)
-		stopped := w.Blocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
-		if w.Blocked() && (!stopped || d.Busy) {
+		stopped := w.IsBlocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
+		if w.IsBlocked() && (!stopped || d.Busy) {
 			waits = append(waits, w)
 		}
 	}
 	if d.Hold != "" {
-		waits = append(waits, Wait{
+		waits = append(waits, WaitState{
 			Blockers: []string{
 				vocabulary.ConditionReplacementHeld,
 			},
@@ -68,27 +68,27 @@ func (d Deployment) ownWaits() []Wait {
 }
 
 // progressingWait returns the Wait that the condition Progressing describes. The zero Wait: the rollout continues.
-func (d Deployment) progressingWait(c Condition) Wait {
-	w := Wait{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
+func (d Deployment) progressingWait(c Condition) WaitState {
+	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
 	switch c.Reason {
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
 		w.Blockers, w.Command = []string{vocabulary.BlockedRefused}, "kubectl edit "+object
-		w.Next = Words{One: "it is tried again at least every " + phrase.Length(RefusedMost)}
+		w.Next = SingularPlural{One: "it is tried again at least every " + phrase.DurationText(RefusedMost)}
 	case vocabulary.ReasonPolicyInvalid:
-		w.Next = Words{One: "give the deployment a progress deadline, or correct the policy"}
+		w.Next = SingularPlural{One: "give the deployment a progress deadline, or correct the policy"}
 		w.Command = "kubectl edit rolloutpolicies -n " + d.Namespace
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.Next = Words{One: "it is asked again every " + phrase.Length(rollout.AskAgain)}
+		w.Next = SingularPlural{One: "it is asked again every " + phrase.DurationText(rollout.AskAgain)}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumedWords(), d.rolloutCommand("resume")
 		if d.Resume != "" {
-			w.Next, w.Command = Words{One: "nothing is done until this has ended"}, d.Resume
+			w.Next, w.Command = SingularPlural{One: "nothing is done until this has ended"}, d.Resume
 		}
 	case vocabulary.ReasonRolloutHeld:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
@@ -97,19 +97,19 @@ func (d Deployment) progressingWait(c Condition) Wait {
 		if d.Step != "" {
 			w.Blockers = []string{vocabulary.BlockedStep}
 			w.Cause = d.Step
-			w.Next = Words{One: "the next step begins"}
+			w.Next = SingularPlural{One: "the next step begins"}
 			w.At = d.Until
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
 		w.Command = d.rolloutCommand("status")
 	default:
-		return Wait{}
+		return WaitState{}
 	}
 	return w
 }
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() Words { return Words{One: "nothing is rolled out until somebody resumes it"} }
+func untilResumedWords() SingularPlural { return SingularPlural{One: "nothing is rolled out until somebody resumes it"} }
 
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
 // name has the group.

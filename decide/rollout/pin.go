@@ -49,9 +49,9 @@ type Source struct {
 
 // activePin returns the pin that is in force; nil: there is none. A pin holds for one attempt at one revision.
 func (p *planner) activePin() *Pin {
-	r := p.o.Progress
+	r := p.facts.Progress
 	if r.Pin == nil || p.template == nil || p.template.UID != r.Pin.Failed || r.Revision != p.highestRevision() ||
-		p.o.Retry > r.Attempt || p.setOfUID(r.Pin.Set) == nil {
+		p.facts.Retry > r.Attempt || p.setOfUID(r.Pin.Set) == nil {
 		return nil
 	}
 	return r.Pin
@@ -59,72 +59,72 @@ func (p *planner) activePin() *Pin {
 
 // setOfUID returns the set with this UID; nil: no such set exists, or it is being deleted.
 func (p *planner) setOfUID(uid string) *setPlan {
-	return list.Find(p.sets, func(set *setPlan) bool { return set.UID == uid })
+	return list.FindFirst(p.sets, func(set *setPlan) bool { return set.UID == uid })
 }
 
 // beginPin records the pin that a person requests or that an automatic rollback needs. found is false if there is none.
 // The next decision acts on the pin.
 func (p *planner) beginPin() (d Decision, found bool) {
-	record, _ := p.progress()
+	record, _ := p.currentProgress()
 	pin := cmp.Or(p.requestedPin(), p.automaticPin(record))
 	if pin == nil {
 		return d, false
 	}
 	record.Pin = pin
-	d.Record, d.Why = p.unrecordedProgress(record), pin.Sentence(p.highestRevision(), p.o.Now)
-	d.boundLists()
+	d.Record, d.Why = p.unrecordedProgress(record), pin.Sentence(p.highestRevision(), p.facts.Now)
+	d.limitLists()
 	return d, true
 }
 
 // requestedPin returns the pin that a person requests; nil: there is no request, or its pin is in force.
 func (p *planner) requestedPin() *Pin {
-	if p.o.PinTo == 0 || p.template == nil {
+	if p.facts.PinTo == 0 || p.template == nil {
 		return nil
 	}
-	to := p.setOfRevision(p.o.PinTo)
+	to := p.setOfRevision(p.facts.PinTo)
 	if to == nil || !p.isReturnable(to) || p.pin != nil && p.pin.Set == to.UID {
 		return nil
 	}
-	return p.newPin(to, p.o.PinBy, "")
+	return p.newPin(to, p.facts.PinBy, "")
 }
 
 // automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
 // revision whose rollout was complete: two bad revisions would otherwise alternate for ever.
 func (p *planner) automaticPin(record Progress) *Pin {
 	to := p.lastGoodSet()
-	if to == nil || p.pin != nil || p.o.Stopped() != "" || !p.isArmed(record) {
+	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isArmed(record) {
 		return nil
 	}
-	a := p.o.Automatic
+	a := p.facts.Automatic
 	if a.Failed && len(record.Failed) > a.MaxFailed {
 		return p.newPin(to, "", fmt.Sprintf("%s of it failed, %d allowed", machineCount(len(record.Failed)), a.MaxFailed))
 	}
 	if !a.OnDeadline || !p.isLate() || p.suspectCount() == 0 {
 		return nil
 	}
-	deadline := phrase.Length(p.o.Deadline.Round(time.Second))
+	deadline := phrase.DurationText(p.facts.Deadline.Round(time.Second))
 	suspects := p.suspectCount()
 	return p.newPin(to, "", fmt.Sprintf(
 		"no progress for %s: %s of it %s not available",
-		deadline, machineCount(suspects), phrase.OneOf(suspects, "is", "are"),
+		deadline, machineCount(suspects), phrase.SingularOrPlural(suspects, "is", "are"),
 	))
 }
 
 func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	return &Pin{
-		Failed: p.template.UID, Set: to.UID, Revision: to.Revision, Since: p.o.Now.Truncate(time.Second), By: by, Why: why,
+		Failed: p.template.UID, Set: to.UID, Revision: to.Revision, Since: p.facts.Now.Truncate(time.Second), By: by, Why: why,
 	}
 }
 
 // isArmed reports whether failures count: from the start of a rollout until the rollout is complete, and for the bake
 // time afterwards.
 func (p *planner) isArmed(record Progress) bool {
-	return record.Completed.IsZero() || p.o.Now.Before(record.Completed.Add(p.o.Automatic.Bake))
+	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
 }
 
 // isReturnable reports whether the machines can return to a set.
 func (p *planner) isReturnable(set *setPlan) bool {
-	return set != p.template && !set.Current && !set.Twin() && set.Lacks() == ""
+	return set != p.template && !set.Current && !set.IsTwin() && set.MissingObject() == ""
 }
 
 // lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
@@ -134,10 +134,10 @@ func (p *planner) lastGoodSet() *setPlan {
 	if p.template == nil {
 		return nil
 	}
-	if good := p.o.Progress.Good; good != "" {
-		return list.Find(p.sets, func(set *setPlan) bool { return set.UID == good && p.isReturnable(set) })
+	if good := p.facts.Progress.Good; good != "" {
+		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.UID == good && p.isReturnable(set) })
 	}
-	serving := list.Where(p.sets, func(set *setPlan) bool { return p.isReturnable(set) && set.availableMachines > 0 })
+	serving := list.Filter(p.sets, func(set *setPlan) bool { return p.isReturnable(set) && set.availableMachines > 0 })
 	if len(serving) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (p *planner) isDeniedAlike(m Member) bool {
 // suspectCount returns how many new machines are not available, perhaps because of their template. Without a suspect,
 // the rollout waits for drains of old machines, for budgets or for people.
 func (p *planner) suspectCount() int {
-	return list.Count(p.template.Machines, func(m Member) bool {
+	return list.CountWhere(p.template.Machines, func(m Member) bool {
 		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.blamesTemplate(m, false)
 	})
 }
@@ -181,7 +181,7 @@ func (p *planner) degradedCondition() Condition {
 		return Condition{}
 	}
 	return Condition{
-		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.template.Revision, p.o.Now),
+		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.template.Revision, p.facts.Now),
 		Reason: p.pin.Reason(),
 	}
 }
@@ -194,7 +194,7 @@ func (p *planner) reconcileCondition(progressing Condition) Condition {
 	}
 	degraded := p.degradedCondition()
 	switch {
-	case p.o.Deleting, p.pin == nil && progressing.Status != "False" && p.needsNoChange():
+	case p.facts.Deleting, p.pin == nil && progressing.Status != "False" && p.needsNoChange():
 		return Condition{}
 	case p.pin != nil:
 		c.Type, c.Reason, c.Message = vocabulary.ConditionStalled, degraded.Reason, degraded.Message
@@ -209,24 +209,24 @@ func (p *planner) reconcileCondition(progressing Condition) Condition {
 // needsNoChange reports whether only people have something left to do. With OnDelete, people delete the old machines.
 func (p *planner) needsNoChange() bool {
 	c := p.countMachines()
-	served := c.Replicas == p.o.Replicas && c.Available+c.PreservedFailed >= p.o.Replicas
-	return p.isComplete() || p.o.Strategy == OnDelete && served
+	served := c.Replicas == p.facts.Replicas && c.Available+c.PreservedFailed >= p.facts.Replicas
+	return p.isComplete() || p.facts.Strategy == OnDelete && served
 }
 
 // Sentence says which revision a pin replaces, why, and since when. It does not name the command that ends the pin.
 func (pin *Pin) Sentence(revision int64, now time.Time) string {
-	return pin.Cause(revision) + " since " + phrase.Clock(pin.Since, now)
+	return pin.Cause(revision) + " since " + phrase.ClockText(pin.Since, now)
 }
 
 // Cause is Sentence without the time.
 func (pin *Pin) Cause(revision int64) string {
 	if pin.By != "" {
-		return fmt.Sprintf("revision %d is pinned%s: back on revision %d", revision, phrase.By(pin.By), pin.Revision)
+		return fmt.Sprintf("revision %d is pinned%s: back on revision %d", revision, phrase.ActorText(pin.By), pin.Revision)
 	}
 	return fmt.Sprintf("revision %d failed (%s): back on revision %d", revision, pin.Why, pin.Revision)
 }
 
 // Reason returns the reason of the condition Degraded.
 func (pin *Pin) Reason() string {
-	return cmp.Or(phrase.If(pin.By != "", vocabulary.ReasonPinned), vocabulary.ReasonRolledBack)
+	return cmp.Or(phrase.TextIf(pin.By != "", vocabulary.ReasonPinned), vocabulary.ReasonRolledBack)
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // badRollout is a rollout of revision 3 in which so many new machines have failed. Revision 2 was complete before.
-func badRollout(failures int, policy rollout.AutoRollback) rollout.Observed {
+func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
-		o.Sets[2] = withMachine(o.Sets[2], i, makeFailed)
+		o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
 	}
 	o.Automatic = policy
 	o.Progress = rollout.Progress{Revision: 3, Good: "uid-ms2"}
@@ -22,43 +22,43 @@ func badRollout(failures int, policy rollout.AutoRollback) rollout.Observed {
 }
 
 // late is the same rollout, whose progress deadline of a minute has passed.
-func late(o rollout.Observed) rollout.Observed {
+func late(o rollout.Facts) rollout.Facts {
 	o.Deadline = new(time.Minute)
-	o.Reported.Counts = rollout.Report(o).Counts
+	o.Reported.Counts = rollout.PlannedStatus(o).Counts
 	o.Reported.Conditions = []rollout.Condition{
-		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: timeAt(-time.Minute)},
+		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: epochPlus(-time.Minute)},
 	}
 	return o
 }
 
 // recorded has on record what the decision records.
-func recorded(o rollout.Observed) rollout.Observed {
+func recorded(o rollout.Facts) rollout.Facts {
 	if record := rollout.Decide(o).Record; record != nil {
-		o.Progress = o.Progress.Recorded(*record)
+		o.Progress = o.Progress.MergedWith(*record)
 	}
 	return o
 }
 
 // rolledBack has recorded the pin of an automatic rollback.
-func rolledBack() rollout.Observed {
+func rolledBack() rollout.Facts {
 	return recorded(badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
 }
 
 // early is the moment before the deadline passes.
-func early(o rollout.Observed) rollout.Observed {
+func early(o rollout.Facts) rollout.Facts {
 	o.Now = o.Now.Add(-time.Second)
 	return o
 }
 
-func pinOf(o rollout.Observed) *rollout.Pin {
+func pinOf(o rollout.Facts) *rollout.Pin {
 	if record := rollout.Decide(o).Record; record != nil {
 		return record.Pin
 	}
 	return nil
 }
 
-func condition(o rollout.Observed, kind string) rollout.Condition {
-	for _, c := range rollout.Report(o).Conditions {
+func condition(o rollout.Facts, kind string) rollout.Condition {
+	for _, c := range rollout.PlannedStatus(o).Conditions {
 		if c.Type == kind {
 			return c
 		}
@@ -115,7 +115,7 @@ func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
 func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
-	back := func() rollout.Observed {
+	back := func() rollout.Facts {
 		o := rolledBack()
 		o.Sets[1], o.Sets[2] = currentSet(2, 5, 5, 5), currentSet(3, 0, 0, 0)
 		o.Sets[1].Current = false
@@ -124,8 +124,8 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	t.Run("complete, without machines of the template", func(t *testing.T) {
 		d := rollout.Decide(back())
 		assert.True(t, d.Complete)
-		assert.False(t, d.Acts())
-		report := rollout.Report(back())
+		assert.False(t, d.HasActions())
+		report := rollout.PlannedStatus(back())
 		assert.Equal(t, 0, report.Counts.Updated, "whoever waits for the template must not be told that it is there")
 		assert.Equal(t, "5 of 5 machines back on revision 2, 5 available", condition(back(), "Progressing").Message)
 		assert.Equal(t, "Stalled", condition(back(), "Stalled").Type)
@@ -145,7 +145,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("failures of the former revision count for nothing", func(t *testing.T) {
 		o := back()
-		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, makeFailed), 1, makeFailed)
+		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, asFailedMachine), 1, asFailedMachine)
 		assert.Nil(t, rollout.Decide(o).Record)
 	})
 	t.Run("neither set is cleaned up", func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Nil(t, d.Pin)
 		assert.Equal(t, &rollout.Progress{Revision: 4, Good: "uid-ms2"}, d.Record)
 		o = recorded(o)
-		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, makeFailed), 1, makeFailed)
+		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
 		assert.Equal(t, "uid-ms2", pinOf(o).Set, "and not to the newest former one")
 	})
 	t.Run("the former template, written into the spec, ends the pin", func(t *testing.T) {
@@ -192,8 +192,8 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		o = recorded(o)
 		assert.Equal(t, d.Record, &o.Progress)
 		o.Sets[2] = withMachines(
-			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", makeFailed)),
-			newMachine("ms3-y", makeFailed),
+			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", asFailedMachine)),
+			newMachine("ms3-y", asFailedMachine),
 		)
 		assert.NotNil(t, pinOf(o))
 		o = recorded(o)
@@ -203,7 +203,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("a pin to a set that is gone ends", func(t *testing.T) {
 		o := back()
-		o.Sets = []rollout.Set{o.Sets[0], o.Sets[2]}
+		o.Sets = []rollout.MachineSet{o.Sets[0], o.Sets[2]}
 		assert.Nil(t, rollout.Decide(o).Pin)
 	})
 	t.Run("an undo by a person is an edit, as ever", func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 
 func TestAPersonPinsAFormerRevision(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
-	o.Progress = rollout.Progress{Revision: 3, Completed: timeAt(-time.Hour), Good: "uid-ms3"}
+	o.Progress = rollout.Progress{Revision: 3, Completed: epochPlus(-time.Hour), Good: "uid-ms3"}
 	o.PinTo, o.PinBy = 1, "ann: v3 is slow"
 	pin := pinOf(o)
 	assert.Equal(t, &rollout.Pin{Failed: "uid-ms3", Set: "uid-ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
@@ -241,42 +241,42 @@ func TestWhatRollsBack(t *testing.T) {
 	}
 	joined := func(m *rollout.Member) { m.Joined = true }
 	asked := func(m *rollout.Member) { m.Requested = true }
-	sources := func(was, is rollout.Source) func(*rollout.Observed) {
-		return func(o *rollout.Observed) { o.Sets[1].Source, o.Sets[2].Source = was, is }
+	sources := func(was, is rollout.Source) func(*rollout.Facts) {
+		return func(o *rollout.Facts) { o.Sets[1].Source, o.Sets[2].Source = was, is }
 	}
 	small, large := rollout.Source{Account: "a", Type: "small"}, rollout.Source{Account: "a", Type: "large"}
 	foreign := rollout.Source{Account: "b", Type: "small"}
-	completed := func(before time.Duration) func(*rollout.Observed) {
-		return func(o *rollout.Observed) { o.Progress.Completed = timeAt(-before) }
+	completed := func(before time.Duration) func(*rollout.Facts) {
+		return func(o *rollout.Facts) { o.Progress.Completed = epochPlus(-before) }
 	}
-	bake := func(d time.Duration) func(*rollout.Observed) {
-		return func(o *rollout.Observed) { o.Automatic.Bake = d }
+	bake := func(d time.Duration) func(*rollout.Facts) {
+		return func(o *rollout.Facts) { o.Automatic.Bake = d }
 	}
 	for name, c := range map[string]struct {
 		of     rollout.AutoRollback
 		member func(*rollout.Member)
-		change []func(*rollout.Observed)
+		change []func(*rollout.Facts)
 		want   bool
 	}{
-		"a new machine that never joined":                      {count, makeFailed, nil, true},
-		"none without a policy":                                {rollout.AutoRollback{}, makeFailed, nil, false},
+		"a new machine that never joined":                      {count, asFailedMachine, nil, true},
+		"none without a policy":                                {rollout.AutoRollback{}, asFailedMachine, nil, false},
 		"a machine that a person replaced":                     {count, asked, nil, false},
 		"a node lost after it was healthy":                     {count, joined, nil, false},
-		"after the rollout was complete":                       {count, makeFailed, []func(*rollout.Observed){completed(time.Minute)}, false},
-		"in the bake time":                                     {count, makeFailed, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, true},
-		"a node lost in the bake time":                         {count, joined, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, true},
-		"a person's replacement in the bake time":              {count, asked, []func(*rollout.Observed){completed(time.Minute), bake(time.Hour)}, false},
-		"after the bake time":                                  {count, makeFailed, []func(*rollout.Observed){completed(time.Hour), bake(time.Hour)}, false},
-		"the cloud cannot be reached":                          {count, denied(rollout.DeniedByNetwork), []func(*rollout.Observed){sources(small, foreign)}, false},
-		"a quota of the type that the former revision has":     {count, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, small)}, false},
-		"a quota of another type":                              {count, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, large)}, true},
+		"after the rollout was complete":                       {count, asFailedMachine, []func(*rollout.Facts){completed(time.Minute)}, false},
+		"in the bake time":                                     {count, asFailedMachine, []func(*rollout.Facts){completed(time.Minute), bake(time.Hour)}, true},
+		"a node lost in the bake time":                         {count, joined, []func(*rollout.Facts){completed(time.Minute), bake(time.Hour)}, true},
+		"a person's replacement in the bake time":              {count, asked, []func(*rollout.Facts){completed(time.Minute), bake(time.Hour)}, false},
+		"after the bake time":                                  {count, asFailedMachine, []func(*rollout.Facts){completed(time.Hour), bake(time.Hour)}, false},
+		"the cloud cannot be reached":                          {count, denied(rollout.DeniedByNetwork), []func(*rollout.Facts){sources(small, foreign)}, false},
+		"a quota of the type that the former revision has":     {count, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, small)}, false},
+		"a quota of another type":                              {count, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, large)}, true},
 		"a quota, where no type is known":                      {count, denied(rollout.DeniedByQuota), nil, true},
-		"credentials of the former revision":                   {count, denied(rollout.DeniedByCredentials), []func(*rollout.Observed){sources(small, large)}, false},
-		"other credentials":                                    {count, denied(rollout.DeniedByCredentials), []func(*rollout.Observed){sources(small, foreign)}, true},
+		"credentials of the former revision":                   {count, denied(rollout.DeniedByCredentials), []func(*rollout.Facts){sources(small, large)}, false},
+		"other credentials":                                    {count, denied(rollout.DeniedByCredentials), []func(*rollout.Facts){sources(small, foreign)}, true},
 		"the deadline, with a new machine that does not join":  {deadline, func(*rollout.Member) {}, nil, true},
 		"the deadline, with one that a person replaces":        {deadline, asked, nil, false},
 		"the deadline, with one that was lost":                 {deadline, joined, nil, false},
-		"the deadline, while the cloud has no room for either": {deadline, denied(rollout.DeniedByQuota), []func(*rollout.Observed){sources(small, small)}, false},
+		"the deadline, while the cloud has no room for either": {deadline, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, small)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
@@ -284,7 +284,7 @@ func TestWhatRollsBack(t *testing.T) {
 			if c.of.OnDeadline {
 				o.Sets[2] = withMachine(o.Sets[2], 0, c.member)
 			} else {
-				o.Sets[2] = withMachine(o.Sets[2], 0, makeFailed, c.member)
+				o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, c.member)
 			}
 			for _, change := range c.change {
 				change(&o)
@@ -301,15 +301,15 @@ func TestWhatRollsBack(t *testing.T) {
 	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
 		o := late(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
 		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
-		o.Sets[0] = withMachine(o.Sets[0], 0, makeDeleting)
-		o.Reported.Counts = rollout.Report(o).Counts
+		o.Sets[0] = withMachine(o.Sets[0], 0, asDeletingMachine)
+		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		require.True(t, rollout.Decide(o).Late)
 		assert.Nil(t, pinOf(o))
 	})
 	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
 		o := late(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
 		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Good: "uid-ms2"}
-		o.Reported.Counts = rollout.Report(o).Counts
+		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		assert.Nil(t, pinOf(o))
 	})
 }
@@ -335,8 +335,8 @@ func TestWhereNoRolloutWasCompleteTheServingRevisionIsTheGoodOne(t *testing.T) {
 }
 
 func TestConditionsForGitOps(t *testing.T) {
-	of := func(o rollout.Observed) (kinds []string) {
-		for _, c := range rollout.Report(o).Conditions {
+	of := func(o rollout.Facts) (kinds []string) {
+		for _, c := range rollout.PlannedStatus(o).Conditions {
 			if c.Type == "Reconciling" || c.Type == "Stalled" || c.Type == "Degraded" {
 				kinds = append(kinds, c.Type+" "+c.Reason)
 			}

@@ -16,11 +16,11 @@ import (
 func (w *world) checkPin(d rollout.Decision) {
 	for _, r := range d.Resize {
 		if r.UID == d.Pin.Failed && r.To > r.From {
-			w.recordBroken("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
+			w.recordBrokenPromise("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
 		}
 	}
 	if d.Pause != nil {
-		w.recordBroken("the way back waits at a rollout step: %s", d.Why)
+		w.recordBrokenPromise("the way back waits at a rollout step: %s", d.Why)
 	}
 }
 
@@ -35,25 +35,25 @@ type pinWorld struct {
 // newPinWorld returns a world whose first template is complete.
 func newPinWorld(t *testing.T, seed uint64) *pinWorld {
 	t.Helper()
-	d := new(dice(seed * 1181))
+	d := new(randomSource(seed * 1181))
 	spec := randomSpec(d)
-	spec.Replicas = 1 + d.randomBelow(8)
-	spec.Strategy = pickRandom(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate)
+	spec.Replicas = 1 + d.randomIntBelow(8)
+	spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate)
 	spec.HistoryLimit = nil
 	spec.Deadline = new(time.Minute)
 	spec.Automatic = rollout.AutoRollback{
-		OnDeadline: d.randomOneIn(2),
-		Failed:     d.randomOneIn(2),
-		MaxFailed:  d.randomBelow(3),
+		OnDeadline: d.hasChanceOneIn(2),
+		Failed:     d.hasChanceOneIn(2),
+		MaxFailed:  d.randomIntBelow(3),
 	}
-	w := &pinWorld{world: newWorld(seed, spec), isGood: d.randomOneIn(2), completed: map[string]bool{}}
+	w := &pinWorld{world: newWorld(seed, spec), isGood: d.hasChanceOneIn(2), completed: map[string]bool{}}
 	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
 	w.createFirstTemplate(t)
 	for _, g := range w.sets {
 		w.completed[g.UID] = true
 	}
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomBelow(6)) * 600 * time.Millisecond }
+	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
 	w.actsLate, w.turnsPerUserAction = seed%2 == 1, 5
 	return w
 }
@@ -75,11 +75,11 @@ func (w *pinWorld) turn() {
 	failed, set := w.setByUID(pin.Failed, ""), w.setByUID(pin.Set, "")
 	switch {
 	case failed == nil || set == nil:
-		w.recordBroken("a pin names a set that does not exist: %+v", *pin)
+		w.recordBrokenPromise("a pin names a set that does not exist: %+v", *pin)
 	case !w.isBadTemplate(failed.template):
-		w.recordBroken("the good template %s is rolled back: %s", failed.template, pin.Why)
+		w.recordBrokenPromise("the good template %s is rolled back: %s", failed.template, pin.Why)
 	case !w.completed[set.UID]:
-		w.recordBroken("the machines return to %s, which was never complete", set.template)
+		w.recordBrokenPromise("the machines return to %s, which was never complete", set.template)
 	}
 }
 
@@ -94,33 +94,33 @@ func (w *pinWorld) disturb() {
 	if len(machines) == 0 {
 		return
 	}
-	u := machines[w.dice.randomBelow(len(machines))]
-	switch w.dice.randomBelow(7) {
+	u := machines[w.dice.randomIntBelow(len(machines))]
+	switch w.dice.randomIntBelow(7) {
 	case 0:
 		if u.Joined { // a power cut
-			makeFailed(&u.Member)
+			asFailedMachine(&u.Member)
 			w.failureTimes = append(w.failureTimes, w.now)
 		}
 	case 1:
 		u.Requested = true // a person requests the replacement
-		makeFailed(&u.Member)
+		asFailedMachine(&u.Member)
 		w.failureTimes = append(w.failureTimes, w.now)
 	case 2:
 		if !u.Joined && !u.willFail { // the cloud denies the instance for longer than the progress deadline
-			u.Denied, u.readyAt = rollout.DeniedByNetwork, w.now.Add(3*time.Minute)
+			u.Denied, u.readyTime = rollout.DeniedByNetwork, w.now.Add(3*time.Minute)
 		}
 	case 3:
-		w.deleteByHand(w.setOfMachine(u), u)
-		u.goneAt = w.now.Add(5 * time.Minute) // a budget blocks the drain
+		w.deleteMachineByHand(w.setOfMachine(u), u)
+		u.deletionEndTime = w.now.Add(5 * time.Minute) // a budget blocks the drain
 	case 4:
-		w.edits++
-		w.spec.Replicas = 1 + w.dice.randomBelow(8)
+		w.editCount++
+		w.spec.Replicas = 1 + w.dice.randomIntBelow(8)
 		w.updateBounds()
 	case 5:
 		w.now = w.now.Add(time.Hour) // nothing happens for long: the worker did not run
 		w.spec.Absent += time.Hour
 	default:
-		w.edits++
+		w.editCount++
 		w.changeTemplate(w.template) // the same template once more
 	}
 }
@@ -132,26 +132,26 @@ func (w *pinWorld) setOfMachine(u *worldMachine) *worldSet { return w.setByUID(w
 // back ends.
 func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 	pins := 0
-	for seed := range uint64(decidetest.Seeds(1000)) {
+	for seed := range uint64(decidetest.SeedCount(1000)) {
 		w := newPinWorld(t, seed)
 		for i := range 3 {
-			w.edits++
+			w.editCount++
 			w.changeTemplate(fmt.Sprintf("v%d", 2+i))
-			for range 40 + w.dice.randomBelow(200) {
+			for range 40 + w.dice.randomIntBelow(200) {
 				w.turn()
-				if w.dice.randomOneIn(20) {
+				if w.dice.hasChanceOneIn(20) {
 					w.disturb()
 				}
 			}
 		}
 		mayEnd := !w.isBadTemplate(w.template)
-		for turn := 0; turn < 5000 && mayEnd && !w.isDone(); turn++ {
+		for turn := 0; turn < 5000 && mayEnd && !w.isRolloutDone(); turn++ {
 			w.turn()
 		}
 		require.Empty(t, w.brokenPromise, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
 		require.True(
 			t,
-			!mayEnd || w.isDone(),
+			!mayEnd || w.isRolloutDone(),
 			"seed %d %s: does not end:%s; %s",
 			seed,
 			w.spec.Strategy,
@@ -160,5 +160,5 @@ func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 		)
 		pins += w.pins
 	}
-	require.Greater(t, pins, decidetest.Seeds(1000)/4, "many templates are rolled back")
+	require.Greater(t, pins, decidetest.SeedCount(1000)/4, "many templates are rolled back")
 }

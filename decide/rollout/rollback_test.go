@@ -9,7 +9,7 @@ import (
 )
 
 func TestRollback(t *testing.T) {
-	to := func(revision int64, sets ...rollout.Set) *rollout.Rollback {
+	to := func(revision int64, sets ...rollout.MachineSet) *rollout.Rollback {
 		o := rollingUpdate(3, 1, 0, sets...)
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
@@ -17,7 +17,7 @@ func TestRollback(t *testing.T) {
 	r := to(1, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	t.Run("the set of the revision gives its template", func(t *testing.T) {
 		assert.Equal(t, &rollout.Rollback{
-			Set:      &rollout.Target{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
+			Set:      &rollout.ObjectTarget{Name: "ms1", UID: "uid-ms1", Version: "5", Why: "its template returns"},
 			Revision: 1, Reason: "DeploymentRollback", Why: "return to revision 1, set ms1",
 		}, r)
 	})
@@ -63,7 +63,7 @@ func TestHistory(t *testing.T) {
 		assert.Nil(t, d.Revise)
 		assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	})
-	limited := func(limit int, sets ...rollout.Set) []string {
+	limited := func(limit int, sets ...rollout.MachineSet) []string {
 		o := rollingUpdate(1, 1, 0, append(sets, currentSet(9, 1, 1, 1))...)
 		o.HistoryLimit = &limit
 		return targetNames(rollout.Decide(o).Delete)
@@ -87,8 +87,8 @@ func TestHistory(t *testing.T) {
 			1,
 			1,
 			0,
-			withActedOn(oldSet(1, 0, 0, 0), 2),
-			withCounted(oldSet(2, 0, 0, 0), 1),
+			withActedOnSize(oldSet(1, 0, 0, 0), 2),
+			withCountedMachines(oldSet(2, 0, 0, 0), 1),
 			currentSet(3, 1, 1, 1),
 		)
 		o.HistoryLimit = new(0)

@@ -23,7 +23,7 @@ func isReplacedByPerson(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool
 	)
 	_, chosen := m.Annotations[v1alpha1.AnnotationDeleteMachine]
 	_, urgent := m.Annotations[v1alpha1.AnnotationRemediateMachine]
-	return machine.IsGranted(m) && !granted || chosen || urgent
+	return machine.IsReplacementGranted(m) && !granted || chosen || urgent
 }
 
 // denials maps the provider's codes, which are the reasons of the condition InstanceReady, to denials.
@@ -37,12 +37,12 @@ var denials = map[string]rollout.Denial{
 
 // denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists or existed, or
 // if the machine or its class is invalid.
-func (f Tree) denialOf(m *v1alpha1.Machine) rollout.Denial {
-	instance := cache.Condition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
+func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
+	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
 	switch {
 	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m) || instance == nil:
 		return ""
-	case !cache.IsTrue(m.Status.Conditions, v1alpha1.MachineClassReady):
+	case !cache.IsConditionTrue(m.Status.Conditions, v1alpha1.MachineClassReady):
 		return ""
 	case instance.Reason == v1alpha1.ReasonCreating && f.isUnserved(m):
 		return rollout.DeniedByCredentials // every class of this provider waits for a worker
@@ -54,21 +54,21 @@ func (f Tree) denialOf(m *v1alpha1.Machine) rollout.Denial {
 }
 
 // isUnserved reports whether no worker serves the provider of a machine's class.
-func (f Tree) isUnserved(m *v1alpha1.Machine) bool {
-	if f.ClassOf == nil {
+func (f ObjectTree) isUnserved(m *v1alpha1.Machine) bool {
+	if f.ClassOfMachine == nil {
 		return false
 	}
-	class := f.ClassOf(m)
+	class := f.ClassOfMachine(m)
 	return class != nil && meta.IsStatusConditionFalse(class.Status.Conditions, vocabulary.ConditionServed)
 }
 
 // sourceOf returns the account and the instance type of a set's machines; zero if the class does not exist.
-func (f Tree) sourceOf(set *v1alpha1.MachineSet) rollout.Source {
-	if f.ClassOf == nil {
+func (f ObjectTree) sourceOf(set *v1alpha1.MachineSet) rollout.Source {
+	if f.ClassOfMachine == nil {
 		return rollout.Source{}
 	}
 	m := &v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec}
-	class := f.ClassOf(m)
+	class := f.ClassOfMachine(m)
 	if class == nil {
 		return rollout.Source{}
 	}

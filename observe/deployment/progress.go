@@ -24,26 +24,26 @@ func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alph
 }
 
 // ApplyRecord replaces the parts of the policy by those that the rollout to the current revision has recorded, if any.
-func ApplyRecord(o *rollout.Observed, r *v1alpha1.RolloutStatus, revision int64) {
+func ApplyRecord(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
 	kept := SameAttempt(r, revision, o.Retry)
 	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
 		return
 	}
-	o.Steps, o.Automatic = Steps(kept.Steps), automaticRollback(kept.AutomaticRollback)
+	o.Steps, o.Automatic = ConvertSteps(kept.Steps), automaticRollback(kept.AutomaticRollback)
 }
 
-// Progress returns the progress in the record of a rollout; a nil record gives the zero Progress.
-func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
+// RecordedProgress returns the progress in the record of a rollout; a nil record gives the zero Progress.
+func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	if r == nil {
 		return rollout.Progress{}
 	}
 	p := rollout.Progress{
 		Revision:  r.Revision,
 		Step:      int(r.Step),
-		Reached:   cache.TimeOf(r.ReachedAt),
+		Reached:   cache.TimeOrZero(r.ReachedAt),
 		Failed:    r.FailedMachines,
 		Attempt:   int(r.Attempt),
-		Completed: cache.TimeOf(r.CompletedAt),
+		Completed: cache.TimeOrZero(r.CompletedAt),
 		Good:      string(r.LastGoodSet),
 	}
 	if pin := r.Pin; pin != nil {
@@ -55,9 +55,9 @@ func Progress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	return p
 }
 
-// Record returns the record of a progress. If the old record is for the same attempt at the same revision, Record keeps
+// RolloutRecord returns the record of a progress. If the old record is for the same attempt at the same revision, Record keeps
 // the old record's parts of the policy; a new attempt gets the parts of the present policy.
-func Record(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
+func RolloutRecord(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
 	spec := policy.PolicySpec()
 	r := &v1alpha1.RolloutStatus{
 		Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed,
@@ -93,18 +93,18 @@ func Revision(o metav1.Object) int64 {
 
 // CurrentRevision returns the revision of the set with the current template; 0 if no set has the current template.
 // Among several sets with the current template, the oldest counts.
-func CurrentRevision(sets []rollout.Set) int64 {
-	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.Set) bool { return !s.Current || s.Deleting })
+func CurrentRevision(sets []rollout.MachineSet) int64 {
+	current := slices.DeleteFunc(slices.Clone(sets), func(s rollout.MachineSet) bool { return !s.Current || s.Deleting })
 	if len(current) == 0 {
 		return 0
 	}
-	byAge := func(a, b rollout.Set) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
+	byAge := func(a, b rollout.MachineSet) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
 	return slices.MinFunc(current, byAge).Revision
 }
 
 // ApplyRequests adds the requests of people about the rollout of one revision to the facts. Requests about another
 // revision are ignored.
-func ApplyRequests(o *rollout.Observed, d metav1.Object, revision int64) {
+func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	if revision == 0 {
 		return
 	}
@@ -135,7 +135,7 @@ func requestFor(d metav1.Object, key string, revision int64) (number int64, word
 
 // reportedRollout returns the part of a deployment's status that rollout.Plan computes.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
-	r := rollout.Status{Counts: rollout.Counts{
+	r := rollout.Status{Counts: rollout.MachineCounts{
 		Replicas:        int(s.Replicas),
 		Updated:         int(s.UpdatedReplicas),
 		Ready:           int(s.ReadyReplicas),

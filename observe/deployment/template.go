@@ -11,9 +11,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// notCopied lists the annotations of a deployment that its sets do not get, because these annotations concern the
+// annotationsNotCopied lists the annotations of a deployment that its sets do not get, because these annotations concern the
 // deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
-var notCopied = []string{
+var annotationsNotCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision,
 	v1alpha1.AnnotationRevisionHistory,
@@ -36,7 +36,7 @@ var notCopied = []string{
 // the set. FollowDeployment reports whether any field differed. Other annotations of the set stay.
 func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
-		if was, there := set.Annotations[key]; slices.Contains(notCopied, key) || there && was == value {
+		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
 			continue
 		}
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, key, value)
@@ -55,7 +55,7 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 // NoteFailure records on the set of the deployment's template that a pin replaces the set, and reports whether the
 // annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
 func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
-	pin, annotations := Progress(r).Pin, set.GetAnnotations()
+	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
 	switch {
 	case pin != nil && pin.Failed == string(set.GetUID()):
@@ -77,19 +77,19 @@ func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	return true
 }
 
-// notReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
+// annotationsNotReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
 // part of a revision; the effective creation timeout and the failure concern the set alone.
-var notReturned = []string{
+var annotationsNotReturned = []string{
 	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
 }
 
-// ReturnTo gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
+// ReturnToSet gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
 // template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations
 // that the deployment got later, except annotations about its own object, size or rollout.
-func ReturnTo(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
+func ReturnToSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
-	stays := func(key string) bool { return slices.Contains(notCopied, key) || slices.Contains(notReturned, key) }
+	stays := func(key string) bool { return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotReturned, key) }
 	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) })
 	for key, value := range set.Annotations {
 		if !stays(key) {

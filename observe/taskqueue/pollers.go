@@ -15,8 +15,8 @@ import (
 // 1 min, and Temporal keeps a worker in the list of pollers for 5 min. So a worker that was killed counts for as long.
 const PollerTimeout = 75 * time.Second
 
-// Pollers returns how many workers have polled a task queue for tasks of this type within PollerTimeout.
-func Pollers(
+// CountPollers returns how many workers have polled a task queue for tasks of this type within PollerTimeout.
+func CountPollers(
 	ctx context.Context,
 	temporal workflowservice.WorkflowServiceClient,
 	namespace, queue string,

@@ -86,7 +86,7 @@ func (r *Recorder) fail(k key, kind Kind, words string) {
 		p = Problem{System: k.system, Resource: k.resource, Verb: k.verb, First: now}
 	}
 	before := known && p.isLasting()
-	p.Kind, p.Words, p.Last = kind, phrase.Cut(strings.Join(strings.Fields(words), " "), maxWords), now
+	p.Kind, p.Words, p.Last = kind, phrase.CutText(strings.Join(strings.Fields(words), " "), maxWords), now
 	r.problems[k] = p
 	if p.isLasting() && !before {
 		slog.Warn("a server refuses requests of this process, or does not answer them",

@@ -8,7 +8,7 @@ import (
 
 // Text says what a process may not do or cannot do, with the server's words. The parameter process is worker or bridge.
 func (p Problem) Text(process string) string {
-	of := phrase.If(p.System == Target, " of the target cluster")
+	of := phrase.TextIf(p.System == Target, " of the target cluster")
 	switch {
 	case p.System == Temporal:
 		return "Temporal refuses " + p.Verb + " to the " + process + ": " + p.Words
@@ -23,7 +23,7 @@ func (p Problem) Text(process string) string {
 
 // Remedy says what a person can do about the problem.
 func (p Problem) Remedy(process string) string {
-	at := phrase.If(p.System == Target, " (in the target cluster)")
+	at := phrase.TextIf(p.System == Target, " (in the target cluster)")
 	_, group, _ := strings.Cut(p.Resource, ".")
 	group, _, _ = strings.Cut(group, "/")
 	switch {

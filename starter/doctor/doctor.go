@@ -60,8 +60,8 @@ not count as down yet. A note is no error: it says what the user may not do or s
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
 	}
-	x.access.Register(c)
-	x.temporalFlags.Register(c)
+	x.access.RegisterFlags(c)
+	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
 	return c
@@ -96,7 +96,7 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 		heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
 		findings = append(findings, x.checkHeartbeats(heartbeats, ready)...)
 		findings = append(findings, x.describeScopes(ctx, clients)...)
-		isWorkerDown = list.Count(heartbeats, isMissingWorker) > 0
+		isWorkerDown = list.CountWhere(heartbeats, isMissingWorker) > 0
 		mayReadLeases = !slices.ContainsFunc(heartbeats, isForbidden)
 	}
 	switch installation := cmp.Or(run.Installation(x.clusterName), clients.Installation(ctx)); {
@@ -129,7 +129,7 @@ func printFindings(out io.Writer, findings []finding) error {
 		_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), f.check, f.problem, f.remedy)
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s failed", phrase.Count(failed, "check"))
+		return fmt.Errorf("%s failed", phrase.CountText(failed, "check"))
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func clusterAPIFinding(clients kubecli.Clients) []finding {
 	f := finding{
 		check: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
 	}
-	switch served, err := clients.ClusterAPI.Served(); {
+	switch served, err := clients.ClusterAPI.IsServed(); {
 	case err != nil:
 		f.check = "Cluster API"
 		f.problem = kubecli.OneLine(err.Error())
@@ -219,27 +219,27 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 				f.check = "you may not list the Leases of all namespaces: whether a " + h.Process + " is at work is not known"
 			case h.Err != nil:
 				f.problem, f.remedy, f.isWarning = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
-			case h.Missing != "":
+			case h.MissingMessage != "":
 				f.check = "heartbeats"
-				f.problem = h.Missing
+				f.problem = h.MissingMessage
 				f.remedy = "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
 				if !temporal && h.Process == explain.Worker {
 					f.remedy = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
 				}
-			case h.Late:
+			case h.IsOverdue:
 				f.problem = fmt.Sprintf(
 					"the last one was %s ago, and one is due each %s",
-					kubecli.Age(h.At, x.Now()),
-					phrase.Span(h.Each),
+					kubecli.AgeText(h.RenewTime, x.Now()),
+					phrase.AgeText(h.RenewInterval),
 				)
 				f.remedy = fmt.Sprintf(
 					"the %s may be down; after %s it counts as down: repeat the command then, or look at its log",
 					h.Process,
-					phrase.Span(h.Silent),
+					phrase.AgeText(h.DownAfter),
 				)
 				f.isWarning = true
 			default:
-				f.check += ": " + kubecli.Age(h.At, x.Now()) + " ago"
+				f.check += ": " + kubecli.AgeText(h.RenewTime, x.Now()) + " ago"
 			}
 			return f
 		},
@@ -256,7 +256,7 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 		for _, p := range report.Problems {
 			findings = append(findings, finding{
 				check:   h.Process + " " + report.By,
-				problem: p.Text(h.Process) + " (since " + kubecli.Since(p.First, now) + ")",
+				problem: p.Text(h.Process) + " (since " + kubecli.SinceText(p.First, now) + ")",
 				remedy:  p.Remedy(h.Process),
 			})
 		}
@@ -268,11 +268,11 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
 // isMissingWorker reports whether a heartbeat says that no worker is at work.
-func isMissingWorker(h explain.Heartbeat) bool { return h.Process == explain.Worker && h.Missing != "" }
+func isMissingWorker(h explain.Heartbeat) bool { return h.Process == explain.Worker && h.MissingMessage != "" }
 
-// leasesNamed returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
+// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
 // nil, because checkHeartbeats has already reported the error.
-func (x *doctorCommand) leasesNamed(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
+func (x *doctorCommand) leasesWithName(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
 	if err != nil {
@@ -289,20 +289,20 @@ func (x *doctorCommand) leasesNamed(ctx context.Context, clients kubecli.Clients
 // that is left to machine-controller-manager.
 func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
-	for _, lease := range x.leasesNamed(ctx, clients, v1alpha1.LeaseWorkers) {
+	for _, lease := range x.leasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
 		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease was released
 			continue
 		}
 		name := lease.Annotations[v1alpha1.AnnotationInstallation]
-		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOf(&lease))
+		what := fmt.Sprintf("installation %s acts on %s", name, cache.ScopeOfLease(&lease))
 		if older != "" {
 			what += "; those of installation " + older + ", which is older, are left to it"
 		}
 		findings, older = append(findings, finding{check: what}), name
 	}
-	for _, name := range cache.MCMLeases() {
-		for _, lease := range x.leasesNamed(ctx, clients, name) {
-			by, renewed := cache.Holder(&lease, x.Now())
+	for _, name := range cache.MCMLeaseNames() {
+		for _, lease := range x.leasesWithName(ctx, clients, name) {
+			by, renewed := cache.LeaseHolder(&lease, x.Now())
 			if by == "" {
 				continue
 			}
@@ -311,7 +311,7 @@ func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clie
 				lease.Namespace,
 				by,
 				name,
-				kubecli.Age(renewed, x.Now()),
+				kubecli.AgeText(renewed, x.Now()),
 			)})
 		}
 	}
@@ -325,10 +325,10 @@ const maxClockSkew = 5 * time.Second
 // checkUserAndClock asks the API server who the user is and what the user may change, and checks the clock of this
 // machine.
 func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.Clients) (findings []finding) {
-	if clients.Identity == nil {
+	if clients.UserReviews == nil {
 		return nil
 	}
-	self, err := clients.Self(ctx)
+	self, err := clients.ReviewUser(ctx)
 	if err != nil {
 		return []finding{
 			{check: "identity", problem: kubecli.OneLine(err.Error()), remedy: "check the credentials of the kubeconfig"},
@@ -336,7 +336,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 	}
 	var may []string
 	for _, right := range [][2]string{{"patch", "machines"}, {"patch", "machinedeployments"}, {"patch", "machineclasses"}} {
-		allowed, err := clients.May(ctx, right[0], right[1])
+		allowed, err := clients.IsAllowed(ctx, right[0], right[1])
 		switch {
 		case err != nil:
 			return []finding{
@@ -355,8 +355,8 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 		check:  "clock of this machine",
 		remedy: "set it by NTP: millwright prints times and ages by this clock",
 	}
-	if skew := x.Now().Sub(self.At); skew.Abs() > maxClockSkew {
-		clock.problem = fmt.Sprintf("%s from that of the API server", phrase.Span(skew.Abs()))
+	if skew := x.Now().Sub(self.ServerTime); skew.Abs() > maxClockSkew {
+		clock.problem = fmt.Sprintf("%s from that of the API server", phrase.AgeText(skew.Abs()))
 	}
 	return append(findings, clock)
 }
@@ -411,7 +411,7 @@ func (x *doctorCommand) checkQueues(
 		return []finding{{check: "queues", problem: "the installation is not known", remedy: "give --cluster-name"}}
 	}
 	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
-		f := x.checkQueue(ctx, temporal, installation.Queue(name), "start a worker; see its log")
+		f := x.checkQueue(ctx, temporal, installation.TaskQueue(name), "start a worker; see its log")
 		if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // a worker that was killed is still in the list
 			f.check += ", and none has a heartbeat now"
 		}
@@ -425,7 +425,7 @@ func (x *doctorCommand) checkQueues(
 	var served []string
 	var unserved []finding
 	for _, name := range slices.Compact(providers) {
-		f := x.checkQueue(ctx, temporal, installation.ProviderQueue(name), "start a worker with --queues=provider-"+name)
+		f := x.checkQueue(ctx, temporal, installation.ProviderTaskQueue(name), "start a worker with --queues=provider-"+name)
 		if f.problem != "" {
 			unserved = append(unserved, f)
 			continue
@@ -433,7 +433,7 @@ func (x *doctorCommand) checkQueues(
 		served, findings = append(served, name), append(findings, f)
 	}
 	for _, f := range unserved { // the name of a provider may be misspelt in a class
-		f.remedy += phrase.If(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
+		f.remedy += phrase.TextIf(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
 		findings = append(findings, f)
 	}
 	return findings
@@ -462,7 +462,7 @@ func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal clie
 
 // checkQueue checks that a worker polls a task queue.
 func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, name, do string) finding {
-	n, err := kubecli.Pollers(ctx, temporal, x.temporalFlags.Namespace, name, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
+	n, err := kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, name, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	f := finding{check: "queue " + name, remedy: do}
 	switch {
 	case err != nil:
@@ -471,7 +471,7 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 		f.problem = "no worker polls it"
 	}
 	if f.problem == "" {
-		f.check += fmt.Sprintf(": %s polled it within %s", phrase.Count(n, "worker"), phrase.Span(taskqueue.PollerTimeout))
+		f.check += fmt.Sprintf(": %s polled it within %s", phrase.CountText(n, "worker"), phrase.AgeText(taskqueue.PollerTimeout))
 	}
 	return f
 }

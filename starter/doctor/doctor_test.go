@@ -27,11 +27,11 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// newInstalledWorld returns a cluster with the CRDs of these kinds and one MachineClass.
-func newInstalledWorld(t *testing.T, kinds ...string) *clitest.World {
+// newInstalledBackend returns a cluster with the CRDs of these kinds and one MachineClass.
+func newInstalledBackend(t *testing.T, kinds ...string) *clitest.FakeBackend {
 	t.Helper()
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
-	w := clitest.NewWorld(class)
+	w := clitest.NewFakeBackend(class)
 	api := &metav1.APIResourceList{GroupVersion: v1alpha1.SchemeGroupVersion.String()}
 	for _, kind := range kinds {
 		api.APIResources = append(api.APIResources, metav1.APIResource{Name: kind})
@@ -75,7 +75,7 @@ func TestDoctor(t *testing.T) {
 		},
 		"nobody serves a provider, and a search attribute is missing": {
 			kinds: all, args: []string{"--cluster-name", "garden"}, temporal: func(f *clitest.FakeTemporal) {
-				f.Unpolled, f.Unregistered = []string{"garden/provider-aws"}, []string{"Stuck"}
+				f.UnpolledQueues, f.UnregisteredAttributes = []string{"garden/provider-aws"}, []string{"Stuck"}
 			},
 			says: "ok      API server and CRDs\nok      Temporal and its namespace\nFAILED  search attributes: no Stuck\n        millwright bootstrap\n" +
 				"ok      queue garden/machines: 1 worker polled it within 75s\nok      queue garden/kubernetes: 1 worker polled it within 75s\nok      queue garden/drains: 1 worker polled it within 75s\n" +
@@ -107,7 +107,7 @@ func TestDoctor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(t, row.kinds...)
+			w := newInstalledBackend(t, row.kinds...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -159,7 +159,7 @@ func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 
 // If both API groups are served, the names of kinds in kubectl are ambiguous.
 func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -171,8 +171,8 @@ func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "Cluster API")
-	assert.Equal(t, 1, w.Asked)
-	w.ClusterAPI = capitest.NewServer()
+	assert.Equal(t, 1, w.DiscoveryCount)
+	w.ClusterAPI = capitest.NewFakeServer()
 	out, err = w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.Contains(
@@ -212,7 +212,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(
+			w := newInstalledBackend(
 				t,
 				"machines",
 				"machinesets",
@@ -221,7 +221,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 				"machinedrainrules",
 				"rolloutpolicies",
 			)
-			w.Cluster = kubefake.NewClientset(
+			w.ClusterClient = kubefake.NewClientset(
 				newLease(v1alpha1.LeaseWorkers, row.worker),
 				newLease("millwright-bridge", row.bridge),
 			)
@@ -239,7 +239,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 
 // docs/runbook.md, section 17: a worker has a heartbeat, but not its role.
 func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -253,7 +253,7 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 		`{"system":"control","resource":"machines.machine.sapcloud.io","verb":"watch","kind":"refused","words":"User w cannot list","first":"2024-05-17T13:51:07Z"}]}]`
 	bridge.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"b-1","problems":[` +
 		`{"system":"temporal","verb":"SignalWithStartWorkflowExecution","kind":"refused","words":"Request unauthorized."}]}]`
-	w.Cluster = kubefake.NewClientset(worker, bridge)
+	w.ClusterClient = kubefake.NewClientset(worker, bridge)
 	out, err := w.Run(t.Context(), Command(w.Environment()))
 	require.EqualError(t, err, "2 checks failed")
 	assert.Contains(t, out, "FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io: User w cannot list (since ")
@@ -264,13 +264,13 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 
 // machine-controller-manager is at work in one namespace, and has stopped in a second namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
+	w := newInstalledBackend(t, "machines")
 	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
 		l := newLease("machine-controller-manager", ago)
 		l.Namespace, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = namespace, new("pod-1"), new(int32(15))
 		return l
 	}
-	w.Cluster = kubefake.NewClientset(
+	w.ClusterClient = kubefake.NewClientset(
 		newLease(
 			v1alpha1.LeaseWorkers,
 			time.Second,
@@ -291,7 +291,7 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 
 // If the namespaces of two installations overlap, the installation with the older Lease keeps its namespaces.
 func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
+	w := newInstalledBackend(t, "machines")
 	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
 		l := newLease(v1alpha1.LeaseWorkers, time.Second)
 		l.Namespace, l.Spec.HolderIdentity, l.CreationTimestamp = namespace, new(
@@ -302,7 +302,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 		l.Annotations = map[string]string{v1alpha1.AnnotationInstallation: name, v1alpha1.AnnotationScope: namespaces}
 		return l
 	}
-	w.Cluster = kubefake.NewClientset(
+	w.ClusterClient = kubefake.NewClientset(
 		of("a", "trial", "", time.Minute),
 		of("b", "garden", `{"namespaces":["shop"],"namespaceSelector":"fleet=blue"}`, time.Hour),
 	)
@@ -314,7 +314,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 
 // If the user may not read Leases, doctor warns, and reports no heartbeat as ok.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -332,7 +332,7 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 		"leases",
 		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 	)
-	w.Cluster = cluster
+	w.ClusterClient = cluster
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.NoError(t, err)
 	assert.Contains(
@@ -345,10 +345,10 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 
 // A class whose provider is misspelt: doctor names the providers that workers serve.
 func TestDoctorNamesTheServedProviders(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
+	w := newInstalledBackend(t, "machines")
 	misspelt := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "typo"}, Provider: "asw"}
 	require.NoError(t, w.Machines.Tracker().Add(misspelt))
-	w.Temporal.Unpolled = []string{"garden/provider-asw"}
+	w.Temporal.UnpolledQueues = []string{"garden/provider-asw"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.Error(t, err)
 	assert.Contains(t, out, "FAILED  queue garden/provider-asw: no worker polls it\n"+
@@ -357,7 +357,7 @@ func TestDoctorNamesTheServedProviders(t *testing.T) {
 
 // A person who may only read gets notes: neither a failed check nor a warning is about what this person may not see.
 func TestDoctorForAReader(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -372,7 +372,7 @@ func TestDoctorForAReader(t *testing.T) {
 	}
 	cluster := kubefake.NewClientset()
 	cluster.PrependReactor("list", "leases", forbid)
-	w.Cluster, w.Kube = cluster, clientsetForUser(0)
+	w.ClusterClient, w.ReviewClient = cluster, clientsetForUser(0)
 	w.Machines.PrependReactor("list", "machineclasses", forbid)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "")
 	require.NoError(t, err)
@@ -387,8 +387,8 @@ func TestDoctorForAReader(t *testing.T) {
 
 // Temporal still lists the polls of a worker that was killed: without a heartbeat these polls prove nothing.
 func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
-	w := newInstalledWorld(t, "machines")
-	w.Cluster = kubefake.NewClientset(
+	w := newInstalledBackend(t, "machines")
+	w.ClusterClient = kubefake.NewClientset(
 		newLease(v1alpha1.LeaseWorkers, time.Minute),
 		newLease("millwright-bridge", time.Second),
 	)
@@ -401,7 +401,7 @@ func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 
 // If nobody listens on Temporal's port, doctor answers fast, and advises to check the address, not to run bootstrap.
 func TestDoctorWithoutATemporalServer(t *testing.T) {
-	w := newInstalledWorld(
+	w := newInstalledBackend(
 		t,
 		"machines",
 		"machinesets",
@@ -440,7 +440,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledWorld(
+			w := newInstalledBackend(
 				t,
 				"machines",
 				"machinesets",
@@ -449,7 +449,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 				"machinedrainrules",
 				"rolloutpolicies",
 			)
-			w.Kube = row.kube
+			w.ReviewClient = row.kube
 			out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 			assert.Contains(t, out, row.says)
 			assert.Equal(t, row.fails, err != nil)

@@ -25,8 +25,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newStack returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
-func newStack() []runtime.Object {
+// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
+func newStackObjects() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{
 			{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)},
@@ -65,7 +65,7 @@ func newStack() []runtime.Object {
 		return &v1alpha1.Operation{
 			WorkflowID: "garden/machine/shop/web-a/uid-m",
 			Step:       "create-instance",
-			Since:      metav1.NewTime(clitest.Begun),
+			Since:      metav1.NewTime(clitest.BeginTime),
 			Cause:      "no room (since the sale)",
 			WaitsFor:   "no room (since …)",
 			BlockedBy:  by,
@@ -109,7 +109,7 @@ func TestExplain(t *testing.T) {
 				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" + table,
 		},
 		"without a kind the deployment comes first": {
-			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws", "garden/machines"} },
+			args: []string{"web"}, temporal: func(f *clitest.FakeTemporal) { f.UnpolledQueues = []string{"garden/provider-aws", "garden/machines"} },
 			says: "No worker polls queue garden/machines: nothing moves until a worker runs.\n" + toDo +
 				"The status is of generation 2, and the object has generation 3: nobody has seen the change yet.\n" +
 				"machinedeployment shop/web: 1 of 2 machines waits for its instance\n" +
@@ -121,7 +121,7 @@ func TestExplain(t *testing.T) {
 		"a machine whose call has failed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{{
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "create-instance", Attempt: 3, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
 					NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)), LastFailure: &failurepb.Failure{Message: "no\nroom"},
 				}}
@@ -131,7 +131,7 @@ func TestExplain(t *testing.T) {
 		"a call without a right, whose activity has a number": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{{
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
 					State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
 					LastFailure: &failurepb.Failure{Message: `machines is forbidden: User "w" cannot list resource "machines"`},
@@ -144,8 +144,8 @@ func TestExplain(t *testing.T) {
 		"a call that is made again because its class has changed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{{
-					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.Begun),
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
+					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime),
 					LastFailure: &failurepb.Failure{
 						Message:     "MachineClass small or its Secret has changed, so the call is made again",
 						FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{Type: kube.TypeCacheBehind}},
@@ -161,9 +161,9 @@ func TestExplain(t *testing.T) {
 		"a call that is open": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{
-					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.Begun)},
-					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.Begun)},
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{
+					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime)},
+					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.BeginTime)},
 				}
 			},
 			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 1 is open since 13:51:07 UTC (15m)\n" +
@@ -172,7 +172,7 @@ func TestExplain(t *testing.T) {
 		"an activity without a name of its own": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-				f.Pending = []*workflowpb.PendingActivityInfo{{
+				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
 					State:                   enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
 					NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
@@ -189,7 +189,7 @@ func TestExplain(t *testing.T) {
 		"a class of an unknown installation": {args: []string{"mcc/small"}, temporal: func(*clitest.FakeTemporal) {}, says: "machineclass shop/small: provider aws, used by 4 machines\n"},
 		"a class that no worker serves": {
 			args:     []string{"mcc/small", "--cluster-name", "garden"},
-			temporal: func(f *clitest.FakeTemporal) { f.Unpolled = []string{"garden/provider-aws"} },
+			temporal: func(f *clitest.FakeTemporal) { f.UnpolledQueues = []string{"garden/provider-aws"} },
 			says: "machineclass shop/small: provider aws, used by 4 machines, served by no worker\n" +
 				"No worker serves provider aws (queue garden/provider-aws): no instance is made or deleted until one runs.\n",
 		},
@@ -203,7 +203,7 @@ func TestExplain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), append(row.args, "-n", "shop")...)
 			require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestHeartbeats(t *testing.T) {
 		"never anything": {nil, []string{"No worker has ever been at work: there is no Lease millwright-worker.", "No bridge has ever been at work: there is no Lease millwright-bridge."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			down, troubles := Heartbeats(
+			down, troubles := HeartbeatLines(
 				t.Context(),
 				kubefake.NewClientset(row.leases...).CoordinationV1(),
 				clitest.Now,
@@ -239,19 +239,19 @@ func TestHeartbeats(t *testing.T) {
 			assert.Empty(t, troubles)
 		})
 	}
-	down, _ := Heartbeats(t.Context(), nil, clitest.Now, nil)
+	down, _ := HeartbeatLines(t.Context(), nil, clitest.Now, nil)
 	assert.Empty(t, down, "nobody who may read Leases")
 }
 
 // docs/runbook.md, section 17: the worker has no right that the work on an object needs.
 func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset(
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset(
 		leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{
-			{System: problems.Control, Resource: "machinesets.machine.sapcloud.io/status", Verb: "update", Kind: problems.Refused, Words: "User w cannot update", First: clitest.Begun},
-			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.Begun},
+			{System: problems.Control, Resource: "machinesets.machine.sapcloud.io/status", Verb: "update", Kind: problems.Refused, Words: "User w cannot update", First: clitest.BeginTime},
+			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.BeginTime},
 		}}, problems.Report{By: "w-2", Problems: []problems.Problem{
-			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.Begun},
+			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.BeginTime},
 		}}),
 		newLease("millwright-bridge", time.Second),
 	)
@@ -282,8 +282,8 @@ func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1
 // docs/runbook.md, sections 13 and 14: lines about processes that are down come before the sentence, which may be
 // outdated.
 func TestDownProcessesAreNamedFirst(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset(
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset(
 		newLease("millwright-worker", 15*time.Minute),
 		newLease("millwright-bridge", 15*time.Minute),
 	)
@@ -316,7 +316,7 @@ func TestTop(t *testing.T) {
 		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewWorld(newStack()...)
+			w := clitest.NewFakeBackend(newStackObjects()...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
@@ -325,8 +325,8 @@ func TestTop(t *testing.T) {
 }
 
 func TestExplainFindsNothing(t *testing.T) {
-	w := clitest.NewWorld(newStack()...)
-	w.Cluster = kubefake.NewClientset()
+	w := clitest.NewFakeBackend(newStackObjects()...)
+	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
 		"pod/web": `unknown kind "pod": the kinds are mcd, mcs, mc, mcc and node; and no namespace pod has an object web`,
 		"mcd/no":  "there is no machinedeployment no in namespace shop",
@@ -340,7 +340,7 @@ func TestExplainFindsNothing(t *testing.T) {
 
 // The sentence of a machine ends with the command that prints it. The command itself leaves itself out.
 func TestExplainDoesNotSendToItself(t *testing.T) {
-	w := clitest.NewWorld(newBlockedMachine())
+	w := clitest.NewFakeBackend(newBlockedMachine())
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/web-a", "-n", "shop")
 	require.NoError(t, err)
 	assert.Contains(t, out, "if its instance is not ready, it is replaced at 15:06:07 UTC\n")

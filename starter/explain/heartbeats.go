@@ -22,7 +22,7 @@ import (
 // process is a kind of process that renews a Lease while it is at work.
 type process struct {
 	name           string // name of the process in messages
-	lease          string
+	leaseName          string
 	interval       time.Duration // time between two renewals
 	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
 	downAfter      time.Duration // age of the last renewal from which the process counts as down
@@ -52,11 +52,11 @@ var processes = []process{
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
 	Process string            // worker or bridge
-	At      time.Time         // time of the last renewal; zero if there was no renewal, or if the time is not known
-	Each    time.Duration     // time between two renewals of a process that is at work
-	Silent  time.Duration     // age of the last renewal from which the process counts as down
-	Late    bool              // a renewal is overdue, but the process does not count as down yet
-	Missing string            // sentence that says that no process of this kind is at work; otherwise empty
+	RenewTime      time.Time         // time of the last renewal; zero if there was no renewal, or if the time is not known
+	RenewInterval    time.Duration     // time between two renewals of a process that is at work
+	DownAfter  time.Duration     // age of the last renewal from which the process counts as down
+	IsOverdue    bool              // a renewal is overdue, but the process does not count as down yet
+	MissingMessage string            // sentence that says that no process of this kind is at work; otherwise empty
 	Err     error             // error of reading the Lease; nil if the Lease was read
 	Reports []problems.Report // what processes of this kind may not or cannot do
 }
@@ -65,12 +65,12 @@ type Heartbeat struct {
 // about the problems that concerns selects.
 func (h Heartbeat) Sentences(now time.Time, concerns func(problems.Problem) bool) (sentences []string) {
 	for _, report := range h.Reports {
-		for _, p := range list.Where(report.Problems, concerns) {
+		for _, p := range list.Filter(report.Problems, concerns) {
 			text := p.Text(h.Process)
 			text = strings.ToUpper(text[:1]) + text[1:]
 			sentences = append(
 				sentences,
-				fmt.Sprintf("%s (since %s): %s", text, kubecli.Since(p.First, now), p.Remedy(h.Process)),
+				fmt.Sprintf("%s (since %s): %s", text, kubecli.SinceText(p.First, now), p.Remedy(h.Process)),
 			)
 		}
 	}
@@ -90,9 +90,9 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// Heartbeats returns one line for each kind of process that is not at work, and one for each problem that concerns
+// HeartbeatLines returns one line for each kind of process that is not at work, and one for each problem that concerns
 // selects. Leases that cannot be read are ignored, because the user may lack the right to read them.
-func Heartbeats(
+func HeartbeatLines(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
 	now time.Time,
@@ -102,19 +102,19 @@ func Heartbeats(
 		return nil, nil
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, now) {
-		down = append(down, phrase.Parts(h.Missing)...)
+		down = append(down, phrase.NonEmptyTexts(h.MissingMessage)...)
 		troubles = append(troubles, h.Sentences(now, concerns)...)
 	}
 	return down, troubles
 }
 
-// AtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
+// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
 // process that is not at work, or the Lease that cannot be read.
-func AtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
+func CheckProcessesAtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {
-		if h.Missing != "" {
-			h.Err = errors.New(h.Missing)
+		if h.MissingMessage != "" {
+			h.Err = errors.New(h.MissingMessage)
 		}
 		errs = append(errs, h.Err)
 	}
@@ -127,27 +127,27 @@ func (p process) readHeartbeat(
 	leases typedcoordinationv1.LeaseInterface,
 	now time.Time,
 ) Heartbeat {
-	h := Heartbeat{Process: p.name, Each: p.interval, Silent: p.downAfter}
-	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.lease})
+	h := Heartbeat{Process: p.name, RenewInterval: p.interval, DownAfter: p.downAfter}
+	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.leaseName})
 	if err != nil {
-		h.Err = fmt.Errorf("read Lease %s: %w", p.lease, err)
+		h.Err = fmt.Errorf("read Lease %s: %w", p.leaseName, err)
 		return h
 	}
 	for i := range found.Items {
-		if found.Items[i].Name == p.lease { // the fake client ignores the field selector
+		if found.Items[i].Name == p.leaseName { // the fake client ignores the field selector
 			h.Reports = append(h.Reports, problems.ReportsOf(&found.Items[i])...)
 		}
 	}
-	at, known := lastRenewal(found.Items, p.lease)
+	at, known := lastRenewal(found.Items, p.leaseName)
 	if !known {
-		h.Missing = p.missingMessage
+		h.MissingMessage = p.missingMessage
 		return h
 	}
-	h.At = at
+	h.RenewTime = at
 	if now.Sub(at) > p.downAfter {
-		h.Missing = fmt.Sprintf(p.downMessage, kubecli.Since(at, now))
+		h.MissingMessage = fmt.Sprintf(p.downMessage, kubecli.SinceText(at, now))
 	}
-	h.Late = now.Sub(at) > p.overdueAfter && h.Missing == ""
+	h.IsOverdue = now.Sub(at) > p.overdueAfter && h.MissingMessage == ""
 	return h
 }
 

@@ -24,7 +24,7 @@ import (
 // subject is the object that is explained.
 type subject struct {
 	kind                           string
-	workflow                       run.Kind      // kind of the object's workflow; empty if the object has no workflow
+	workflowKind                       run.Kind      // kind of the object's workflow; empty if the object has no workflow
 	workflowObject                 metav1.Object // object whose name is in the workflow's ID; nil means the object itself
 	object                         metav1.Object
 	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
@@ -42,12 +42,12 @@ type subject struct {
 type member struct {
 	name, status string
 	operation    *v1alpha1.Operation // nil if the machine is idle
-	wait         explain.Wait
+	currentWait         explain.WaitState
 }
 
-// memberOf returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
-func memberOf(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
-	return member{m.Name, kubecli.Status(*m), m.Status.CurrentOperation, machine.Explained(m, of, now).WaitsFor()}
+// newMember returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
+func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
+	return member{m.Name, kubecli.StatusText(*m), m.Status.CurrentOperation, machine.ExplanationFacts(m, of, now).CurrentWait()}
 }
 
 // sentence returns the sentence of the status, without the command that prints this very sentence. If the status has no
@@ -60,11 +60,11 @@ func (s *subject) sentence(isCurrent bool) string {
 	text := kindAndName(s.kind, s.object) + ": " + s.stateText()
 	waiting := s.waitingMembers()
 	switch {
-	case s.workflow == "" || s.isExplained:
+	case s.workflowKind == "" || s.isExplained:
 		return text
 	case len(waiting) > 0:
-		blocked := list.Count(waiting, func(m member) bool { return len(m.operation.BlockedBy) > 0 })
-		return fmt.Sprintf("%s; %s in motion, %d of them blocked", text, phrase.Count(len(waiting), "machine"), blocked)
+		blocked := list.CountWhere(waiting, func(m member) bool { return len(m.operation.BlockedBy) > 0 })
+		return fmt.Sprintf("%s; %s in motion, %d of them blocked", text, phrase.CountText(len(waiting), "machine"), blocked)
 	case isCurrent:
 		return text + "; it waits for nothing"
 	default:
@@ -75,10 +75,10 @@ func (s *subject) sentence(isCurrent bool) string {
 // stateText returns the state of an object whose status has no sentence. For a class, stateText also says how many
 // workers serve its provider.
 func (s *subject) stateText() string {
-	if s.workflow != run.KindMachineClass || s.pollers == nil {
+	if s.workflowKind != run.KindMachineClass || s.pollers == nil {
 		return s.idleText
 	}
-	return s.idleText + ", served by " + cmp.Or(phrase.If(*s.pollers == 0, "no worker"), phrase.Count(*s.pollers, "worker"))
+	return s.idleText + ", served by " + cmp.Or(phrase.TextIf(*s.pollers == 0, "no worker"), phrase.CountText(*s.pollers, "worker"))
 }
 
 // Sentence returns the name of an object and the sentence waitsFor of its status; empty if the status has no sentence.
@@ -93,7 +93,7 @@ func kindAndName(kind string, o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return kind + " " + o.GetName()
 	}
-	return kind + " " + kubecli.KeyOf(o)
+	return kind + " " + kubecli.KeyOfObject(o)
 }
 
 // isStatusOutdated reports whether the status observed an earlier generation of the object.
@@ -123,12 +123,12 @@ func resourcesOf(kind run.Kind) []string {
 func (s *subject) isConcerned(p problems.Problem) bool {
 	resource, _, _ := strings.Cut(p.Resource, ".")
 	resource, _, _ = strings.Cut(resource, "/")
-	return s.workflow != "" && (resource == "" || slices.Contains(resourcesOf(s.workflow), resource))
+	return s.workflowKind != "" && (resource == "" || slices.Contains(resourcesOf(s.workflowKind), resource))
 }
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.
 func (s *subject) tone() kubecli.Tone {
-	isUnserved := s.workflow == run.KindMachineClass && s.pollers != nil && *s.pollers == 0
+	isUnserved := s.workflowKind == run.KindMachineClass && s.pollers != nil && *s.pollers == 0
 	if isUnserved || s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
 		return kubecli.Stuck
 	}
@@ -137,10 +137,10 @@ func (s *subject) tone() kubecli.Tone {
 
 // waitingMembers returns the machines that wait: blocked machines first, and within each group the longest wait first.
 func (s *subject) waitingMembers() []member {
-	waiting := list.Where(s.members, func(m member) bool { return m.operation != nil })
+	waiting := list.Filter(s.members, func(m member) bool { return m.operation != nil })
 	slices.SortStableFunc(waiting, func(a, b member) int {
 		x, y := a.operation, b.operation
-		return cmp.Or(list.FalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
+		return cmp.Or(list.CompareFalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
 	})
 	return waiting
 }
@@ -160,9 +160,9 @@ func (s *subject) writeTable(out io.Writer, now time.Time) error {
 				m.name,
 				m.status,
 				o.Step,
-				kubecli.Age(o.Since.Time, now),
-				kubecli.Clock(cache.TimeOf(o.Deadline), now),
-				m.wait.Cause,
+				kubecli.AgeText(o.Since.Time, now),
+				kubecli.ClockText(cache.TimeOrZero(o.Deadline), now),
+				m.currentWait.Cause,
 			},
 		)
 	}

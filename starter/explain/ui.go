@@ -42,9 +42,9 @@ the list has: choose MachineNamespace, Machine, Step, Stuck, BlockedBy and Deadl
 			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
 		},
 	}
-	x.Register(c)
+	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
-	x.temporalFlags.Register(c)
+	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
 	c.Flags().
@@ -64,7 +64,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		query += ` AND Stuck=true`
 	}
 	if text != "" {
-		if err := x.Resolve(); err != nil {
+		if err := x.ResolveNamespace(); err != nil {
 			return err
 		}
 		clients, err := x.Clients(x.Access)
@@ -83,7 +83,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 			return err
 		}
 		installation := x.installation(ctx, clients, s)
-		if installation == "" || s.workflow == "" {
+		if installation == "" || s.workflowKind == "" {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}
 		id := s.workflowID(installation)

@@ -103,7 +103,7 @@ func metricsSections() ([]metricsSection, error) {
 		{"Every process", func(r prometheus.Registerer) { r.MustRegister(problems.New()) }},
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
-			watch.NewLeading(r)
+			watch.NewLeadingGauge(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
 			r.MustRegister(fleet.NewGauges(cluster, nil))

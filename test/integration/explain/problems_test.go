@@ -20,20 +20,20 @@ import (
 // A worker loses its role, but not its Lease: it says so, and the object that nobody can write is explained.
 func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 	p := newPool(t, "roleless", "", 1)
-	p.AwaitRunning(t, 1)
+	p.AwaitRunningMachines(t, 1)
 	restore := revokeRights(t, component.WorkerIdentity)
 	p.Scale(t, 2)
 	awaitProblem(t, "worker", "the worker may not ", "is its role bound? kubectl get clusterrolebinding millwright-worker")
 	rig.Eventually(t, "explain says it before the sentence", func() (bool, any) {
-		said := r.Millwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
+		said := r.RunMillwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
 		return strings.HasPrefix(said[0], "The worker may not "), said
 	})
 	requireInRunbook(t, "17", "is its role bound? kubectl get clusterrolebinding millwright-worker")
 	restore()
-	p.AwaitRunning(t, 2)
+	p.AwaitRunningMachines(t, 2)
 	awaitQuiet(t)
 	p.Delete(t)
-	p.AwaitGone(t)
+	p.AwaitPoolGone(t)
 }
 
 // A bridge starts without its role. It leads nothing yet, and says on its Lease what it lacks.
@@ -67,7 +67,7 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 // revokeRights deletes the rights of a user, and returns the function that restores them.
 func revokeRights(t *testing.T, user string) (restore func()) {
 	t.Helper()
-	rights, err := r.RightsOf(t.Context(), user)
+	rights, err := r.RightsOfUser(t.Context(), user)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rights.Restore(context.Background()) })
 	require.NoError(t, rights.Revoke(t.Context()))
@@ -77,9 +77,9 @@ func revokeRights(t *testing.T, user string) (restore func()) {
 // restartBridge stops the bridge, and starts it. The returned channel gets the result when the bridge is ready.
 func restartBridge(t *testing.T) (started <-chan error) {
 	t.Helper()
-	require.NoError(t, r.Stack.Stop(t.Context(), component.Bridge))
+	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Bridge))
 	done := make(chan error, 1)
-	go func() { done <- r.Stack.Start(context.WithoutCancel(t.Context()), component.Bridge) }()
+	go func() { done <- r.Stack.StartComponent(context.WithoutCancel(t.Context()), component.Bridge) }()
 	return done
 }
 
@@ -113,8 +113,8 @@ func awaitProblem(t *testing.T, process, text, remedy string) {
 		return strings.Contains(texts, text), texts
 	})
 	rig.Eventually(t, "doctor and top say: "+text, func() (bool, any) {
-		doctor, failed := r.TryMillwright(t, "doctor")
-		top, exits := r.TryMillwright(t, "top", "-A")
+		doctor, failed := r.TryRunMillwright(t, "doctor")
+		top, exits := r.TryRunMillwright(t, "top", "-A")
 		return failed != nil && strings.Contains(doctor, "FAILED  "+process+" ") && strings.Contains(doctor, text) &&
 			strings.Contains(doctor, remedy) && exits != nil && strings.HasPrefix(top, process+" ") &&
 			strings.Contains(top, text), []string{doctor, top}
@@ -129,8 +129,8 @@ func awaitQuiet(t *testing.T) {
 		return len(texts) == 0, texts
 	})
 	rig.Eventually(t, "doctor and top are content", func() (bool, any) {
-		doctor, failed := r.TryMillwright(t, "doctor")
-		top, exits := r.TryMillwright(t, "top", "-A")
+		doctor, failed := r.TryRunMillwright(t, "doctor")
+		top, exits := r.TryRunMillwright(t, "top", "-A")
 		return failed == nil && exits == nil, []string{doctor, top}
 	})
 }

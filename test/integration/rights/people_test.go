@@ -25,10 +25,10 @@ import (
 // policies.
 func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	const name = "people"
-	r.ReadSecrets(t, component.ProviderIdentity)
-	r.Namespace(t, name, "")
-	p := r.Pool(t, name, name, 2)
-	p.AwaitRunning(t, 2)
+	r.LimitSecretReaders(t, component.ProviderIdentity)
+	r.CreateNamespace(t, name, "")
+	p := r.CreatePool(t, name, name, 2)
+	p.AwaitRunningMachines(t, 2)
 	machine := p.Machines(t)[0].Name
 	kubectl := func(arguments ...string) error {
 		_, err := r.Stack.Kubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
@@ -128,7 +128,7 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 		}
 		return len(machines) == 3, machines
 	})
-	p.AwaitRunning(t, 3)
+	p.AwaitRunningMachines(t, 3)
 	t.Run("the commands of a rollout", func(t *testing.T) { testCommandsOfPeople(t, p, approve, unbound) })
 }
 
@@ -136,7 +136,7 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 // with a smaller role the API server refuses the write.
 func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound string) {
 	step := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}
-	r.Policy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
+	r.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	rig.Eventually(t, "the rollout waits for an approval", func() (bool, any) {
 		operation := p.Deployment(t).Status.CurrentOperation

@@ -21,7 +21,7 @@ func progressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
 // rollBackAtOnce applies the strictest policy: a rollout rolls back when one machine fails, and at the deadline.
 func (f fleet) rollBackAtOnce(t *testing.T) {
 	t.Helper()
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32)},
 	})
 }
@@ -29,7 +29,7 @@ func (f fleet) rollBackAtOnce(t *testing.T) {
 // requireNoPin requires that no automatic rollback has begun, also after another decision.
 func (f fleet) requireNoPin(t *testing.T) {
 	t.Helper()
-	f.LookAgain(t)
+	f.ReconcileAgain(t)
 	d := f.Deployment(t)
 	require.NotNil(t, d.Status.Rollout)
 	require.Nil(t, d.Status.Rollout.Pin)
@@ -50,9 +50,9 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 	})
 	for range 2 {
 		victim := f.Machines(t)[0]
-		require.NoError(t, r.Cloud.Vanish(t.Context(), admin.Vanish{Machine: victim.Name, DeleteNode: true}))
-		f.AwaitDeleted(t, victim)
-		f.AwaitRunning(t, 3)
+		require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}))
+		f.AwaitDeletedMachine(t, victim)
+		f.AwaitRunningMachines(t, 3)
 		f.requireNoPin(t)
 	}
 	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
@@ -71,7 +71,7 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 	time.Sleep(time.Until(refused.CreationTimestamp.Add((deadline + 1) * time.Second))) // the progress deadline has passed
 	f.requireNoPin(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // While only the deletion of an old machine blocks a rollout, the progress deadline does not roll the rollout back.
@@ -87,7 +87,7 @@ func TestABlockedDeletionRollsNothingBack(t *testing.T) {
 	f.awaitEdition(t, "2", 2)
 	f.requireNoPin(t)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A tool such as Argo CD applies the bad template again and again. No machine of the bad template is created after the
@@ -105,7 +105,7 @@ func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
 	require.Equal(t, good, f.machineNames(t))
 	for range 20 {
 		apply()
-		f.LookAgain(t)
+		f.ReconcileAgain(t)
 		require.Equal(t, good, f.machineNames(t), "no machine of the bad template")
 	}
 	f.Scale(t, 4)
@@ -114,12 +114,12 @@ func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
 		require.Equal(t, "small", m.Spec.Class.Name, "a larger deployment gets machines of the good template")
 	}
 	since := f.Deployment(t).Status.Rollout.Pin.Since
-	r.Millwright(t, "rollout", "retry", f.Namespace+"/"+f.Name, "--reason", "once more")
+	r.RunMillwright(t, "rollout", "retry", f.Namespace+"/"+f.Name, "--reason", "once more")
 	rig.Eventually(t, "the retry fails, too", func() (bool, any) {
 		pin := f.Deployment(t).Status.Rollout.Pin
 		return pin != nil && pin.Since != since, pin
 	})
 	f.awaitEdition(t, "", 4)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }

@@ -27,7 +27,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f := newFleet(t, "staged", 10, rollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
 	})
-	r.Policy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		Steps: []v1alpha1.RolloutStep{
 			{
 				Replicas: intstr.FromString("10%"),
@@ -42,7 +42,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	rig.Eventually(
 		t,
 		"one machine in all is of the new template",
-		func() (bool, any) { n := f.countUpdated(t, "2"); return n == 1, n },
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n == 1, n },
 	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "looks well"}), "1")
 	f.awaitEdition(t, "2", 10)
@@ -65,7 +65,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.awaitEdition(t, "2", 10)
 	require.Empty(t, f.readCondition(t, v1alpha1.MachineDeploymentDegraded).Reason)
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // A rollout that makes no progress before its progress deadline is rolled back automatically, although no machine has
@@ -75,7 +75,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f := newFleet(t, "late", 3, rollingUpdate(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 	})
-	r.Policy(
+	r.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -92,7 +92,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	}
 	f.awaitEdition(t, "", 3)
 	watch.requireNoViolations(t)
-	f.awaitOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
+	f.awaitRolloutOutcomes(t, deployment.OutcomeRolledBack, deployment.OutcomeCompleted)
 	f.requireRolledBack(
 		t, "broken", "revision 2 failed (no progress for 15s: 1 machine of it is not available): back on revision 1",
 	)
@@ -100,7 +100,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	require.Len(t, r.Workflows(t, query), 1, "the list of workflows shows the rollback")
 	require.Equal(t, former, f.machineNames(t), "no machine was given up for one that never came")
 	f.Delete(t)
-	f.AwaitGone(t)
+	f.AwaitPoolGone(t)
 }
 
 // awaitPin waits until the machines are pinned to an earlier revision.
@@ -129,14 +129,14 @@ func (f fleet) requireRolledBack(t *testing.T, class, cause string) {
 	})
 	f.awaitEvent(t, cause)
 	name := f.Namespace + "/" + f.Name
-	require.Contains(t, strings.Join(r.Millwright(t, "rollout", "status", name), "\n"), cause)
-	require.Contains(t, strings.Join(r.Millwright(t, "rollout", "history", name), "\n"), cause)
+	require.Contains(t, strings.Join(r.RunMillwright(t, "rollout", "status", name), "\n"), cause)
+	require.Contains(t, strings.Join(r.RunMillwright(t, "rollout", "history", name), "\n"), cause)
 }
 
 // createBrokenClass creates a class "broken" whose instances never boot.
 func (f fleet) createBrokenClass(t *testing.T) {
 	t.Helper()
-	broken := rig.Class(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	broken := rig.NewClass(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	broken.Name = "broken"
 	_, err := r.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
 	require.NoError(t, err)
