@@ -41,7 +41,8 @@ func ObjectGoneError(ref Ref) error {
 	return benignFailure(TypeObjectGone, "object "+ref.Key()+" is gone", true)
 }
 
-// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer caches.
+// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer
+// caches.
 func CacheBehindError(message string) error { return benignFailure(TypeCacheBehind, message, false) }
 
 // ConflictError is the failure of a write if the object differs from the object that the decision saw.
@@ -69,8 +70,8 @@ func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, 
 // reads, the back-off of the retry policy applies: an object that changes all the time must not cause endless requests.
 const MaxConflicts = 3
 
-// RepeatedConflictError is the failure of an attempt whose writes all met a conflict. Contended is retryable, unlike Conflict: the
-// decision stays valid.
+// RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
+// retryable, unlike ConflictError: the decision stays valid.
 func RepeatedConflictError(ref Ref) error {
 	return benignFailure(
 		TypeConflict,
@@ -113,17 +114,17 @@ func isPastInternalErrorRetry(ctx context.Context) bool {
 	return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime
 }
 
-// isMomentaryPerhaps reports whether the API server's answer is a refusal only if it lasts: an internal error, an answer
-// of an admission webhook that came too late, or credentials that are being renewed.
+// isMomentaryPerhaps reports whether the API server's answer is a refusal only if it lasts: an internal error, an
+// answer of an admission webhook that came too late, or credentials that are being renewed.
 func isMomentaryPerhaps(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsUnauthorized(err)
 }
 
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. Each answer is a
-// refusal, except those that RefusedWrite names. An error that isMomentaryPerhaps counts as a refusal in an attempt that
-// began more than three seconds after the first attempt was due. A refused write may have been applied: after a refusal,
-// the next decision reads from the API server.
+// refusal, except those that RefusalMessage names. An error that isMomentaryPerhaps counts as a refusal in an attempt
+// that began more than three seconds after the first attempt was due. A refused write may have been applied: after a
+// refusal, the next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
@@ -141,8 +142,9 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	}
 }
 
-// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusedWrite returns ""
-// for an error that may be temporary or needs a new decision, and for an API server that is too busy or does not answer.
+// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusalMessage returns
+// "" for an error that may be temporary or needs a new decision, and for an API server that is too busy or does not
+// answer.
 func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -155,7 +157,7 @@ func RefusalMessage(ctx context.Context, err error) string {
 	}
 }
 
-// SecretError does the same as WriteError for a Secret, but without the API server's message (see WithoutWords).
+// SecretError does the same as WriteError for a Secret, but without the API server's message (see ErrorWithoutMessage).
 func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 	switch wordless := ErrorWithoutMessage(doing, err); {
 	case apierrors.IsConflict(err):
@@ -167,9 +169,9 @@ func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 	}
 }
 
-// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A refused request gets
-// TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that refuses. An
-// internal error is handled as in WriteError. Other errors, and nil, are returned unchanged.
+// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A refused
+// request gets TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that
+// refuses. An internal error is handled as in WriteError. Other errors, and nil, are returned unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -189,8 +191,8 @@ func IsUnanswered(err error) bool {
 	return err != nil && !errors.As(err, &status)
 }
 
-// ErrorWithoutMessage returns the error of a request about a Secret without the API server's message, but with its code and
-// reason. The message may quote the Secret, because an admission webhook has seen the Secret.
+// ErrorWithoutMessage returns the error of a request about a Secret without the API server's message, but with its code
+// and reason. The message may quote the Secret, because an admission webhook has seen the Secret.
 func ErrorWithoutMessage(doing string, err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -260,8 +262,8 @@ func ReactionToCode(code provider.Code) Reaction {
 	return Retry
 }
 
-// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be cancelled, and
-// a dead worker is noticed.
+// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be
+// cancelled, and a dead worker is noticed.
 func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {

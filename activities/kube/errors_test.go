@@ -42,8 +42,8 @@ func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever an API server answers to a write, the object that waits shows the API server's words, unless the answer needs
-// a new decision, or the API server is too busy or away.
+// Whatever an API server answers to a write, the object that waits shows the API server's words, unless the answer
+// needs a new decision, or the API server is too busy or away.
 func TestWhichAnswersAreRefusals(t *testing.T) {
 	const never = -1
 	for name, row := range map[string]struct {
@@ -81,15 +81,21 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 					return kind, err
 				}
 				isDue := func(after time.Duration) bool { return after != never && tried >= after }
-				wrote, err := fails(func(ctx context.Context) error { return kube.WriteError(ctx, ref, fmt.Errorf("write: %w", answer)) })
+				wrote, err := fails(
+					func(ctx context.Context) error { return kube.WriteError(ctx, ref, fmt.Errorf("write: %w", answer)) },
+				)
 				assert.Equal(t, isDue(row.refusedAfter), wrote == kube.TypeRefused, "%s after %v", wrote, tried)
 				if wrote == kube.TypeRefused || wrote == kube.TypeInternal {
 					assert.ErrorContains(t, err, "write: the words of the API server")
 				}
-				asked, err := fails(func(ctx context.Context) error { return kube.ClassifyTargetError(ctx, fmt.Errorf("ask: %w", answer)) })
+				asked, err := fails(
+					func(ctx context.Context) error { return kube.ClassifyTargetError(ctx, fmt.Errorf("ask: %w", answer)) },
+				)
 				assert.Equal(t, isDue(row.deniedAfter), asked == kube.TypeDenied, "%s after %v", asked, tried)
 				assert.ErrorContains(t, err, "ask: the words of the API server")
-				secret, err := fails(func(ctx context.Context) error { return kube.SecretError(ctx, ref, "make the Secret", answer) })
+				secret, err := fails(
+					func(ctx context.Context) error { return kube.SecretError(ctx, ref, "make the Secret", answer) },
+				)
 				assert.Equal(t, isDue(row.refusedAfter), secret == kube.TypeRefused, "%s after %v", secret, tried)
 				assert.NotContains(t, err.Error(), "the words of the API server", "a webhook may quote the Secret")
 			}

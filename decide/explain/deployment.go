@@ -16,7 +16,7 @@ type Deployment struct {
 	Busy            bool      // machines of other templates exist, or the template has no set: a pause prevents changes
 	ClusterAPI      bool      // the deployment is a Cluster API MachineDeployment
 	Resume          string    // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	Pin             WaitState      // why the machines stay on a former revision, without Next and Command; zero: they do not
+	Pin             WaitState // why the machines stay on a former revision, without Next and Command; zero: they do not
 	Hold            string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	HoldSince       time.Time // beginning of Hold; zero: now
 	// Step describes, as a clause, the reached rollout step that ends by itself at Until; empty: the rollout waits at no
@@ -25,7 +25,7 @@ type Deployment struct {
 	Until    time.Time
 	Sets     []MachineSet // sets without their Machines
 	Machines []Machine
-	Of       int // number of machines, as in Set
+	Of       int // number of machines, as in MachineSet
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -34,10 +34,16 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 	for _, set := range d.Sets {
 		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
 	}
-	return summarizeWaits(waits, append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...), d.Of, now)
+	return summarizeWaits(
+		waits,
+		append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...),
+		d.Of,
+		now,
+	)
 }
 
-// waitsOfDeployment returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
+// waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment is
+// empty.
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
 	if d.Pin.IsBlocked() {
@@ -67,7 +73,8 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 	return waits
 }
 
-// progressingWait returns the Wait that the condition Progressing describes. The zero Wait: the rollout continues.
+// progressingWait returns the WaitState that the condition Progressing describes. The zero WaitState: the rollout
+// continues.
 func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
@@ -109,7 +116,9 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 }
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() SingularPlural { return SingularPlural{One: "nothing is rolled out until somebody resumes it"} }
+func untilResumedWords() SingularPlural {
+	return SingularPlural{One: "nothing is rolled out until somebody resumes it"}
+}
 
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
 // name has the group.

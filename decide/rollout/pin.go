@@ -112,7 +112,12 @@ func (p *planner) automaticPin(record Progress) *Pin {
 
 func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	return &Pin{
-		Failed: p.template.UID, Set: to.UID, Revision: to.Revision, Since: p.facts.Now.Truncate(time.Second), By: by, Why: why,
+		Failed:   p.template.UID,
+		Set:      to.UID,
+		Revision: to.Revision,
+		Since:    p.facts.Now.Truncate(time.Second),
+		By:       by,
+		Why:      why,
 	}
 }
 

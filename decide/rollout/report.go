@@ -88,7 +88,9 @@ func (p *planner) progressDeadline() time.Time {
 
 // isLate reports whether the progress deadline has passed. isLate stays true until there is progress.
 func (p *planner) isLate() bool {
-	reported := p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	reported := p.facts.reportedCondition(
+		vocabulary.ConditionProgressing,
+	).Reason == vocabulary.ReasonProgressDeadlineExceeded
 	if reported && p.facts.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
 		return true
 	}
@@ -121,7 +123,7 @@ type Status struct {
 	Failed []string
 }
 
-// PlannedStatus returns the Status of Plan.
+// PlannedStatus returns the Status of PlanDeployment.
 func PlannedStatus(o Facts) Status { return newPlanner(o.SortedCopy()).buildStatus() }
 
 func (p *planner) buildStatus() Status {
@@ -197,7 +199,12 @@ func (p *planner) progressingCondition() Condition {
 // progressingState returns the condition Progressing without times. was is the condition's current reason.
 func (p *planner) progressingState(was string) Condition {
 	counts := p.countMachines()
-	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machineCount(p.facts.Replicas), counts.Available)
+	done := fmt.Sprintf(
+		"%d of %s up to date, %d available",
+		counts.Updated,
+		machineCount(p.facts.Replicas),
+		counts.Available,
+	)
 	here := 0
 	if p.current != nil {
 		here = len(p.current.Machines)
@@ -210,7 +217,10 @@ func (p *planner) progressingState(was string) Condition {
 	// If only the number of machines changed, there is no rollout.
 	scaled := p.isOnlyScaling() && counts.Replicas == here && p.facts.StopReason() == ""
 	return cmp.Or(
-		list.ValueIf(p.facts.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid}),
+		list.ValueIf(
+			p.facts.Invalid != "",
+			Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid},
+		),
 		list.ValueIf(
 			p.facts.suspensionReason() != "",
 			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.facts.suspensionReason()},
@@ -221,7 +231,11 @@ func (p *planner) progressingState(was string) Condition {
 		),
 		list.ValueIf(
 			p.facts.Paused,
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.facts.StopReason())},
+			Condition{
+				Status:  "Unknown",
+				Reason:  vocabulary.ReasonDeploymentPaused,
+				Message: p.pausedMessage(p.facts.StopReason()),
+			},
 		),
 		list.ValueIf(
 			p.facts.Held != "",

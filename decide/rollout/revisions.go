@@ -81,7 +81,8 @@ func (p *planner) highestRevision() int64 {
 	return revision
 }
 
-// reviseTemplateSet gives the template's set the highest revision. The history gets an entry only if the revision changes.
+// reviseTemplateSet gives the template's set the highest revision. The history gets an entry only if the revision
+// changes.
 func (p *planner) reviseTemplateSet() *RevisionChange {
 	revision := p.highestRevision()
 	if p.template == nil || p.template.Revision == revision {
@@ -90,7 +91,11 @@ func (p *planner) reviseTemplateSet() *RevisionChange {
 	former := phrase.TextIf(p.template.Revision > 0, "%d", p.template.Revision)
 	history := phrase.NonEmptyTexts(append(strings.Split(p.template.History, ","), former)...)
 	history = history[max(len(history)-maxHistoryEntries, 0):]
-	return &RevisionChange{p.template.asTarget(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
+	return &RevisionChange{
+		p.template.asTarget(fmt.Sprintf("it is revision %d now", revision)),
+		revision,
+		strings.Join(history, ","),
+	}
 }
 
 // setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
@@ -124,17 +129,17 @@ func (at *PausePoint) waitSentence(now time.Time) string {
 		cmp.Or(phrase.TextIf(at.Approve, "for approval"), "until "+phrase.ClockText(at.Until, now))
 }
 
-// ReachedClause returns a clause with the revision, and the step's number and size. The clause does not say how long the step
-// waits.
+// ReachedClause returns a clause with the revision, and the step's number and size. The clause does not say how long
+// the step waits.
 func (at *PausePoint) ReachedClause() string {
 	return fmt.Sprintf(
 		"revision %d: step %d of %d done (%d of %s)", at.Rolls, at.Step+1, at.Of, at.Size, machineCount(at.All),
 	)
 }
 
-// currentProgress returns the updated record of the template's revision, and its pause point, if any. progress sets stepTarget
-// to the number of new machines that the current step requires. While a pin is in force, the record stays, and all steps
-// are skipped.
+// currentProgress returns the updated record of the template's revision, and its pause point, if any. currentProgress
+// sets stepTarget to the number of new machines that the current step requires. While a pin is in force, the record
+// stays, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
 	if p.current == nil || p.pin != nil {
@@ -203,8 +208,8 @@ func (p *planner) hasOldMachines() bool {
 	) > 0
 }
 
-// addFailedMachines adds new machines that failed to the record's names, up to MaxFailed + 1 names in all. If MaxFailed does not
-// apply, addFailed adds no name. Recorded names stay.
+// addFailedMachines adds new machines that failed to the record's names, up to MaxFailed + 1 names in all. If MaxFailed
+// does not apply, addFailedMachines adds no name. Recorded names stay.
 func (p *planner) addFailedMachines(record Progress) []string {
 	if !p.facts.Automatic.Failed {
 		return record.Failed

@@ -31,9 +31,9 @@ import (
 // cluster is an API server in which Helm installs the chart; no pod runs.
 type cluster struct {
 	config        *rest.Config
-	kubeClient          kubernetes.Interface
+	kubeClient    kubernetes.Interface
 	dynamicClient dynamic.Interface
-	helmConfig          *action.Configuration
+	helmConfig    *action.Configuration
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -128,7 +128,8 @@ func (c *cluster) resourceClient(group, version, resource string) dynamic.Namesp
 	return c.dynamicClient.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given values.
+// requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given
+// values.
 func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
 	t.Helper()
 	want := renderedObjects(t, loadChart(t), given)

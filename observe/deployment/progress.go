@@ -55,9 +55,13 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	return p
 }
 
-// RolloutRecord returns the record of a progress. If the old record is for the same attempt at the same revision, Record keeps
-// the old record's parts of the policy; a new attempt gets the parts of the present policy.
-func RolloutRecord(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
+// RolloutRecord returns the record of a progress. If the old record is for the same attempt at the same revision,
+// RolloutRecord keeps the old record's parts of the policy; a new attempt gets the parts of the present policy.
+func RolloutRecord(
+	was *v1alpha1.RolloutStatus,
+	p rollout.Progress,
+	policy *v1alpha1.RolloutPolicy,
+) *v1alpha1.RolloutStatus {
 	spec := policy.PolicySpec()
 	r := &v1alpha1.RolloutStatus{
 		Revision: p.Revision, Step: int32(p.Step), FailedMachines: p.Failed,
@@ -98,7 +102,9 @@ func CurrentRevision(sets []rollout.MachineSet) int64 {
 	if len(current) == 0 {
 		return 0
 	}
-	byAge := func(a, b rollout.MachineSet) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
+	byAge := func(a, b rollout.MachineSet) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	}
 	return slices.MinFunc(current, byAge).Revision
 }
 
@@ -133,7 +139,7 @@ func requestFor(d metav1.Object, key string, revision int64) (number int64, word
 	return number, cmp.Or(strings.TrimSpace(words), "no reason given")
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.Plan computes.
+// reportedRollout returns the part of a deployment's status that rollout.PlanDeployment computes.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.MachineCounts{
 		Replicas:        int(s.Replicas),

@@ -11,8 +11,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// annotationsNotCopied lists the annotations of a deployment that its sets do not get, because these annotations concern the
-// deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
+// annotationsNotCopied lists the annotations of a deployment that its sets do not get, because these annotations
+// concern the deployment's own object, size or rollout. Source: MCM's list, and Millwright's own annotations.
 var annotationsNotCopied = []string{
 	"kubectl.kubernetes.io/last-applied-configuration",
 	v1alpha1.AnnotationRevision,
@@ -77,19 +77,21 @@ func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	return true
 }
 
-// annotationsNotReturned lists further annotations of a set that a rollback does not restore: the time of the last scaling is not
-// part of a revision; the effective creation timeout and the failure concern the set alone.
+// annotationsNotReturned lists further annotations of a set that a rollback does not restore: the time of the last
+// scaling is not part of a revision; the effective creation timeout and the failure concern the set alone.
 var annotationsNotReturned = []string{
 	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
 }
 
 // ReturnToSet gives a deployment the template of one of its sets and the annotations of that set. Source: MCM. The
-// template includes the set's last node template and timeouts, but not the hash label. ReturnTo removes annotations
+// template includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations
 // that the deployment got later, except annotations about its own object, size or rollout.
 func ReturnToSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
-	stays := func(key string) bool { return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotReturned, key) }
+	stays := func(key string) bool {
+		return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotReturned, key)
+	}
 	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) })
 	for key, value := range set.Annotations {
 		if !stays(key) {

@@ -93,7 +93,10 @@ func (r *Recorder) fail(k key, kind Kind, words string) {
 			"system", p.System, "resource", p.Resource, "verb", p.Verb, "answer", p.Words)
 	}
 	if len(r.problems) > maxProblems {
-		oldest := slices.MinFunc(slices.Collect(maps.Values(r.problems)), func(a, b Problem) int { return a.Last.Compare(b.Last) })
+		oldest := slices.MinFunc(
+			slices.Collect(maps.Values(r.problems)),
+			func(a, b Problem) int { return a.Last.Compare(b.Last) },
+		)
 		delete(r.problems, oldest.key())
 	}
 }

@@ -87,19 +87,27 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		text    string
 	}{
 		"a role is not bound": {
-			"GET " + deployments + "?watch=1", server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf}, false,
+			"GET " + deployments + "?watch=1",
+			server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf},
+			false,
 			`the worker may not watch machinedeployments.machine.sapcloud.io: User "w" cannot list resource "x" in API group ""`,
 		},
 		"a right to write a status is missing": {
-			"PUT " + deployments + "/web/status", server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON}, false,
+			"PUT " + deployments + "/web/status",
+			server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON},
+			false,
 			`the worker may not update machinedeployments.machine.sapcloud.io/status: User "w" cannot update resource "x" in API group ""`,
 		},
 		"the API server has an address with a path": {
-			"GET /k8s/clusters/c/api/v1/nodes/n", server{code: 401, message: "Unauthorized"}, false,
+			"GET /k8s/clusters/c/api/v1/nodes/n",
+			server{code: 401, message: "Unauthorized"},
+			false,
 			"the worker may not get nodes: Unauthorized",
 		},
 		"the resource is not served": {
-			"GET " + deployments, server{code: 404, message: "the server could not find the requested resource"}, false,
+			"GET " + deployments,
+			server{code: 404, message: "the server could not find the requested resource"},
+			false,
 			"the worker cannot watch machinedeployments.machine.sapcloud.io: the server could not find the requested resource",
 		},
 		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", server{code: 404}, false, ""},
@@ -114,18 +122,24 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, false, "",
 		},
 		"an internal error that lasts": {
-			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, true,
+			"GET " + deployments,
+			server{code: 500, message: "conversion webhook is down"},
+			true,
 			"the worker cannot watch machinedeployments.machine.sapcloud.io: conversion webhook is down",
 		},
 		"a webhook is down for an object": {
 			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true, "",
 		},
 		"a webhook that has seen a Secret": {
-			"PATCH /api/v1/namespaces/shop/secrets/small", server{code: 503, message: "webhook saw hunter2"}, true,
+			"PATCH /api/v1/namespaces/shop/secrets/small",
+			server{code: 503, message: "webhook saw hunter2"},
+			true,
 			"the worker cannot patch secrets: the API server answered 503 Service Unavailable",
 		},
 		"the API server is overloaded": {
-			"GET /api/v1/nodes", server{code: 429, message: "too many requests"}, true,
+			"GET /api/v1/nodes",
+			server{code: 429, message: "too many requests"},
+			true,
 			"the worker cannot watch nodes: too many requests",
 		},
 		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 429}, true, ""},
@@ -133,7 +147,9 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 500, message: "This pod has more than one PodDisruptionBudget"}, true, "",
 		},
 		"nobody answers": {
-			"GET /api/v1/nodes", server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")}, true,
+			"GET /api/v1/nodes",
+			server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")},
+			true,
 			"the API server does not answer the worker: dial tcp 10.0.0.1:443: connect: connection refused",
 		},
 		"an answer is too late": {
@@ -190,10 +206,16 @@ func TestAnswersOfTemporal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()
 		ask := func(err error) {
-			failed := r.WatchTemporal(t.Context(), "/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue", nil, nil, nil,
+			failed := r.WatchTemporal(
+				t.Context(),
+				"/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue",
+				nil,
+				nil,
+				nil,
 				func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 					return serviceerror.ToStatus(err).Err()
-				})
+				},
+			)
 			assert.Equal(t, err == nil, failed == nil)
 		}
 		for _, momentary := range []error{
@@ -270,7 +292,9 @@ func TestProblemsOnALease(t *testing.T) {
 
 func TestUnreadableReports(t *testing.T) {
 	for _, text := range []string{"", "{", `[{"by":"a"}]`} {
-		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}}}
+		l := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}},
+		}
 		assert.Empty(t, ReportsOf(l), text)
 	}
 }

@@ -268,11 +268,17 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
 // isMissingWorker reports whether a heartbeat says that no worker is at work.
-func isMissingWorker(h explain.Heartbeat) bool { return h.Process == explain.Worker && h.MissingMessage != "" }
+func isMissingWorker(h explain.Heartbeat) bool {
+	return h.Process == explain.Worker && h.MissingMessage != ""
+}
 
-// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
-// nil, because checkHeartbeats has already reported the error.
-func (x *doctorCommand) leasesWithName(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
+// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesWithName
+// returns nil, because checkHeartbeats has already reported the error.
+func (x *doctorCommand) leasesWithName(
+	ctx context.Context,
+	clients kubecli.Clients,
+	name string,
+) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
 	if err != nil {
@@ -471,7 +477,11 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 		f.problem = "no worker polls it"
 	}
 	if f.problem == "" {
-		f.check += fmt.Sprintf(": %s polled it within %s", phrase.CountText(n, "worker"), phrase.AgeText(taskqueue.PollerTimeout))
+		f.check += fmt.Sprintf(
+			": %s polled it within %s",
+			phrase.CountText(n, "worker"),
+			phrase.AgeText(taskqueue.PollerTimeout),
+		)
 	}
 	return f
 }

@@ -256,9 +256,17 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 	w.ClusterClient = kubefake.NewClientset(worker, bridge)
 	out, err := w.Run(t.Context(), Command(w.Environment()))
 	require.EqualError(t, err, "2 checks failed")
-	assert.Contains(t, out, "FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io: User w cannot list (since ")
+	assert.Contains(
+		t,
+		out,
+		"FAILED  worker w-1: the worker may not watch machines.machine.sapcloud.io: User w cannot list (since ",
+	)
 	assert.Contains(t, out, "\n        is its role bound? kubectl get clusterrolebinding millwright-worker\n")
-	assert.Contains(t, out, "FAILED  bridge b-1: Temporal refuses SignalWithStartWorkflowExecution to the bridge: Request unauthorized.")
+	assert.Contains(
+		t,
+		out,
+		"FAILED  bridge b-1: Temporal refuses SignalWithStartWorkflowExecution to the bridge: Request unauthorized.",
+	)
 	assert.Contains(t, out, "ok      heartbeat of the worker", "the worker renews its Lease")
 }
 

@@ -84,7 +84,8 @@ func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(m) {
-		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		err := fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
 	s.askTemporal(ctx, e.temporal, e.temporalAddress)
@@ -125,7 +126,11 @@ func (s snapshot) explanation() string {
 func (s snapshot) remainder(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")
-	if cause, _, found := strings.Cut(sentence, " (since "); !found || s.pods == nil || !strings.Contains(s.pods.Why, cause) {
+	if cause, _, found := strings.Cut(
+		sentence,
+		" (since ",
+	); !found || s.pods == nil ||
+		!strings.Contains(s.pods.Why, cause) {
 		return said.String()
 	}
 	others := slices.DeleteFunc(

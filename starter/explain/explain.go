@@ -163,8 +163,8 @@ func (e missingError) Error() string {
 	return text + phrase.TextIf(e.isMachine, "%s", kubecli.GoneHint(e.key))
 }
 
-// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups have
-// an object of the kind with the name, findFirst returns an error: the user must choose.
+// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups
+// have an object of the kind with the name, findFirstSubject returns an error: the user must choose.
 func (x *explainCommand) findFirstSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -219,7 +219,7 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflowKind:           run.KindMachineDeployment,
+			workflowKind:       run.KindMachineDeployment,
 			object:             d,
 			generation:         d.Generation,
 			observedGeneration: d.Status.ObservedGeneration,
@@ -251,7 +251,7 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflowKind:           run.KindMachineSet,
+			workflowKind:       run.KindMachineSet,
 			object:             set,
 			generation:         set.Generation,
 			observedGeneration: set.Status.ObservedGeneration,
@@ -277,12 +277,12 @@ func (x *explainCommand) readSubject(
 			return nil, err
 		}
 		s := &subject{
-			kind:        kind,
-			workflowKind:    run.KindMachineClass,
-			object:      class,
-			provider:    class.ProviderName(),
-			idleText:    "provider " + class.ProviderName(),
-			isExplained: true,
+			kind:         kind,
+			workflowKind: run.KindMachineClass,
+			object:       class,
+			provider:     class.ProviderName(),
+			idleText:     "provider " + class.ProviderName(),
+			isExplained:  true,
 		}
 		if found, err := machines.Machines(x.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
 			used := list.CountWhere(found.Items, func(m v1alpha1.Machine) bool { return m.Spec.Class.Name == name })
@@ -316,11 +316,11 @@ func replacementText(m *v1alpha1.Machine) string {
 
 func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
-		kind:      "machine",
-		workflowKind:  run.KindMachine,
-		object:    m,
-		operation: m.Status.CurrentOperation,
-		idleText:  "phase " + kubecli.StatusText(*m) + replacementText(m),
+		kind:         "machine",
+		workflowKind: run.KindMachine,
+		object:       m,
+		operation:    m.Status.CurrentOperation,
+		idleText:     "phase " + kubecli.StatusText(*m) + replacementText(m),
 	}
 	s.isExplained = replacementText(m) != ""
 	class, err := clients.Machines.MachineV1alpha1().

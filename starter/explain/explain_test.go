@@ -25,7 +25,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
+// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
+// MachineClass.
 func newStackObjects() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{
@@ -248,10 +249,31 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	w := clitest.NewFakeBackend(newStackObjects()...)
 	w.ClusterClient = kubefake.NewClientset(
 		leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{
-			{System: problems.Control, Resource: "machinesets.machine.sapcloud.io/status", Verb: "update", Kind: problems.Refused, Words: "User w cannot update", First: clitest.BeginTime},
-			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.BeginTime},
+			{
+				System:   problems.Control,
+				Resource: "machinesets.machine.sapcloud.io/status",
+				Verb:     "update",
+				Kind:     problems.Refused,
+				Words:    "User w cannot update",
+				First:    clitest.BeginTime,
+			},
+			{
+				System:   problems.Target,
+				Resource: "nodes",
+				Verb:     "watch",
+				Kind:     problems.Failing,
+				Words:    "etcd is slow",
+				First:    clitest.BeginTime,
+			},
 		}}, problems.Report{By: "w-2", Problems: []problems.Problem{
-			{System: problems.Target, Resource: "nodes", Verb: "watch", Kind: problems.Failing, Words: "etcd is slow", First: clitest.BeginTime},
+			{
+				System:   problems.Target,
+				Resource: "nodes",
+				Verb:     "watch",
+				Kind:     problems.Failing,
+				Words:    "etcd is slow",
+				First:    clitest.BeginTime,
+			},
 		}}),
 		newLease("millwright-bridge", time.Second),
 	)

@@ -71,7 +71,12 @@ func TestTopReportsHeartbeats(t *testing.T) {
 	t.Run("a worker may not do all of its work", func(t *testing.T) {
 		w := clitest.NewFakeBackend(newStackObjects()...)
 		refused := problems.Problem{
-			System: problems.Control, Resource: "machines.machine.sapcloud.io", Verb: "watch", Kind: problems.Refused, Words: "User w cannot list", First: clitest.BeginTime,
+			System:   problems.Control,
+			Resource: "machines.machine.sapcloud.io",
+			Verb:     "watch",
+			Kind:     problems.Refused,
+			Words:    "User w cannot list",
+			First:    clitest.BeginTime,
 		}
 		w.ClusterClient = kubefake.NewClientset(
 			leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{refused, refused}}),

@@ -41,7 +41,11 @@ func TestNamespaceOfTheContext(t *testing.T) {
 	require.EqualError(t, err, "kubeconfig "+b+" has no current context: give --context (it has: three, two)")
 	empty := write("empty", head)
 	_, err = kubecli.Connect(kubecli.Access{Kubeconfig: empty})
-	require.EqualError(t, err, "kubeconfig "+empty+" does not exist or has no context: give --kubeconfig, or set KUBECONFIG")
+	require.EqualError(
+		t,
+		err,
+		"kubeconfig "+empty+" does not exist or has no context: give --kubeconfig, or set KUBECONFIG",
+	)
 	_, err = kubecli.Connect(kubecli.Access{})
 	require.NoError(t, err)
 	_, err = kubecli.ContextNamespace(kubecli.Access{Kubeconfig: filepath.Join(folder, "nosuch")})

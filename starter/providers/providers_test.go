@@ -149,7 +149,10 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 	assert.Equal(t, "3 (1 without a code, 2 ResourceExhausted)", waiting)
 
 	creating := machine("shop", "small", "", v1alpha1.MachineStateProcessing)
-	creating.Status.CurrentOperation = &v1alpha1.Operation{Step: vocabulary.StepCreateInstance, Since: metav1.NewTime(clitest.Now)}
+	creating.Status.CurrentOperation = &v1alpha1.Operation{
+		Step:  vocabulary.StepCreateInstance,
+		Since: metav1.NewTime(clitest.Now),
+	}
 	joining := *creating.DeepCopy()
 	joining.Status.CurrentOperation.Step = vocabulary.StepAwaitNode
 	refused := *creating.DeepCopy()

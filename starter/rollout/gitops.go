@@ -17,7 +17,8 @@ var gitOpsManagers = []struct{ prefix, tool string }{
 // the managed fields show no such tool.
 func gitOpsWarning(o metav1.Object) string {
 	for _, entry := range o.GetManagedFields() {
-		if entry.Subresource != "" || entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:template"`) {
+		if entry.Subresource != "" || entry.FieldsV1 == nil ||
+			!strings.Contains(entry.FieldsV1.GetRawString(), `"f:template"`) {
 			continue
 		}
 		for _, m := range gitOpsManagers {

@@ -12,7 +12,9 @@ import (
 )
 
 // sentence returns one line about the state of the rollout.
-func (s snapshot) sentence() string { return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "." }
+func (s snapshot) sentence() string {
+	return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "."
+}
 
 func (s snapshot) formatTimeWithDate(t time.Time) string { return phrase.TimeText(t, s.now) }
 
@@ -109,7 +111,14 @@ func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
 	if !p.Approve {
 		until = "until " + at(p.Until)
 	}
-	return fmt.Sprintf("%d of %d done (%d of %s), waits %s", p.Step+1, p.Of, p.Size, phrase.CountText(p.All, "machine"), until)
+	return fmt.Sprintf(
+		"%d of %d done (%d of %s), waits %s",
+		p.Step+1,
+		p.Of,
+		p.Size,
+		phrase.CountText(p.All, "machine"),
+		until,
+	)
 }
 
 // advancesRollout reports whether a decision advances the rollout. Writes of records and annotations alone do not
@@ -138,8 +147,8 @@ func (s snapshot) updatedMachinesText() string {
 	return fmt.Sprintf("%d of %s up to date", s.countUpdatedMachines(), phrase.CountText(s.facts.Replicas, "machine"))
 }
 
-// countUpdatedMachines returns the number of machines with the current template that are not being deleted. The status also
-// counts machines that are being deleted, as in MCM.
+// countUpdatedMachines returns the number of machines with the current template that are not being deleted. The status
+// also counts machines that are being deleted, as in MCM.
 func (s snapshot) countUpdatedMachines() int {
 	n := s.status.Counts.Updated
 	for _, set := range s.facts.Sets {

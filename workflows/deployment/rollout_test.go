@@ -88,7 +88,10 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}},
+		deployment.SetChanges{
+			Deployment: workflowstest.ObjectRef,
+			SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete},
+		},
 		w.activityInputs[0],
 	)
 	require.Len(t, w.decisionInputs, 2)
@@ -193,7 +196,11 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollbackInput{Deployment: workflowstest.ObjectRef, Version: "4", Rollback: *rollbackDecision().Rollout.Rollback},
+		deployment.RollbackInput{
+			Deployment: workflowstest.ObjectRef,
+			Version:    "4",
+			Rollback:   *rollbackDecision().Rollout.Rollback,
+		},
 		w.activityInputs[0],
 	)
 }
@@ -270,7 +277,10 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 	w := newDeploymentWorld(t, resizeDecision("grow"))
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 }
 
@@ -344,7 +354,10 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 		w.env.SetContinueAsNewSuggested(true)
 		workflowstest.SignalChange(w.env)
 	}, time.Minute)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	var in workflows.RolloutInput

@@ -24,9 +24,9 @@ import (
 
 func newSetCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
-		Deployment: activitiestest.Ref(d),
-		Version:    d.ResourceVersion,
-		SetCreation:   rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+		Deployment:  activitiestest.Ref(d),
+		Version:     d.ResourceVersion,
+		SetCreation: rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 	}
 }
 

@@ -58,7 +58,12 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	serve("false")
 	t.Cleanup(func() { serve("true") })
 	started := restartBridge(t) // an open watch would end minutes later
-	awaitProblem(t, "bridge", "the bridge cannot watch "+crd, "is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io")
+	awaitProblem(
+		t,
+		"bridge",
+		"the bridge cannot watch "+crd,
+		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io",
+	)
 	serve("true")
 	require.NoError(t, <-started)
 	awaitQuiet(t)
@@ -134,4 +139,3 @@ func awaitQuiet(t *testing.T) {
 		return failed == nil && exits == nil, []string{doctor, top}
 	})
 }
-
