@@ -88,9 +88,9 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded or
+// CodeOfError returns the code of err: OK for nil; the code of the first *Error in the chain of err; DeadlineExceeded or
 // Canceled for an error of a context; Unknown for any other error.
-func CodeOf(err error) Code {
+func CodeOfError(err error) Code {
 	var e *Error
 	switch {
 	case err == nil:

@@ -95,12 +95,12 @@ type Machine struct {
 	MayRunUntil time.Time
 }
 
-// Foreign returns an error if the instance has the machine's provider ID and the UID tag of another machine; otherwise
+// ForeignInstanceError returns an error if the instance has the machine's provider ID and the UID tag of another machine; otherwise
 // nil. The error has the code AlreadyExists and contains the instance, so that the caller can decide which machine owns
 // the instance. CreateInstance and DeleteInstance return the error of Foreign before they send a request that changes
 // something; InstanceStatus ignores a foreign UID tag. Foreign returns nil for a machine without a UID, because the
 // caller of such a machine has already decided which machine owns the instance.
-func Foreign(instance Instance, machine Machine) error {
+func ForeignInstanceError(instance Instance, machine Machine) error {
 	of := instance.MachineUID
 	if instance.ProviderID != machine.ProviderID || machine.UID == "" || of == "" || of == machine.UID ||
 		of == machine.FormerUID {

@@ -76,15 +76,15 @@ type Decision struct {
 	Unknown    int        // number of instances without the tags of a machine; they are kept
 	Duplicates int        // number of additional instances of machines that have more than one instance; they are kept
 	Held       string     // why no orphan is deleted; empty: no hold
-	Collect    []Target   // what to delete, the earliest sightings first
+	Collect    []DeletionTarget   // what to delete, the earliest sightings first
 	Sightings  []Sighting // sightings for the next sweep, the oldest first
 	Notes      []string   // which orphans are not deleted yet, and why; at most 10 sentences
 	Unclear    []string   // what an operator has to resolve; at most 10 sentences
 }
 
-// Target names a former machine and all instances with its UID, because a provider deletes these instances together.
+// DeletionTarget names a former machine and all instances with its UID, because a provider deletes these instances together.
 // A target without a UID has one instance, which is deleted by its provider ID.
-type Target struct {
+type DeletionTarget struct {
 	Machine, UID string
 	ProviderIDs  []string
 }
@@ -118,10 +118,10 @@ type NodeOwner struct {
 // names.
 const MostUnmanaged = 50
 
-// Unmanaged returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
+// UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
 // not-managed-by-mcm or still have Millwright's finalizer. Unmanaged returns at most MostUnmanaged names, in the
 // given order. Without any machine Unmanaged returns none: the machines may have to be restored first.
-func Unmanaged(now time.Time, nodes []Node, owners []NodeOwner) []string {
+func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil
 	}

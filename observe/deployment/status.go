@@ -9,10 +9,10 @@ import (
 	"millwright/decide/rollout"
 )
 
-// Named returns the workflow ID of the rollout that a deployment's status names as its current operation. Named is
+// NamedRollout returns the workflow ID of the rollout that a deployment's status names as its current operation. Named is
 // empty if the status names no rollout, or the rollout of another object: a restored deployment has the status of its
 // predecessor.
-func Named(d *v1alpha1.MachineDeployment) string {
+func NamedRollout(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
 	}
