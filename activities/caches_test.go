@@ -76,7 +76,12 @@ func objectsOfEachKind() []runtime.Object {
 			{Type: v1alpha1.MachineSetFrozen, Status: "False"},
 		}
 	}
-	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s), activitiestest.WithNode, setNodeTemplate)
+	m := activitiestest.Machine(
+		"m",
+		activitiestest.WithOwner[*v1alpha1.Machine](s),
+		activitiestest.WithNode,
+		setNodeTemplate,
+	)
 	oldMachine := activitiestest.Machine("old-m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
@@ -173,7 +178,10 @@ func activityInputs() map[string][]any {
 			{Type: "ReplacementDue", Reason: "Recovered"},
 		},
 	}
-	batch := set.MachineBatch{Set: activitiestest.Ref(s), Machines: []scale.MachineTarget{{Name: "m", UID: "uid-m", Version: "900"}}}
+	batch := set.MachineBatch{
+		Set:      activitiestest.Ref(s),
+		Machines: []scale.MachineTarget{{Name: "m", UID: "uid-m", Version: "900"}},
+	}
 	return map[string][]any{
 		"RequestPreservation": {batch},
 		"AdoptMachines":       {batch},
@@ -234,7 +242,9 @@ func activityInputs() map[string][]any {
 			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: current}},
 			deployment.SetChanges{
 				Deployment: activitiestest.Ref(d),
-				SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}}},
+				SetChanges: rollout.SetChanges{
+					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}},
+				},
 			},
 		},
 		"ChangeNodes": {
@@ -273,7 +283,12 @@ func activityInputs() map[string][]any {
 				Trigger:    &rollout.TriggerAnnotationUpdate{Drop: []string{"m"}},
 				Mark:       []rollout.ChoiceMark{{ObjectTarget: marked[0], At: "x"}},
 			},
-			deployment.MachineMarks{Deployment: activitiestest.Ref(d), Version: "900", Trigger: &rollout.TriggerAnnotationUpdate{}, Unmark: marked},
+			deployment.MachineMarks{
+				Deployment: activitiestest.Ref(d),
+				Version:    "900",
+				Trigger:    &rollout.TriggerAnnotationUpdate{},
+				Unmark:     marked,
+			},
 		},
 		"RollBackDeployment": {
 			deployment.RollbackInput{
@@ -315,7 +330,11 @@ func newReadInputs() []any {
 	var all []any
 	for _, o := range objectsOfEachKind() {
 		if _, isNode := o.(*corev1.Node); !isNode {
-			all = append(all, activitiestest.NewRead(activitiestest.MetadataOf(o)), activitiestest.NewLiveRead(activitiestest.MetadataOf(o)))
+			all = append(
+				all,
+				activitiestest.NewRead(activitiestest.MetadataOf(o)),
+				activitiestest.NewLiveRead(activitiestest.MetadataOf(o)),
+			)
 		}
 	}
 	return all

@@ -181,7 +181,10 @@ func fleetDecisions() []fleetDecision {
 		{"orphan/last check of a target", func(n int) func() {
 			f := newSweepFacts(n)
 			return func() {
-				orphan.ClaimReason(orphan.DeletionTarget{Machine: "gone", UID: "gone", ProviderIDs: []string{"i-1", "i-2"}}, f.Machines)
+				orphan.ClaimReason(
+					orphan.DeletionTarget{Machine: "gone", UID: "gone", ProviderIDs: []string{"i-1", "i-2"}},
+					f.Machines,
+				)
 			}
 		}},
 		{"explain/all wait for one thing", summaryDecision(func(int) string { return "shop/web" })},
@@ -224,7 +227,10 @@ func asNewMachine(m *scale.Member) {
 
 // withGenerationBackOff makes a set whose last generations failed, and which waits before it deletes the next machine.
 func withGenerationBackOff(o *scale.Facts) {
-	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.GenerationRecord{Failed: 3, Last: now().Add(-2 * time.Second)}
+	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.GenerationRecord{
+		Failed: 3,
+		Last:   now().Add(-2 * time.Second),
+	}
 }
 
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }

@@ -133,5 +133,7 @@ func restartCommand(p *stackFlags) *cobra.Command {
 	return componentCommand("restart", "Stop a component in order and start it again",
 		"restart ends a component (SIGTERM, SIGKILL after 3 s), starts it and waits until it is ready.\n"+
 			"After `make build`, this is how the new worker or bridge gets to run.", p,
-		func(c *cobra.Command, s *stack.Stack, name string) error { return s.RestartComponent(c.Context(), name) })
+		func(c *cobra.Command, s *stack.Stack, name string) error {
+			return s.RestartComponent(c.Context(), name)
+		})
 }

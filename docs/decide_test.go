@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedDecideCalls lists the functions of decide that a room may call although the room does not decide. decide/phrase decides
-// nothing, so all rooms may call it.
+// allowedDecideCalls lists the functions of decide that a room may call although the room does not decide.
+// decide/phrase decides nothing, so all rooms may call it.
 func allowedDecideCalls() map[string][]string {
 	return map[string][]string{
 		"workflows": {
-			"explain.NeedsPerson",   // returns the text of the workflow's details in Temporal, which are in no history
-			"orphan.WithoutDeleted", // removes collected instances from a list
-			"request.Check",         // validates updates; the history does not contain a refused update
+			"explain.NeedsPerson",            // returns the text of the workflow's details in Temporal, which are in no history
+			"orphan.SightingsWithoutDeleted", // removes collected instances from a list
+			"request.CheckOrder",             // validates updates; the history does not contain a refused update
 		},
 		"observe": { // observe calls only functions that return facts
-			"ownership.OfNode", // the machine of a node: the bridge, the activities and the command need the same fact
-			"ownership.Key",    // returns the key of an index
+			"ownership.OwnerOfNode",   // the machine of a node: the bridge, the activities and the command need the same fact
+			"ownership.ProviderIDKey", // returns the key of an index
 		},
 		"k8sbridge": {
-			"attention.DecideClass", "attention.PlanMachine", "rollout.Plan", "scale.Plan",
-			"drain.NextTurns", // returns the drains that are woken when a place in the queue of drains is free
+			"attention.DecideClass", "attention.PlanMachine", "rollout.PlanDeployment", "scale.PlanSet",
+			"drain.NextQueuedMachines", // returns the drains that are woken when a place in the queue of drains is free
 		},
 	}
 }

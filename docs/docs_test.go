@@ -36,8 +36,8 @@ var foreignPathPattern = regexp.MustCompile(
 
 // document is one file that people read.
 type document struct {
-	name string // path from the root
-	text string
+	name      string // path from the root
+	text      string
 	codeSpans []string // the texts in backticks
 }
 
@@ -278,7 +278,7 @@ func TestBlocksOfCommandsCanBeRead(t *testing.T) {
 // The runbook has each reason that the condition Blocked can have, and no other reason.
 func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 	reasons := map[string]bool{
-		explain.ReasonOfBlocker(""):                  true,
+		explain.ReasonOfBlocker(""):         true,
 		vocabulary.ConditionReplacementHeld: true,
 		// reasons of a machine
 		vocabulary.ReasonClassNotFound:    true,

@@ -39,9 +39,10 @@ func (e *NameClashError) Error() string {
 	)
 }
 
-// ClaimInstallation reserves the name of an installation for its control cluster: the first cluster that claims a name in a
-// Temporal namespace owns the name. Calling Claim again is harmless. While Temporal or the API server does not answer,
-// Claim retries until ctx ends. Claim returns an ErrClash if another cluster owns the name.
+// ClaimInstallation reserves the name of an installation for its control cluster: the first cluster that claims a name
+// in a Temporal namespace owns the name. Calling ClaimInstallation again is harmless. While Temporal or the API server
+// does not answer, ClaimInstallation retries until ctx ends. ClaimInstallation returns an NameClashError if another
+// cluster owns the name.
 func ClaimInstallation(
 	ctx context.Context,
 	name run.Installation,
@@ -66,8 +67,8 @@ func ClaimInstallation(
 	}
 }
 
-// claimInstallationOnce starts the mark workflow of the name unless it exists, and returns the control clusters that own the name
-// (theirs) and that called claimOnce (ours).
+// claimInstallationOnce starts the mark workflow of the name unless it exists, and returns the control clusters that
+// own the name (theirs) and that called claimInstallationOnce (ours).
 func claimInstallationOnce(
 	ctx context.Context,
 	name run.Installation,
@@ -97,8 +98,8 @@ func claimInstallationOnce(
 	return theirs, ours, err
 }
 
-// ControlClusterUID returns the control cluster in the mark of an installation: the UID of its namespace kube-system. If
-// this process lacks the key that encrypted the mark, the error names the key.
+// ControlClusterUID returns the control cluster in the mark of an installation: the UID of its namespace kube-system.
+// If this process lacks the key that encrypted the mark, the error names the key.
 func ControlClusterUID(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
 	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {

@@ -34,10 +34,14 @@ func (f *ClusterAPIFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// WatchClusterAPI adds the objects of Cluster API to the caches of a cluster. Watch returns nil if Millwright reconciles no
-// objects of Cluster API. Call Watch before the caches start. Watch returns an error if the API server does not serve
-// cluster.x-k8s.io/v1beta2.
-func (f *ClusterAPIFlags) WatchClusterAPI(ctx context.Context, cluster *cache.Cluster, config *rest.Config) (*capi.Cache, error) {
+// WatchClusterAPI adds the objects of Cluster API to the caches of a cluster. WatchClusterAPI returns nil if Millwright
+// reconciles no objects of Cluster API. Call WatchClusterAPI before the caches start. WatchClusterAPI returns an error
+// if the API server does not serve cluster.x-k8s.io/v1beta2.
+func (f *ClusterAPIFlags) WatchClusterAPI(
+	ctx context.Context,
+	cluster *cache.Cluster,
+	config *rest.Config,
+) (*capi.Cache, error) {
 	switch {
 	case f.WatchFilter == "" && f.UpstreamWatchFilter != "":
 		return nil, errors.New("--cluster-api-upstream-watch-filter: it has no effect without --cluster-api-watch-filter")

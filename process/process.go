@@ -100,8 +100,8 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent and
-// names the process.
+// KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
+// and names the process.
 func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent)
 }
@@ -152,7 +152,8 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// ConnectTemporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at once.
+// ConnectTemporal connects to Temporal, and retries until the server answers or ctx ends. Invalid flags are an error at
+// once.
 func (f *Flags) ConnectTemporal(
 	ctx context.Context,
 	logger *slog.Logger,
@@ -202,7 +203,7 @@ type Process struct {
 const healthTimeout = 800 * time.Millisecond
 
 // Start sets the default logger, and serves metrics and health until ctx ends. The process is not ready before a call
-// of Ready.
+// of MarkReady.
 func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	logger, err := f.Logger()
 	if err != nil {
@@ -233,9 +234,13 @@ func (p *Process) MarkReady(temporal client.Client) {
 	p.checkTemporal.Store(&health)
 }
 
-// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends. Serve returns an
-// error if it cannot listen on the address.
-func (f *Flags) ServeMetrics(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
+// ServeMetrics serves /metrics, /healthz (the process runs) and /readyz (ready returns nil) until ctx ends.
+// ServeMetrics returns an error if it cannot listen on the address.
+func (f *Flags) ServeMetrics(
+	ctx context.Context,
+	registry *prometheus.Registry,
+	ready func(context.Context) error,
+) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })

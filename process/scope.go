@@ -40,7 +40,8 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// ApplyToCluster copies the flags into a cluster, or returns the error of Check. Call Apply before the caches start.
+// ApplyToCluster copies the flags into a cluster, or returns the error of Check. Call ApplyToCluster before the caches
+// start.
 func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster) error {
 	err := f.Check()
 	cluster.Scope = f.NamespaceScope

@@ -65,15 +65,18 @@ func newDrainClient(config *rest.Config) (kubernetes.Interface, error) {
 	return process.KubernetesClient(config)
 }
 
-// workloadAccess returns the access to the workload clusters of Cluster API. The clients of workload clusters have the same
-// rate limit as the clients of the target cluster.
+// workloadAccess returns the access to the workload clusters of Cluster API. The clients of workload clusters have the
+// same rate limit as the clients of the target cluster.
 func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
-	return capidrain.ClusterAccess{SecretsClient: c.control, Connect: func(config *rest.Config) (kubernetes.Interface, error) {
-		config = rest.CopyConfig(config)
-		config.UserAgent = userAgent
-		o.LimitRequests(config)
-		return newDrainClient(config)
-	}}
+	return capidrain.ClusterAccess{
+		SecretsClient: c.control,
+		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+			config = rest.CopyConfig(config)
+			config.UserAgent = userAgent
+			o.LimitRequests(config)
+			return newDrainClient(config)
+		},
+	}
 }
 
 // noRetryTransport returns the refusal of an eviction at once. With a Retry-After header, the client would wait and

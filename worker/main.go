@@ -193,8 +193,8 @@ func (o *options) validate() error {
 	return o.cloud.Check()
 }
 
-// checkInstallationName returns the presence of this worker, or an error if the installation had another name. A worker that serves
-// no core queue has no Lease: checkName then returns nil.
+// checkInstallationName returns the presence of this worker, or an error if the installation had another name. A worker
+// that serves no core queue has no Lease: checkInstallationName then returns nil.
 func checkInstallationName(
 	ctx context.Context,
 	o options,

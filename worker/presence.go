@@ -46,7 +46,7 @@ type presence struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
 	formerInstallation run.Installation            // former name of the installation; empty: the name was not changed
-	scope              cache.NamespaceScope                 // namespaces that this installation manages
+	scope              cache.NamespaceScope        // namespaces that this installation manages
 	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
 	identity           string
 	onAbsences         func(cache.Absences)
@@ -101,8 +101,8 @@ func (e *renamedError) Error() string {
 	)
 }
 
-// compareInstallationName returns a renamedError if a Lease has another name than this worker, unless --accept-new-cluster-name has
-// the Lease's name. A Lease without a name was written by an earlier version.
+// compareInstallationName returns a renamedError if a Lease has another name than this worker, unless
+// --accept-new-cluster-name has the Lease's name. A Lease without a name was written by an earlier version.
 func (p *presence) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
@@ -159,8 +159,8 @@ func (p *presence) retryUntilDone(ctx context.Context, what string, try func(con
 	}
 }
 
-// keepRenewingLease renews the Lease until ctx ends. keepRenewing returns a renamedError if a worker with another name of
-// the installation has renewed the Lease: this worker must then stop.
+// keepRenewingLease renews the Lease until ctx ends. keepRenewingLease returns a renamedError if a worker with another
+// name of the installation has renewed the Lease: this worker must then stop.
 func (p *presence) keepRenewingLease(ctx context.Context) error {
 	for {
 		select {
@@ -182,7 +182,7 @@ func (p *presence) keepRenewingLease(ctx context.Context) error {
 	}
 }
 
-// keepRenewingLeaseOrFail calls keepRenewing, and ends the process with its error.
+// keepRenewingLeaseOrFail calls keepRenewingLease, and ends the process with its error.
 func (p *presence) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
 	if err := p.keepRenewingLease(ctx); err != nil {
 		fatal.StoreFirstError(err)

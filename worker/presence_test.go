@@ -29,7 +29,7 @@ import (
 // leaseServer is an API server with one Lease. The server's clock is ahead of the workers' clocks by skew.
 type leaseServer struct {
 	client     *fake.Clientset
-	clockSkew       time.Duration
+	clockSkew  time.Duration
 	lease      *coordinationv1.Lease
 	writeError error // error of the next writes
 	writeCount int   // number of writes
@@ -68,7 +68,9 @@ func newLeaseServer(skew time.Duration) *leaseServer {
 }
 
 // currentTime returns the API server's time.
-func (s *leaseServer) currentTime() time.Time { return time.Now().Add(s.clockSkew).Truncate(time.Second) }
+func (s *leaseServer) currentTime() time.Time {
+	return time.Now().Add(s.clockSkew).Truncate(time.Second)
+}
 
 // testWorker is a worker that starts now.
 type testWorker struct {
@@ -283,7 +285,11 @@ func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 			asked++
 			return asked < 5, nil, errors.New("connection refused")
 		})
-		require.ErrorContains(t, s.newWorkerNamed("Prod", "").checkInstallation(t.Context()), "--accept-new-cluster-name=prod")
+		require.ErrorContains(
+			t,
+			s.newWorkerNamed("Prod", "").checkInstallation(t.Context()),
+			"--accept-new-cluster-name=prod",
+		)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		asked = 0

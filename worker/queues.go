@@ -93,14 +93,20 @@ func serveQueues(
 		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 		switch {
 		case isCoreQueue(queue):
-			w, err = serve.StartWorker(temporal, installation.TaskQueue(queue), coreOptions(queue), fatal, func(w worker.Registry) {
-				if queue == run.QueueMachines {
-					workflows.Register(w)
-				}
-				for _, a := range onClusters {
-					w.RegisterActivity(a)
-				}
-			})
+			w, err = serve.StartWorker(
+				temporal,
+				installation.TaskQueue(queue),
+				coreOptions(queue),
+				fatal,
+				func(w worker.Registry) {
+					if queue == run.QueueMachines {
+						workflows.Register(w)
+					}
+					for _, a := range onClusters {
+						w.RegisterActivity(a)
+					}
+				},
+			)
 		case isProvider:
 			found, missing := providers.Lookup(name)
 			if missing != nil {

@@ -129,7 +129,11 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	payloads["GrantReplacements"] = deployment.GrantResult{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
 	emptied := drain.Decide(crowdedNode(now))
 	require.NotEmpty(t, emptied.Departed)
-	evicted := activitiesdrain.EvictionResult{Picture: emptied.Picture, Blockers: emptied.Blockers, Departed: emptied.Departed}
+	evicted := activitiesdrain.EvictionResult{
+		Picture:  emptied.Picture,
+		Blockers: emptied.Blockers,
+		Departed: emptied.Departed,
+	}
 	payloads["EvictPods"] = evicted
 	payloads["input of Drain"] = workflowsdrain.Input{
 		Ref:      longRef(),
@@ -207,8 +211,8 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 			Unavailable:  rollout.IntOrPercent{Value: 10, Percent: true},
 			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: maxMachines},
 		},
-		Deletion: scale.Deletion{Finalizer: true},
-		MCM:      rollout.MCMDeployment{Guard: true},
+		Deletion:         scale.Deletion{Finalizer: true},
+		MCM:              rollout.MCMDeployment{Guard: true},
 		OperatorRequests: rollout.OperatorRequests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
@@ -266,7 +270,10 @@ func deploymentDueForReplacement(now time.Time) replace.Facts {
 		}
 		o.Machines = append(o.Machines, m)
 		if i < replace.MaxGrants-replace.MaxBatch {
-			o.Grants = append(o.Grants, replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now})
+			o.Grants = append(
+				o.Grants,
+				replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now},
+			)
 		}
 	}
 	return o

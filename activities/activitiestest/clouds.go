@@ -93,12 +93,21 @@ func NewCloudWorld(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.O
 }
 
 // RunActivity runs an activity once.
-func (o *CloudWorld) RunActivity(activity any, in activitiescloud.InstanceCall) (activitiescloud.InstanceAnswer, error) {
+func (o *CloudWorld) RunActivity(
+	activity any,
+	in activitiescloud.InstanceCall,
+) (activitiescloud.InstanceAnswer, error) {
 	o.t.Helper()
-	return ExecuteActivity[activitiescloud.InstanceAnswer](o.t, activity, in, (*testsuite.TestActivityEnvironment).ExecuteActivity)
+	return ExecuteActivity[activitiescloud.InstanceAnswer](
+		o.t,
+		activity,
+		in,
+		(*testsuite.TestActivityEnvironment).ExecuteActivity,
+	)
 }
 
-// RunWithRetries runs an activity with the retries of its workflow, in simulated time, and returns the simulated duration.
+// RunWithRetries runs an activity with the retries of its workflow, in simulated time, and returns the simulated
+// duration.
 func (o *CloudWorld) RunWithRetries(
 	activity any,
 	in activitiescloud.InstanceCall,
@@ -157,8 +166,8 @@ func (o *CloudWorld) BackOffAfterProblem(known kube.Problem) time.Duration {
 	return failed.NextRetryDelay()
 }
 
-// RunWithTimeout runs an activity whose context ends after limit, like a timeout in Temporal, and returns the activity's
-// duration.
+// RunWithTimeout runs an activity whose context ends after limit, like a timeout in Temporal, and returns the
+// activity's duration.
 func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)

@@ -41,7 +41,10 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 		w.Secrets = kubefake.NewClientset(NewKubeconfigSecret("c"))
 		require.NoError(t, w.API.WatchDrainRules())
 		connect := func(*rest.Config) (kubernetes.Interface, error) { return w.Target, nil }
-		w.Workloads = capidrain.NewWorkloadClusters(t.Context(), capidrain.ClusterAccess{SecretsClient: w.Secrets, Connect: connect})
+		w.Workloads = capidrain.NewWorkloadClusters(
+			t.Context(),
+			capidrain.ClusterAccess{SecretsClient: w.Secrets, Connect: connect},
+		)
 		return 5 // caches of sets, machines, deployments, Clusters, drain rules
 	})
 }
@@ -167,8 +170,8 @@ func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 	return o.(*clusterv1.Machine)
 }
 
-// ProviderObject returns the current object of a provider from the API server; nil if the object is gone. like is an object of
-// the same kind.
+// ProviderObject returns the current object of a provider from the API server; nil if the object is gone. like is an
+// object of the same kind.
 func (w *World) ProviderObject(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOfObject(like), Shop, name)
 	if err != nil {

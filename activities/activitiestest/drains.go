@@ -141,8 +141,8 @@ type PodRequest struct {
 	Grace string // grace period in the request; empty: the pod's own grace period
 }
 
-// EvictionWorld answers the requests to evict or delete pods in place of the API server. After an accepted request, a pod is
-// terminating and exists until the test ends it.
+// EvictionWorld answers the requests to evict or delete pods in place of the API server. After an accepted request, a
+// pod is terminating and exists until the test ends it.
 type EvictionWorld struct {
 	*World
 	mu          sync.Mutex
@@ -201,7 +201,8 @@ func (d *EvictionWorld) answerRequest(verb, namespace, name string, options *met
 	return nil
 }
 
-// SetRequestError makes the API server return this error for requests about the pods. Answer removes the error if err is nil.
+// SetRequestError makes the API server return this error for requests about the pods. SetRequestError removes the error
+// if err is nil.
 func (d *EvictionWorld) SetRequestError(err error, pods ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,7 +211,7 @@ func (d *EvictionWorld) SetRequestError(err error, pods ...string) {
 	}
 }
 
-// TakeNewRequests returns the requests since the last call of Since, sorted by pod.
+// TakeNewRequests returns the requests since the last call of TakeNewRequests, sorted by pod.
 func (d *EvictionWorld) TakeNewRequests() []PodRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -280,8 +281,8 @@ func (w *World) StartEvictPods(in activitiesdrain.Eviction, before ...any) *Runn
 	return e
 }
 
-// NewVolumeAttachment is the attachment of the volume pv-<name> to a node. An empty name means a volume without a persistent
-// volume.
+// NewVolumeAttachment is the attachment of the volume pv-<name> to a node. An empty name means a volume without a
+// persistent volume.
 func NewVolumeAttachment(name, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{

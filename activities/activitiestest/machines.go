@@ -25,7 +25,9 @@ import (
 const Backup = "example.com/backup" // a finalizer of another controller
 
 // WithCreateAttempt records in a machine that a create call was begun.
-func WithCreateAttempt(m *v1alpha1.Machine) { m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate }
+func WithCreateAttempt(m *v1alpha1.Machine) {
+	m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
+}
 
 // BeginCreation records that a creation began, and forgets the request.
 func (w *World) BeginCreation(name string) {
@@ -91,7 +93,7 @@ func WithUpdateLabels(names ...string) func(*corev1.Node) {
 
 var (
 	WithCandidateLabel = WithUpdateLabels(v1alpha1.LabelCandidateForUpdate)
-	WithSelectedLabels    = WithUpdateLabels(v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate)
+	WithSelectedLabels = WithUpdateLabels(v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate)
 )
 
 func WithUpdateResult(value string) func(*corev1.Node) {
@@ -128,8 +130,8 @@ func (w *World) NodeVersions() kube.MinVersions {
 	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
 }
 
-// RunInPlaceStep carries out one decision about the in-place update of the machine m, each activity twice, and returns the
-// decision.
+// RunInPlaceStep carries out one decision about the in-place update of the machine m, each activity twice, and returns
+// the decision.
 func RunInPlaceStep(w *World) inplace.Decision {
 	w.T.Helper()
 	m := w.Machine("m")
@@ -158,7 +160,7 @@ func (w *World) AssertInPlaceSteps(steps ...inplace.Step) {
 	}
 }
 
-// SetNodeLabel sets a label of the node's update. Label removes the label if value is nil.
+// SetNodeLabel sets a label of the node's update. SetNodeLabel removes the label if value is nil.
 func (w *World) SetNodeLabel(key string, value any) {
 	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
@@ -210,11 +212,12 @@ func SyncNode(w *World, in kube.ReadInput) *corev1.Node {
 	return n
 }
 
-// PreservationStart is the workflow's time when a preservation begins. KeptFrom is later than the time of any worker, so that
-// Stamp returns it. KeptFrom and KeptUntil are local times, like the times in an API server's answer.
+// PreservationStart is the workflow's time when a preservation begins. PreservationStart is later than the time of any
+// worker, so that TimeToRecord returns it. PreservationStart and PreservationEnd are local times, like the times in an
+// API server's answer.
 var (
-	PreservationStart  = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
-	PreservationEnd = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
+	PreservationStart = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
+	PreservationEnd   = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
 // UpdateStatusAsWorkflow changes the status of the machine m as its own workflow does.

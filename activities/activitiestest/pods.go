@@ -32,7 +32,9 @@ func WithPodPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
 }
 
-func WithMirrorAnnotation(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }
+func WithMirrorAnnotation(p *corev1.Pod) {
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+}
 
 func WithOtherNode(p *corev1.Pod) { p.Spec.NodeName = "other" }
 

@@ -19,9 +19,11 @@ const KubeSystem = "kube-system" // namespace of bootstrap tokens
 
 var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
 
-// TokenExpiration is the expiration of the tokens of the tests. Soon has a fraction of a second, which the tokens' Secrets cannot
-// store.
-func TokenExpiration() time.Time { return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond) }
+// TokenExpiration is the expiration of the tokens of the tests. TokenExpiration has a fraction of a second, which the
+// tokens' Secrets cannot store.
+func TokenExpiration() time.Time {
+	return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond)
+}
 
 // Token returns the current Secret of a token from the API server; nil if the Secret is gone.
 func (w *World) Token(ref kube.TokenRef) *corev1.Secret {

@@ -29,8 +29,8 @@ var BubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Rounding is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
 const Rounding = time.Second
 
-// ForEachWorkerClock runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each worker
-// runs local or regular activities, in its own bubble.
+// ForEachWorkerClock runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each
+// worker runs local or regular activities, in its own bubble.
 func ForEachWorkerClock(t *testing.T, test func(t *testing.T, k Worker)) {
 	t.Helper()
 	for way, local := range map[string]bool{"local": true, "regular": false} {
@@ -51,9 +51,11 @@ func (k Worker) ServerTimestamp(ago time.Duration) metav1.Time {
 	return metav1.NewTime(k.ServerTime().Add(-ago)).Rfc3339Copy()
 }
 
-// NewRead is a Read of an object at the servers' current time. A workflow passes the servers' current time to its
+// NewRead is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to its
 // activities.
-func (k Worker) NewRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()} }
+func (k Worker) NewRead(o metav1.Object) kube.ReadInput {
+	return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()}
+}
 
 // RunOnWorker runs an activity on a worker.
 func RunOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {

@@ -49,10 +49,10 @@ type World struct {
 	Target    *kubefake.Clientset
 	Meta      *metadatafake.FakeMetadataClient // metadata client of Secrets
 	Recorder  *record.FakeRecorder
-	Provider  *capitest.FakeServer     // server of the objects of Cluster API; nil without Cluster API
-	API       *capi.Cache          // cache of the objects of Cluster API
+	Provider  *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
+	API       *capi.Cache                 // cache of the objects of Cluster API
 	Workloads *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
-	Secrets   *kubefake.Clientset  // client of the kubeconfigs of workload clusters; nil without Cluster API
+	Secrets   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
 	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks in attempts; see Worker
 }
@@ -127,7 +127,7 @@ func ExecuteActivity[T any](
 	return result, err
 }
 
-// NewActivityEnvironment returns an environment that runs activities without logs. ActivityEnvironment's timeout is
+// NewActivityEnvironment returns an environment that runs activities without logs. NewActivityEnvironment's timeout is
 // eventTimeout, because the test suite would end a local activity after three seconds of the real clock.
 func NewActivityEnvironment() *testsuite.TestActivityEnvironment {
 	suite := &testsuite.WorkflowTestSuite{}
@@ -137,7 +137,7 @@ func NewActivityEnvironment() *testsuite.TestActivityEnvironment {
 	return env
 }
 
-// NewWorkflowEnvironment returns an environment that runs workflows without logs. WorkflowEnvironment's timeouts are
+// NewWorkflowEnvironment returns an environment that runs workflows without logs. NewWorkflowEnvironment's timeouts are
 // eventTimeout: on a busy machine, a workflow may be blocked longer than the test suite's timeout of some seconds and
 // the SDK's deadlock timeout of one second.
 func NewWorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
@@ -149,8 +149,8 @@ func NewWorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// RunTwice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write nothing
-// and record no event. Twice returns the result of the first run.
+// RunTwice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write
+// nothing and record no event. RunTwice returns the result of the first run.
 func RunTwice[T any](w *World, activity, in any) T {
 	w.T.Helper()
 	w.AwaitCaches()
@@ -223,9 +223,9 @@ func (w *World) listObjects(
 	return items
 }
 
-// Requests returns the requests to the API servers since Forget, as verb and resource: "patch machines". Requests omits
-// the watches of the caches, because these watches begin at random times. Watches of pods are included: only drains
-// watch pods.
+// Requests returns the requests to the API servers since ForgetRequests, as verb and resource: "patch machines".
+// Requests omits the watches of the caches, because these watches begin at random times. Watches of pods are included:
+// only drains watch pods.
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(
@@ -275,8 +275,8 @@ func (w *World) NewEvents() []string {
 	return events
 }
 
-// FailRequests makes the next requests of one kind fail, as many as times. The function do runs just before each failure; do
-// may be nil.
+// FailRequests makes the next requests of one kind fail, as many as times. The function do runs just before each
+// failure; do may be nil.
 func FailRequests(c interface {
 	PrependReactor(verb, resource string, reaction clienttesting.ReactionFunc)
 }, verb, resource string, times int, err error, do func(),

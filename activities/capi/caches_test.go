@@ -75,7 +75,12 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 		),
 		capitest.NewMachine("sick", s, owned, capitest.AsUnhealthyMachine),
 		capitest.NewMachine("old", s, owned, capitest.AsDeletingObject),
-		capitest.NewMachine("due", s, owned, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")),
+		capitest.NewMachine(
+			"due",
+			s,
+			owned,
+			capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""),
+		),
 		capitest.NewMachine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = m.OwnerReferences[:0] }),
 		capitest.NewMachine(
 			"hooked",

@@ -258,8 +258,8 @@ func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m 
 	return nil
 }
 
-// cloneRefOf returns a machine's reference to its clone of a template. The reference is empty if the machine has no clone
-// of the template.
+// cloneRefOf returns a machine's reference to its clone of a template. The reference is empty if the machine has no
+// clone of the template.
 func cloneRefOf(
 	s *clusterv1.MachineSet,
 	m *clusterv1.Machine,

@@ -106,7 +106,11 @@ func TestARetryFindsTheCreatedObjects(t *testing.T) {
 		cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", withMachineOwner(made)),
 		cloneOfTemplate(capitest.InfrastructureTemplate(), "s-a"),
 	)
-	written := activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+	written := activitiestest.RunTwice[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
 	assert.Empty(t, w.NewEvents())
@@ -149,7 +153,11 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 	}
 	t.Run("the set is gone", func(t *testing.T) {
 		w, a := newWorld(t)
-		_, err := activitiestest.RunActivity[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			a.CreateClusterAPIMachines,
+			activitiestest.NewClusterAPICreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 }
@@ -229,7 +237,11 @@ func TestARetryUsesItsClones(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
 	activitiestest.FailRequests(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	_, err := activitiestest.RunActivity[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+	_, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
 	bootstrap, machine := bootstrapOf(w, "s-a"), infrastructureOf(w, "s-a")
@@ -277,7 +289,11 @@ func TestACloneNameThatAnotherSetUses(t *testing.T) {
 		)
 	}))
 	before := w.Snapshot()
-	_, err := activitiestest.RunActivity[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+	_, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPICreation(s, "s-a"),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, before, w.Snapshot())
 }
@@ -286,7 +302,11 @@ func TestACloneNameThatAnotherSetUses(t *testing.T) {
 func TestDecideAndCreateMachines(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	w, a := newWorld(t, s)
-	d, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	d, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Create, 2)
 	assert.Equal(t, "900", d.Version)
@@ -298,7 +318,11 @@ func TestDecideAndCreateMachines(t *testing.T) {
 	require.NoError(t, err)
 	w.AwaitCaches()
 	for _, live := range []bool{true, false} {
-		d, err = activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, live))
+		d, err = activitiestest.RunActivity[set.Decision](
+			w,
+			a.DecideClusterAPISet,
+			activitiestest.NewClusterAPISetInput(s, live),
+		)
 		require.NoError(t, err)
 		assert.False(t, d.Scale.HasListEntries(), d.Scale.Why)
 		assert.Empty(t, d.Extra, "the new clones are no strays")

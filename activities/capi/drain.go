@@ -217,7 +217,11 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
 	if err := a.Workloads.StartCaches(bounded, cluster); err != nil {
-		return drain.EvictionResult{}, fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err)
+		return drain.EvictionResult{}, fmt.Errorf(
+			"read budgets and volume attachments of Cluster %s: %w",
+			m.Spec.ClusterName,
+			err,
+		)
 	}
 	sources := observedrain.SourcesOfCluster(cluster)
 	sources[cache.Machines] = a.Kube.Cluster.Informer(capi.MachinesResource)

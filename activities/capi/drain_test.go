@@ -48,7 +48,7 @@ func withDrainRecord(d v1alpha1.MachineDrain) capitest.MachineChange {
 	}
 }
 
-// nodeOf returns the Node of a machine of capitest.AtTheHook.
+// nodeOf returns the Node of a machine of capitest.WaitingAtDrainHook.
 func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
 	n.Spec.ProviderID = "example:///" + name
@@ -206,19 +206,28 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 	set := capitest.NewSet("s", 4)
 	silent := func(n *corev1.Node) {
-		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.MinutesBeforeNoon(10)
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.MinutesBeforeNoon(
+			10,
+		)
 	}
 	m := capitest.NewMachine(
 		"m",
 		set,
 		capitest.WaitingAtDrainHook,
 		withDrainRecord(
-			v1alpha1.MachineDrain{StartedAt: capitest.MinutesBeforeNoon(20), Means: "Evict", MeansSince: new(capitest.MinutesBeforeNoon(20))},
+			v1alpha1.MachineDrain{
+				StartedAt:  capitest.MinutesBeforeNoon(20),
+				Means:      "Evict",
+				MeansSince: new(capitest.MinutesBeforeNoon(20)),
+			},
 		),
 	)
 	others := func(status metav1.ConditionStatus) (all []runtime.Object) {
 		for _, name := range []string{"a", "b", "d"} {
-			all = append(all, capitest.NewMachine(name, set, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, status)))
+			all = append(
+				all,
+				capitest.NewMachine(name, set, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, status)),
+			)
 		}
 		return all
 	}

@@ -229,9 +229,13 @@ func (a *Activities) changeMachines(
 	})
 }
 
-// readMachineAtVersion reads a machine live; nil if the machine is gone. A machine that changed since the decision causes a
-// Conflict.
-func (a *Activities) readMachineAtVersion(ctx context.Context, of kube.Ref, target scale.MachineTarget) (*clusterv1.Machine, error) {
+// readMachineAtVersion reads a machine live; nil if the machine is gone. A machine that changed since the decision
+// causes a Conflict.
+func (a *Activities) readMachineAtVersion(
+	ctx context.Context,
+	of kube.Ref,
+	target scale.MachineTarget,
+) (*clusterv1.Machine, error) {
 	ref := kube.Ref{Namespace: of.Namespace, Name: target.Name, UID: target.UID}
 	m, err := kube.ReadLive(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
 	if err == nil && m != nil && m.ResourceVersion != target.Version {

@@ -67,7 +67,13 @@ func TestAChangedMachineIsNotDeleted(t *testing.T) {
 	s := capitest.NewSet("s", 0)
 	another := capitest.NewMachine("another", s)
 	another.UID = "uid-former"
-	w, acts := newWorld(t, s, capitest.NewMachine("changed", s), capitest.NewMachine("another", s), capitest.NewMachine("same", s))
+	w, acts := newWorld(
+		t,
+		s,
+		capitest.NewMachine("changed", s),
+		capitest.NewMachine("another", s),
+		capitest.NewMachine("same", s),
+	)
 	for _, row := range []set.MachineBatch{newBatch(s, capitest.NewMachine("changed", s, withVersion("899")), capitest.NewMachine("same", s)), newBatch(s, another)} {
 		_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, row)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -116,7 +122,11 @@ func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 	w.AwaitCaches()
-	_, err = activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, w.ClusterAPIMachine("sick")))
+	_, err = activitiestest.RunActivity[set.WriteResult](
+		w,
+		acts.DeleteClusterAPIMachines,
+		newBatch(s, w.ClusterAPIMachine("sick")),
+	)
 	require.NoError(t, err, "the next decision deletes it")
 	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 }
@@ -124,7 +134,11 @@ func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
 func TestAdoptMachines(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	free := capitest.NewMachine("free", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} })
+	free := capitest.NewMachine(
+		"free",
+		s,
+		func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} },
+	)
 	owned := capitest.NewMachine("owned", capitest.NewSet("other", 1))
 	w, acts := newWorld(t, s, free, owned)
 	versions, err := activitiestest.RunActivity[kube.MinVersions](

@@ -105,7 +105,10 @@ func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []s
 
 // readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
 // nil if it is gone or Millwright does not reconcile it. For a set that was handed over, only the set is read.
-func (a *Activities) readSet(ctx context.Context, in kube.ReadInput) (*clusterv1.MachineSet, capi.RelatedObjects, error) {
+func (a *Activities) readSet(
+	ctx context.Context,
+	in kube.ReadInput,
+) (*clusterv1.MachineSet, capi.RelatedObjects, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return nil, capi.RelatedObjects{}, nil
 	}
@@ -135,9 +138,13 @@ func (a *Activities) readSet(ctx context.Context, in kube.ReadInput) (*clusterv1
 	return s, related, err
 }
 
-// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so does a
-// set whose resource version is not the given one (empty: any version).
-func (a *Activities) readSetAtVersion(ctx context.Context, ref kube.Ref, version string) (*clusterv1.MachineSet, error) {
+// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict, and so
+// does a set whose resource version is not the given one (empty: any version).
+func (a *Activities) readSetAtVersion(
+	ctx context.Context,
+	ref kube.Ref,
+	version string,
+) (*clusterv1.MachineSet, error) {
 	s, err := kube.ReadLiveAtVersion(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref, version)
 	if err == nil && !a.API.IsOurs(s) {
 		return nil, kube.ConflictError(ref)

@@ -36,9 +36,17 @@ func annotatedSet(key, value string) capitest.SetChange {
 func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) set.Decision {
 	t.Helper()
 	a := newActivities(w)
-	live, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	live, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.NoError(t, err)
-	cached, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, false))
+	cached, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, false),
+	)
 	require.NoError(t, err)
 	for _, d := range []*set.Decision{&live, &cached} {
 		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, withoutTimes(d.Blocked.Message)
@@ -252,7 +260,12 @@ func TestAChangedCloneStays(t *testing.T) {
 // A machine that the set released or has not adopted yet uses its clones, although the set still owns the clones.
 func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	released := capitest.NewMachine("x", s, capitest.WithoutOwner, func(m *clusterv1.Machine) { m.Labels["pool"] = "other" })
+	released := capitest.NewMachine(
+		"x",
+		s,
+		capitest.WithoutOwner,
+		func(m *clusterv1.Machine) { m.Labels["pool"] = "other" },
+	)
 	w, _ := newWorld(
 		t,
 		s,

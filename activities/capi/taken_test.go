@@ -40,7 +40,11 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w, a := newWorld(t, append(row.has, s, other)...)
 			before := w.Snapshot()
-			_, err := activitiestest.RunActivity[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+			_, err := activitiestest.RunActivity[set.WriteResult](
+				w,
+				a.CreateClusterAPIMachines,
+				activitiestest.NewClusterAPICreation(s, "s-a"),
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, before, w.Snapshot())
 		})

@@ -38,7 +38,7 @@ type Decision struct {
 	Unguard []SecretTarget // Secrets that have Millwright's finalizer and that no class needs
 	Release bool           // the class is being deleted, no machine refers to the class, and its Secrets are released
 	// Serving is the status to write about workers of the class's provider; nil: the status is up to date.
-	Serving *ServingState         `json:",omitempty"`
+	Serving *ServingState    `json:",omitempty"`
 	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
@@ -181,7 +181,13 @@ func (a *Activities) FinalizeClass(ctx context.Context, in kube.ReadInput) (stri
 		return "", err
 	}
 	classes := a.Kube.Cluster.Client().MachineV1alpha1().MachineClasses(in.Ref.Namespace)
-	return kube.AddOrRemoveFinalizer(ctx, classes, in.Ref, class, class != nil && isClassReleasable(observeclass.Facts(class, neighbours)))
+	return kube.AddOrRemoveFinalizer(
+		ctx,
+		classes,
+		in.Ref,
+		class,
+		class != nil && isClassReleasable(observeclass.Facts(class, neighbours)),
+	)
 }
 
 // SecretChanges are the Secrets of a class's namespace whose finalizers change.
@@ -198,7 +204,12 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 	return kube.WriteInParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
 		s := in.Secrets[i]
 		seen := &metav1.ObjectMeta{Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.Version}
-		written, err := kube.PatchObject(ctx, secrets, seen, map[string]any{"metadata": map[string]any{"finalizers": s.Finalizers}})
+		written, err := kube.PatchObject(
+			ctx,
+			secrets,
+			seen,
+			map[string]any{"metadata": map[string]any{"finalizers": s.Finalizers}},
+		)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", nil

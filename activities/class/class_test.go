@@ -113,11 +113,18 @@ func TestFinalizeClass(t *testing.T) {
 	goes := activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass]
 	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
 	t.Run("puts our finalizer on", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass], foreign))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass], foreign),
+		)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.NewRead(activitiestest.Class())),
+			activitiestest.RunTwice[string](
+				w,
+				newActivities(w.Kube).FinalizeClass,
+				activitiestest.NewRead(activitiestest.Class()),
+			),
 		)
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
@@ -127,7 +134,11 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.Class(goes),
 			activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
 		)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.NewLiveRead(activitiestest.Class()))
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
@@ -136,7 +147,11 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.Class(goes, activitiestest.WithSecretRefs("a")),
 			activitiestest.NewSecretMetadata("a", v1alpha1.FinalizerSecret),
 		)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.NewLiveRead(activitiestest.Class()))
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
@@ -146,7 +161,11 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.NewSecretMetadata("a"),
 			activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
 		)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeClass, activitiestest.NewLiveRead(activitiestest.Class()))
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).FinalizeClass,
+			activitiestest.NewLiveRead(activitiestest.Class()),
+		)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
 	})
 	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {

@@ -36,7 +36,10 @@ func TestFinalizeSecrets(t *testing.T) {
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
-			newSecretChanges(activitiestest.NewSecretTarget("a", activitiestest.Backup, ours), activitiestest.NewSecretTarget("b")),
+			newSecretChanges(
+				activitiestest.NewSecretTarget("a", activitiestest.Backup, ours),
+				activitiestest.NewSecretTarget("b"),
+			),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
@@ -100,7 +103,12 @@ func TestFinalizeSecrets(t *testing.T) {
 	t.Run("one that changed is left alone, and said so when the others are done", func(t *testing.T) {
 		replaced := activitiestest.NewSecretTarget("b", ours)
 		replaced.UID = "uid-of-a-former-one"
-		w := activitiestest.NewWorld(t, activitiestest.NewSecretMetadata("a"), activitiestest.NewSecretMetadata("b"), activitiestest.NewSecretMetadata("c"))
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.NewSecretMetadata("a"),
+			activitiestest.NewSecretMetadata("b"),
+			activitiestest.NewSecretMetadata("c"),
+		)
 		stale := activitiestest.NewSecretTarget("a", ours)
 		stale.Version = "899"
 		_, err := activitiestest.RunActivity[kube.MinVersions](

@@ -61,7 +61,11 @@ func TestBackOffPerReaction(t *testing.T) {
 				40*time.Second,
 				o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: react, Failures: 9, After: 40 * time.Second}),
 			)
-			assert.Equal(t, time.Hour, o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}))
+			assert.Equal(
+				t,
+				time.Hour,
+				o.BackOffAfterProblem(kube.Problem{Reason: "Some", React: react, Failures: 1, After: time.Hour}),
+			)
 		}
 	})
 }

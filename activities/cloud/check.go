@@ -9,7 +9,8 @@ import (
 	"millwright/provider"
 )
 
-// CheckResult is the result of CheckClass: whether the worker of a provider can use a class. Checked holds no secret.
+// CheckResult is the result of CheckClass: whether the worker of a provider can use a class. CheckResult holds no
+// secret.
 type CheckResult struct {
 	Traits    provider.Traits
 	Instances int           // number of instances that the cloud lists for the class and this cluster

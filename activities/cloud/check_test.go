@@ -69,7 +69,11 @@ func TestCheckClass(t *testing.T) {
 		assert.Equal(
 			t,
 			"SecretNotFound",
-			runCheckClass(t, activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", "")), "small").Problem.Reason,
+			runCheckClass(
+				t,
+				activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", "")),
+				"small",
+			).Problem.Reason,
 		)
 	})
 	t.Run("its Secret has no user data", func(t *testing.T) {

@@ -83,8 +83,8 @@ func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface)
 	}
 }
 
-// listMachines makes the list l and returns true. makeList returns false if another caller has made this list. makeList
-// frees the slot of turn.
+// listMachines makes the list l and returns true. listMachines returns false if another caller has made this list.
+// listMachines frees the slot of turn.
 func (c *claimLists) listMachines(
 	ctx context.Context,
 	client versioned.Interface,

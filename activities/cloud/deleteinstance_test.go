@@ -30,7 +30,11 @@ func TestDeleteInstance(t *testing.T) {
 	})
 	t.Run("finds it without a provider ID", func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
-		o.Cloud.FailCallsAfterEffect(provider.MethodCreateInstance, 1, provider.Errorf(provider.Aborted, "the answer was lost"))
+		o.Cloud.FailCallsAfterEffect(
+			provider.MethodCreateInstance,
+			1,
+			provider.Errorf(provider.Aborted, "the answer was lost"),
+		)
 		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		require.Len(t, o.Cloud.Instances(), 1)

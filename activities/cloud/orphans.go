@@ -128,8 +128,8 @@ func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (classWith
 	return class, err
 }
 
-// reasonToKeepInstances returns why the instances must not be deleted: their class is gone, or a machine claims one of the
-// instances.
+// reasonToKeepInstances returns why the instances must not be deleted: their class is gone, or a machine claims one of
+// the instances.
 func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (string, error) {
 	mc, err := p.readLiveClass(ctx, in.Class)
 	switch {
@@ -145,8 +145,8 @@ func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (st
 	return orphan.ClaimReason(in.Target, machines), nil
 }
 
-// readLiveClass reads a class from the API server. liveClass returns nil if the class is gone, or if another class has its
-// name.
+// readLiveClass reads a class from the API server. readLiveClass returns nil if the class is gone, or if another class
+// has its name.
 func (p *Provider) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
 	return mc, nonRetryableIfUnreadable(err)
@@ -178,8 +178,8 @@ func nonRetryableIfUnreadable(err error) error {
 	return err
 }
 
-// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the provider's code.
-// An error that only people can fix is not retried before the next sweep.
+// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the
+// provider's code. An error that only people can fix is not retried before the next sweep.
 func (p *Provider) cloudFailure(ctx context.Context, class classWithSecrets, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything

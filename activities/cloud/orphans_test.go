@@ -436,7 +436,11 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 func TestCancelledSweepHidesProviderError(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(t, activitiestest.Class())
-	s.cloud.FailCalls(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "what was sent is canary"))
+	s.cloud.FailCalls(
+		provider.MethodListInstances,
+		0,
+		provider.Errorf(provider.Unauthenticated, "what was sent is canary"),
+	)
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()

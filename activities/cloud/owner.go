@@ -9,9 +9,9 @@ import (
 	"millwright/provider"
 )
 
-// requireUnclaimedInstance returns an error if an instance was found by its name alone and another Machine names the instance.
-// If no other Machine names the instance, another controller may have created the instance for this machine, without a
-// UID.
+// requireUnclaimedInstance returns an error if an instance was found by its name alone and another Machine names the
+// instance. If no other Machine names the instance, another controller may have created the instance for this machine,
+// without a UID.
 func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
@@ -24,9 +24,13 @@ func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall
 	return err
 }
 
-// findInstanceOwner returns the owner of an instance, as seen from a machine. ownerOf reads the Machines of all namespaces from
-// the API server, and shares the list with other calls.
-func (p *Provider) findInstanceOwner(ctx context.Context, in InstanceCall, i provider.Instance) (ownership.OwnerAnswer, error) {
+// findInstanceOwner returns the owner of an instance, as seen from a machine. findInstanceOwner reads the Machines of
+// all namespaces from the API server, and shares the list with other calls.
+func (p *Provider) findInstanceOwner(
+	ctx context.Context,
+	in InstanceCall,
+	i provider.Instance,
+) (ownership.OwnerAnswer, error) {
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
 	}
@@ -40,11 +44,11 @@ func (p *Provider) findInstanceOwner(ctx context.Context, in InstanceCall, i pro
 	return ownership.OwnerOfInstance(of, me, others), nil
 }
 
-// callCloudAsOwner calls the cloud for a machine. If the machine names an instance, callAsOwner requires proof that the
-// machine owns the instance. A provider refuses an instance that carries another UID: then callAsOwner reads all
-// Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID, callAsOwner
-// reads all Machines before the call. If callAsOwner read the Machines, it returns the owner of the instance.
-// callAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
+// callCloudAsOwner calls the cloud for a machine. If the machine names an instance, callCloudAsOwner requires proof
+// that the machine owns the instance. A provider refuses an instance that carries another UID: then callCloudAsOwner
+// reads all Machines, and repeats the call if the machine owns the instance. In a cloud whose instances carry no UID,
+// callCloudAsOwner reads all Machines before the call. If callCloudAsOwner read the Machines, it returns the owner of
+// the instance. callCloudAsOwner returns the error AlreadyExists if the owner is another machine or is in doubt.
 func (p *Provider) callCloudAsOwner(
 	ctx context.Context,
 	in InstanceCall,

@@ -18,7 +18,7 @@ import (
 func TestReactionTo(t *testing.T) {
 	t.Parallel()
 	table := map[provider.Code]kube.Reaction{
-		provider.OK:                 kube.Retry, // ReactionTo is never called with OK
+		provider.OK:                 kube.Retry, // ReactionToCode is never called with OK
 		provider.Canceled:           kube.Retry,
 		provider.Unknown:            kube.Retry,
 		provider.InvalidArgument:    kube.UntilSpec,
@@ -157,7 +157,11 @@ func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 func TestProblemMessageIsTruncated(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
-	o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)))
+	o.Cloud.FailCalls(
+		provider.MethodCreateInstance,
+		1,
+		provider.Errorf(provider.Internal, "%s", strings.Repeat("ö", 5000)),
+	)
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Less(t, len(answer.Problem.Message), 1010)
@@ -168,7 +172,11 @@ func TestBracketsInAMessageHideNoCode(t *testing.T) {
 	t.Parallel()
 	t.Run("a code is a type, not a text", func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
-		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"))
+		o.Cloud.FailCalls(
+			provider.MethodCreateInstance,
+			1,
+			provider.Errorf(provider.ResourceExhausted, "[[NotFound] quota [x]]"),
+		)
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)

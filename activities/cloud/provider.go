@@ -86,9 +86,9 @@ type InstanceAnswer struct {
 	Problem  *kube.Problem
 }
 
-// NamesNoInstance reports whether the answer to InstanceStatus is final and names no instance. The answer is final if the
-// instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another Machine.
-// After any other problem, a later answer may name an instance.
+// NamesNoInstance reports whether the answer to InstanceStatus is final and names no instance. The answer is final if
+// the instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another
+// Machine. After any other problem, a later answer may name an instance.
 func (a InstanceAnswer) NamesNoInstance() bool {
 	return a.Gone ||
 		a.Problem != nil &&
@@ -390,7 +390,11 @@ func (p *Provider) backOffError(known kube.Problem) error {
 // without the values of the Secrets, even if the provider forgot to remove them. Pass longer secrets first.
 func problemFromError(err error, secrets ...provider.Secret) *kube.Problem {
 	code := provider.CodeOfError(err)
-	problem := &kube.Problem{Reason: code.String(), Message: "the provider gave no reason", React: kube.ReactionToCode(code)}
+	problem := &kube.Problem{
+		Reason:  code.String(),
+		Message: "the provider gave no reason",
+		React:   kube.ReactionToCode(code),
+	}
 	if e, ok := errors.AsType[*provider.Error](err); ok {
 		text := e.Message
 		for _, secret := range secrets {

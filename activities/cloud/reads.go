@@ -24,7 +24,7 @@ type classWithSecrets struct {
 	needsUserData bool            // the class has user data for instances
 	token         provider.Secret // bootstrap token in the user data: a message may quote the token alone
 
-	versions          string // versions of the class and its Secrets; see observe/class.Versions
+	versions          string // versions of the class and its Secrets; see observe/class.VersionsText
 	tokenlessVersions string // equals versions if the user data has no placeholder for a bootstrap token; otherwise empty
 	fromCache         bool   // an earlier call has read the class: a newer version may exist
 }
@@ -126,7 +126,9 @@ func (p *Provider) checkClassUnchanged(ctx context.Context, class classWithSecre
 	fresh, problem, err := p.readClass(ctx, key)
 	if err == nil && (problem != nil || fresh.versions != class.versions) {
 		p.classes.removeVersion(key, class.versions)
-		err = kube.CacheBehindError(fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name))
+		err = kube.CacheBehindError(
+			fmt.Sprintf("MachineClass %s or its Secret has changed: the call is made again", class.Name),
+		)
 	}
 	return err
 }

@@ -32,7 +32,13 @@ type countingWorld struct {
 
 func newCountingWorld(t *testing.T) *countingWorld {
 	t.Helper()
-	class, secret := activitiestest.NewClassWithSecrets("", "b"), activitiestest.Secret("b", map[string]string{"token": "old"})
+	class, secret := activitiestest.NewClassWithSecrets(
+		"",
+		"b",
+	), activitiestest.Secret(
+		"b",
+		map[string]string{"token": "old"},
+	)
 	secret.UID, secret.ResourceVersion, class.ResourceVersion = "uid-b", "7", "5"
 	return &countingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
 }

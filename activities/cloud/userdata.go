@@ -91,7 +91,9 @@ func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now ti
 	}
 	token, _, usable := kube.ReadToken(secret, now)
 	if !usable {
-		return "", kube.TokenGoneError(fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name))
+		return "", kube.TokenGoneError(
+			fmt.Sprintf("bootstrap token %s/%s has expired or was changed", ref.Namespace, ref.Name),
+		)
 	}
 	return token, nil
 }

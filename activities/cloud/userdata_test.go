@@ -19,7 +19,7 @@ import (
 	"millwright/provider"
 )
 
-// newBootToken is the token that an instance presents if the instance boots with TokenSecret.
+// newBootToken is the token that an instance presents if the instance boots with NewTokenSecret.
 func newBootToken() string {
 	s := activitiestest.NewTokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
@@ -29,7 +29,7 @@ func newTokenRef() kube.TokenRef {
 	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.NewTokenSecret().Name}
 }
 
-// renderTestUserData renders the user data of the class small with the token of TokenSecret.
+// renderTestUserData renders the user data of the class small with the token of NewTokenSecret.
 func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
 	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.NewTokenSecret())}
@@ -211,7 +211,12 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 				assert.Len(t, o.Cloud.Machines, made, "no instance is made that cannot join")
 				return
 			}
-			assert.Equal(t, observeclass.VersionText(class)+observeclass.VersionText(secret), answer.Tokenless, "at these versions")
+			assert.Equal(
+				t,
+				observeclass.VersionText(class)+observeclass.VersionText(secret),
+				answer.Tokenless,
+				"at these versions",
+			)
 			in.Tokenless = true
 			answer, err = o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)

@@ -88,7 +88,12 @@ func TestAdoptSets(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			d,
-			activitiestest.NewMachineSet("s", 2, withLabelsOfFormerDeployment, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+			activitiestest.NewMachineSet(
+				"s",
+				2,
+				withLabelsOfFormerDeployment,
+				activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
+			),
 		)
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Adopt)
 	})
@@ -104,7 +109,11 @@ func TestAdoptSets(t *testing.T) {
 	t.Run("a set that no cache has yet, and that has the name, is adopted later and is no collision", func(t *testing.T) {
 		name, _ := nameOfSet(t, d, nil)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(name, 2, withLabelsOfFormerDeployment))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Deployment("d").Status.CollisionCount)
 	})

@@ -53,7 +53,7 @@ type Decision struct {
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status is out of date
 	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
-	Picture          ProgressPicture          // shown to people
+	Picture          ProgressPicture  // shown to people
 	Seen             kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
@@ -66,7 +66,7 @@ type ProgressPicture struct {
 	Sets    []PictureOfSet
 }
 
-// PictureOfSet is a line of a Picture.
+// PictureOfSet is a line of a ProgressPicture.
 type PictureOfSet struct {
 	Name      string
 	Revision  int64
@@ -128,9 +128,15 @@ func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.
 	}
 }
 
-// IsReportNeeded reports whether the status of a deployment must be written. named is the operation in the status. said is
-// true if the status names what blocks the deployment.
-func IsReportNeeded(in Input, plan rollout.PlanResult, blocked explain.Summary, named *v1alpha1.Operation, said bool) bool {
+// IsReportNeeded reports whether the status of a deployment must be written. named is the operation in the status. said
+// is true if the status names what blocks the deployment.
+func IsReportNeeded(
+	in Input,
+	plan rollout.PlanResult,
+	blocked explain.Summary,
+	named *v1alpha1.Operation,
+	said bool,
+) bool {
 	calm := plan.Pending.NeedsNothing() && !blocked.IsBlocked()
 	return plan.Unreported || namesWrongOperation(named, calm, in.WorkflowID) || !said
 }
@@ -243,5 +249,11 @@ func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.ReadInput) 
 	if err != nil {
 		return "", err
 	}
-	return kube.AddOrRemoveFinalizer(ctx, a.Kube.Deployments(in.Ref.Namespace), in.Ref, tree.Deployment, len(tree.Sets) == 0)
+	return kube.AddOrRemoveFinalizer(
+		ctx,
+		a.Kube.Deployments(in.Ref.Namespace),
+		in.Ref,
+		tree.Deployment,
+		len(tree.Sets) == 0,
+	)
 }

@@ -114,7 +114,9 @@ func TestDecideDeployment(t *testing.T) {
 	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+			activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
 			activitiestest.NewRead(d),
 		)
 		assert.Equal(
@@ -135,7 +137,9 @@ func TestDecideDeployment(t *testing.T) {
 			func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 		)
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+			activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
 			activitiestest.NewRead(d),
 		)
 		assert.True(t, decision.Rollout.NoSet)
@@ -214,7 +218,11 @@ func TestFinalizeDeployment(t *testing.T) {
 	})
 	t.Run("keeps it until then", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
-		w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]))
+		w := activitiestest.NewWorld(
+			t,
+			d,
+			activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+		)
 		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
 		assert.Empty(t, w.WriteRequests())
 	})

@@ -79,8 +79,8 @@ type RollbackFuncs[D, S familyObject] struct {
 	ReturnTo     func(d D, set S, automatic bool, now time.Time)
 }
 
-// ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict, and so does a
-// deployment whose resource version is not the given one (empty: any version).
+// ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict,
+// and so does a deployment whose resource version is not the given one (empty: any version).
 func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
@@ -91,7 +91,13 @@ func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.
 
 // WriteRevision annotates a deployment with the revision of its current set, and removes the record of an automatic
 // rollback to another set.
-func (f KindFamily[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, set S, versions kube.MinVersions) error {
+func (f KindFamily[D, S]) WriteRevision(
+	ctx context.Context,
+	ref kube.Ref,
+	d D,
+	set S,
+	versions kube.MinVersions,
+) error {
 	annotations := map[string]any{f.Revision: set.GetAnnotations()[f.Revision]}
 	if d.GetAnnotations()[f.Revision] == annotations[f.Revision] {
 		return nil
@@ -112,9 +118,9 @@ func (f KindFamily[D, S]) WriteRevision(ctx context.Context, ref kube.Ref, d D, 
 	return nil
 }
 
-// ChangeSets changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception: within
-// 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and fails
-// with a Conflict. The result holds the resource versions of the written objects.
+// ChangeSets changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception:
+// within 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and
+// fails with a Conflict. The result holds the resource versions of the written objects.
 func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter[D, S]{f, kube.NewServerClock(ctx), in.Deployment, kube.MinVersions{}}
 	follow := func(ctx context.Context, t rollout.ObjectTarget) error { return w.followDeployment(ctx, t, nil) }
@@ -269,7 +275,11 @@ func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarge
 // followDeployment copies to a set the fields that follow the deployment. If revise is not nil, followDeployment also
 // writes the set's revision; a set that is not current then causes a Conflict. The deployment gets the revision of its
 // current set.
-func (w setWriter[D, S]) followDeployment(ctx context.Context, t rollout.ObjectTarget, revise *rollout.RevisionChange) error {
+func (w setWriter[D, S]) followDeployment(
+	ctx context.Context,
+	t rollout.ObjectTarget,
+	revise *rollout.RevisionChange,
+) error {
 	d, err := w.ReadDeploymentAtVersion(ctx, w.deployment, "")
 	if err != nil {
 		return err
@@ -347,8 +357,8 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 	return nil
 }
 
-// readSetIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a rollout,
-// the status of a set changes several times a second; the decision does not depend on these changes.
+// readSetIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a
+// rollout, the status of a set changes several times a second; the decision does not depend on these changes.
 func (w setWriter[D, S]) readSetIfSameSize(ctx context.Context, r rollout.SetResize) (set S, same bool) {
 	set, err := w.clientOfSets().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil || string(set.GetUID()) != r.UID || set.GetDeletionTimestamp() != nil || w.Replicas(set) != r.From {
@@ -370,9 +380,10 @@ func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.ObjectTarget) 
 	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
-// RollBackDeployment copies the template of a former set back to the deployment, and removes the rollback request, in one write.
-// If no set is given, RollBack only removes the request. RollBack records an event. A deployment that changed since the
-// decision causes a Conflict. The activity is idempotent. The result holds the deployment's resource version.
+// RollBackDeployment copies the template of a former set back to the deployment, and removes the rollback request, in
+// one write. If no set is given, RollBackDeployment only removes the request. RollBackDeployment records an event. A
+// deployment that changed since the decision causes a Conflict. The activity is idempotent. The result holds the
+// deployment's resource version.
 func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
 	if err != nil {

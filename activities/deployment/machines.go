@@ -66,7 +66,7 @@ type machineWrite struct {
 	set    *v1alpha1.MachineSet
 }
 
-// writeMachines writes machines as kube.ChangeMember does, and returns the new resource versions.
+// writeMachines writes machines as kube.ChangeMachineAtVersion does, and returns the new resource versions.
 func (a *Activities) writeMachines(
 	ctx context.Context,
 	namespace string,
@@ -143,10 +143,10 @@ func removeEqualEntries(all, some map[string]string) {
 // MachineMarks are the records about the machines that the cluster autoscaler chose for deletion.
 type MachineMarks struct {
 	Deployment kube.Ref
-	Version    string           // resourceVersion of the deployment that the decision saw
+	Version    string                           // resourceVersion of the deployment that the decision saw
 	Trigger    *rollout.TriggerAnnotationUpdate // change of the deployment's list of chosen machines; nil: no change
-	Mark       []rollout.ChoiceMark   // machines to delete first
-	Unmark     []rollout.ObjectTarget // machines that are no longer chosen
+	Mark       []rollout.ChoiceMark             // machines to delete first
+	Unmark     []rollout.ObjectTarget           // machines that are no longer chosen
 }
 
 // MarkMachines annotates chosen machines with their deletion priority and the time of the choice, and removes both

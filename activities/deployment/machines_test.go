@@ -49,7 +49,12 @@ func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) wor
 	t.Helper()
 	d := activitiestest.Deployment("d", 3)
 	u := worldAfterUpdate{
-		oldSet: activitiestest.NewMachineSet("d-1", 2, activitiestest.WithOwner[*v1alpha1.MachineSet](d), withTemplate("111", "small")),
+		oldSet: activitiestest.NewMachineSet(
+			"d-1",
+			2,
+			activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+			withTemplate("111", "small"),
+		),
 		newSet: activitiestest.NewMachineSet(
 			"d-2",
 			0,
@@ -81,9 +86,17 @@ func TestMachinesAreHandedOver(t *testing.T) {
 			MachineDrainTimeout: activitiestest.Duration(time.Hour),
 		}
 	})
-	u.EditObject(cache.Sets, "d-1", map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{"former": "x", "changed": "x"}, "annotations": map[string]any{"version": "1", "former": "x"},
-	}}}})
+	u.EditObject(
+		cache.Sets,
+		"d-1",
+		map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+			"labels": map[string]any{
+				"former":  "x",
+				"changed": "x",
+			},
+			"annotations": map[string]any{"version": "1", "former": "x"},
+		}}}},
+	)
 	u.AwaitCaches()
 	u.EditObject(cache.Machines, "a", map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
@@ -145,7 +158,11 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		newMachineMoves(u.newSet, "d-1", before),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	activitiestest.RunTwice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, newMachineMoves(u.newSet, "d-1", m))
+	activitiestest.RunTwice[kube.MinVersions](
+		u.World,
+		newActivities(u.Kube).ChangeMachines,
+		newMachineMoves(u.newSet, "d-1", m),
+	)
 	assert.Empty(t, u.WriteRequests())
 }
 

@@ -41,7 +41,11 @@ func newWorldWithChosenMachines(
 	return w, d
 }
 
-func newMachineMarks(d *v1alpha1.MachineDeployment, trigger *rollout.TriggerAnnotationUpdate, machines ...*v1alpha1.Machine) deployment.MachineMarks {
+func newMachineMarks(
+	d *v1alpha1.MachineDeployment,
+	trigger *rollout.TriggerAnnotationUpdate,
+	machines ...*v1alpha1.Machine,
+) deployment.MachineMarks {
 	in := deployment.MachineMarks{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Trigger: trigger}
 	for _, t := range targetsOf(machines...) {
 		in.Mark = append(in.Mark, rollout.ChoiceMark{ObjectTarget: t, At: noon})
@@ -180,7 +184,14 @@ func TestMarkMachinesFails(t *testing.T) {
 	})
 	t.Run("the list cannot be written for now: the marks stay", func(t *testing.T) {
 		w, d := newWorldWithChosenMachines(t, "a", activitiestest.Machine("a"))
-		activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		activitiestest.FailRequests(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			apierrors.NewTooManyRequests("later", 1),
+			nil,
+		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).MarkMachines,

@@ -86,10 +86,10 @@ func isUpdateSucceeded(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
-// finishInPlaceUpdate finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate stays,
-// because an updated node without the update labels may become a candidate again. A taint keeps other pods away until
-// the node's critical components run, as after the node's first start; the installer of the components removes the
-// taint.
+// finishInPlaceUpdate finishes an in-place update that succeeded, and uncordons the node. The condition InPlaceUpdate
+// stays, because an updated node without the update labels may become a candidate again. A taint keeps other pods away
+// until the node's critical components run, as after the node's first start; the installer of the components removes
+// the taint.
 func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 	if !isUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
@@ -123,8 +123,8 @@ func addCandidateLabel(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected node
-// without this label is an error, and counts as a node that is being updated.
+// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: a selected
+// node without this label is an error, and counts as a node that is being updated.
 func selectNodeForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceFacts(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)

@@ -75,8 +75,8 @@ func TestChangeNodesConverges(t *testing.T) {
 	}
 }
 
-// newWorldDuringUpdate returns a world with a deployment that updates in place and two sets, one of which has a machine on
-// the given node.
+// newWorldDuringUpdate returns a world with a deployment that updates in place and two sets, one of which has a machine
+// on the given node.
 func newWorldDuringUpdate(
 	t *testing.T,
 	phased v1alpha1.MachinePhase,

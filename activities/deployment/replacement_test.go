@@ -40,7 +40,10 @@ func deploymentWithDueMachines(
 		if i < due {
 			m = activitiestest.ApplyChanges(
 				m,
-				[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineFailed), activitiestest.WithReplacementDue("CreationTimeout")},
+				[]func(*v1alpha1.Machine){
+					activitiestest.WithPhase(v1alpha1.MachineFailed),
+					activitiestest.WithReplacementDue("CreationTimeout"),
+				},
 			)
 		}
 		objects = append(objects, activitiestest.ApplyChanges(m, change))
@@ -102,8 +105,14 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.NewEvents())
 
 	t.Run("the machine hears of it by its mark", func(t *testing.T) {
-		assert.True(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-0")))))
-		assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-1")))))
+		assert.True(
+			t,
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-0")))),
+		)
+		assert.False(
+			t,
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-1")))),
+		)
 	})
 }
 
@@ -164,7 +173,11 @@ func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 		t,
 		append(deploymentWithDueMachines(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 	activitiestest.FailRequests(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-	_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, activitiestest.NewRead(d))
+	_, err := activitiestest.RunActivity[deployment.GrantResult](
+		w,
+		newActivities(w.Kube).GrantReplacements,
+		activitiestest.NewRead(d),
+	)
 	require.Error(t, err)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
@@ -190,7 +203,11 @@ func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
 	release := w.HoldEvents()
 	w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
-	_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, activitiestest.NewRead(d))
+	_, err := activitiestest.RunActivity[deployment.GrantResult](
+		w,
+		newActivities(w.Kube).GrantReplacements,
+		activitiestest.NewRead(d),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Empty(t, w.MachinesWithGrant(), "no machine is told what is not on record")
 	assert.Empty(t, w.NewEvents())
@@ -233,7 +250,11 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 				append(deploymentWithDueMachines(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 			w.HoldEvents()
 			happens(w)
-			_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, activitiestest.NewRead(d))
+			_, err := activitiestest.RunActivity[deployment.GrantResult](
+				w,
+				newActivities(w.Kube).GrantReplacements,
+				activitiestest.NewRead(d),
+			)
 			require.NoError(t, err)
 			assert.Equal(
 				t,
@@ -253,7 +274,9 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadNodes(3, 3)...)...)
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadNodes(3, 3)...)...)
 	granted := grantReplacements(w, activitiestest.NewRead(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
 	assert.Empty(t, w.WriteRequests())

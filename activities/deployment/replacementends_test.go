@@ -66,7 +66,10 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 	t.Run("one that a person marked is registered", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		objects := deploymentWithDueMachines(d, 2, 0)
-		activitiestest.ApplyChanges(objects[4].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.WithReplacementGrant})
+		activitiestest.ApplyChanges(
+			objects[4].(*v1alpha1.Machine),
+			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
+		)
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewRead(d))
 		assert.Equal(t, []string{"d-1"}, w.ReplacementNames(), "it uses the budget")
@@ -76,7 +79,10 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")} // granted long ago
 		objects := deploymentWithDueMachines(d, 2, 0)
-		activitiestest.ApplyChanges(objects[3].(*v1alpha1.Machine), []func(*v1alpha1.Machine){activitiestest.WithReplacementGrant})
+		activitiestest.ApplyChanges(
+			objects[3].(*v1alpha1.Machine),
+			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
+		)
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewRead(d))
 		assert.Empty(t, w.WriteRequests())

@@ -34,7 +34,10 @@ func newCountsReport(d *v1alpha1.MachineDeployment) deployment.Report {
 }
 
 // replacementHeldCondition returns the condition ReplacementHeld after a report; nil if the status has none.
-func replacementHeldCondition(w *activitiestest.World, d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymentCondition {
+func replacementHeldCondition(
+	w *activitiestest.World,
+	d *v1alpha1.MachineDeployment,
+) *v1alpha1.MachineDeploymentCondition {
 	w.T.Helper()
 	for _, c := range activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Conditions {
 		if c.Type == v1alpha1.MachineDeploymentReplacementHeld {
@@ -182,7 +185,9 @@ func TestADeploymentReactsToItsMachines(t *testing.T) {
 func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
-	w := activitiestest.NewWorld(t, append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadNodes(4, 0)...)...)
+	w := activitiestest.NewWorld(
+		t,
+		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadNodes(4, 0)...)...)
 	_, is := decisionFlags(w, activitiestest.NewRead(d))
 	assert.Equal(t, newFlags("held", "report"), is)
 	c := replacementHeldCondition(w, d)

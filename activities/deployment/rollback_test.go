@@ -26,16 +26,25 @@ func withRollbackRequest(d *v1alpha1.MachineDeployment) {
 }
 
 func newRollbackInput(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollbackInput {
-	return deployment.RollbackInput{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Rollback: rollout.Rollback{
-		Set: &rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
-		Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
-	}}
+	return deployment.RollbackInput{
+		Deployment: activitiestest.Ref(d),
+		Version:    d.ResourceVersion,
+		Rollback: rollout.Rollback{
+			Set: &rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
+			Reason: "DeploymentRollback", Why: "return to revision 1, set " + s.Name,
+		},
+	}
 }
 
 func TestRollBackDeployment(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRollbackRequest)
-	former := activitiestest.NewMachineSet("d-1", 0, activitiestest.WithOwner[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
+	former := activitiestest.NewMachineSet(
+		"d-1",
+		0,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		withTemplate("111", "small"),
+	)
 	t.Run("the template returns, all in one write", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		versions := activitiestest.RunTwice[kube.MinVersions](
@@ -60,7 +69,11 @@ func TestRollBackDeployment(t *testing.T) {
 	t.Run("also when the status of the set changed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		w.EditObject(cache.Sets, "d-1", activitiestest.AnnotationPatch("x", "y"))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollbackInput(d, former))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, "small", w.Deployment("d").Spec.Template.Spec.Class.Name)
 	})
@@ -105,7 +118,12 @@ func TestRollBackDeployment(t *testing.T) {
 func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRollbackRequest)
-	former := activitiestest.NewMachineSet("d-1", 0, activitiestest.WithOwner[*v1alpha1.MachineSet](d), withTemplate("111", "small"))
+	former := activitiestest.NewMachineSet(
+		"d-1",
+		0,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		withTemplate("111", "small"),
+	)
 	for name, row := range map[string]struct {
 		deployment *v1alpha1.MachineDeployment
 		set        *v1alpha1.MachineSet
@@ -134,7 +152,11 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			if row.before != nil {
 				row.before(w)
 			}
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollbackInput(d, former))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).RollBackDeployment,
+				newRollbackInput(d, former),
+			)
 			activitiestest.AssertFailure(t, err, row.kind, false)
 			assert.Empty(t, w.NewEvents())
 			assert.NotNil(t, w.Deployment(row.deployment.Name).Spec.RollbackTo, "it is still asked for")
@@ -144,7 +166,11 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Run("the set cannot be read for now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		activitiestest.FailRequests(w.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollbackInput(d, former))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		require.ErrorContains(t, err, "get set shop/d-1: later")
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -171,7 +197,11 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
 		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, newRollbackInput(d, former))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).RollBackDeployment,
+			newRollbackInput(d, former),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
 		assert.Empty(t, w.NewEvents())

@@ -22,8 +22,8 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// newRolloutWorld returns a world in which a deployment of three machines is rolled out to revision 2: one new machine runs,
-// another is being created.
+// newRolloutWorld returns a world in which a deployment of three machines is rolled out to revision 2: one new machine
+// runs, another is being created.
 func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	d := activitiestest.Deployment(
@@ -250,7 +250,10 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 		live := w.Deployment("d")
 		live.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 2, Steps: begun}
 		w.WriteStatus(live)
-		report := deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: &rollout.Progress{Revision: 2, Step: 1}}
+		report := deployment.Report{
+			Input:  activitiestest.NewDeploymentInput(d),
+			Record: &rollout.Progress{Revision: 2, Step: 1},
+		}
 		assert.Equal(t, begun, activitiestest.ReportDeployment(w, report).Rollout.Steps, "there is no policy any more")
 		report.Record.Revision = 3
 		assert.Empty(t, activitiestest.ReportDeployment(w, report).Rollout.Steps, "the next rollout follows the policy")

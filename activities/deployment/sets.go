@@ -32,7 +32,13 @@ type SetCreation struct {
 // deleted has the name, CreateSet increments the status's collision count and fails with a Conflict. The result holds
 // the resource versions of the written objects.
 func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVersions, error) {
-	d, err := kube.ReadLiveAtVersion(ctx, a.Kube.Deployments(in.Deployment.Namespace), "deployment", in.Deployment, in.Version)
+	d, err := kube.ReadLiveAtVersion(
+		ctx,
+		a.Kube.Deployments(in.Deployment.Namespace),
+		"deployment",
+		in.Deployment,
+		in.Version,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +146,12 @@ type SetChanges struct {
 	rollout.SetChanges
 }
 
-// ChangeSets changes and deletes sets. See Family.Change.
+// ChangeSets changes and deletes sets. See KindFamily.ChangeSets.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	return a.mcmFamily().ChangeSets(ctx, in)
 }
 
-// mcmFamily returns the Family of MCM's kinds.
+// mcmFamily returns the KindFamily of MCM's kinds.
 func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
 	return KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,

@@ -44,11 +44,15 @@ func TestCreateSet(t *testing.T) {
 		}
 	})
 	w := activitiestest.NewWorld(t, d)
-	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, deployment.SetCreation{
-		Deployment: activitiestest.Ref(d),
-		Version:    "900",
-		SetCreation:   rollout.SetCreation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
-	})
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).CreateSet,
+		deployment.SetCreation{
+			Deployment:  activitiestest.Ref(d),
+			Version:     "900",
+			SetCreation: rollout.SetCreation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
+		},
+	)
 	require.NoError(t, err)
 	name, hash := nameOfSet(t, d, nil)
 	s := w.MachineSet(name)
@@ -92,18 +96,35 @@ func TestCreateSetRunTwice(t *testing.T) {
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		w := activitiestest.NewWorld(t, d)
-		versions := activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		versions := activitiestest.RunTwice[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		name, _ := nameOfSet(t, d, nil)
-		assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet(name).ResourceVersion}, versions, "the deployment was not written")
+		assert.Equal(
+			t,
+			kube.MinVersions{cache.Sets: w.MachineSet(name).ResourceVersion},
+			versions,
+			"the deployment was not written",
+		)
 		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.WriteRequests(), "the second meets the first")
 	})
 	t.Run("where it got one, the second meets another version", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err = activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 		assert.Len(t, w.NewEvents(), 1)
@@ -111,19 +132,37 @@ func TestCreateSetRunTwice(t *testing.T) {
 	t.Run("one that was ended in between numbers the deployment the second time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
-		activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		activitiestest.FailRequests(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.Error(t, err)
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.Empty(t, w.Deployment("d").Annotations)
-		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		require.NoError(t, err)
 		name, _ := nameOfSet(t, d, nil)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		assert.Equal(
 			t,
-			kube.MinVersions{cache.Sets: w.MachineSet(name).ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
+			kube.MinVersions{
+				cache.Sets:        w.MachineSet(name).ResourceVersion,
+				cache.Deployments: w.Deployment("d").ResourceVersion,
+			},
 			versions,
 		)
 		assert.Len(t, w.NewEvents(), 1, "one set is told of once")
@@ -139,7 +178,11 @@ func TestCreateSetRunTwice(t *testing.T) {
 			nil,
 			func() { w.EditObject(cache.Deployments, "d", classPatch()) },
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
 	})
@@ -164,7 +207,11 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, taken)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).CreateSet,
+				activitiestest.NewSetCreation(d),
+			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, int32(1), *w.Deployment("d").Status.CollisionCount)
 
@@ -183,7 +230,11 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 		d.Status.CollisionCount = new(int32(1))
 		second, _ := nameOfSet(t, d, d.Status.CollisionCount)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(second, 1, withOtherLabels))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)
 	})
@@ -221,7 +272,11 @@ func TestCreateSetRefuses(t *testing.T) {
 			apierrors.NewInvalid(schema.GroupKind{Kind: "MachineSet"}, "d-x", nil),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).CreateSet, activitiestest.NewSetCreation(d))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).CreateSet,
+			activitiestest.NewSetCreation(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		assert.Equal(
 			t,

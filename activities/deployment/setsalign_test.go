@@ -147,13 +147,17 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 		activitiestest.NewOwnedSet(d, "closed", 1, activitiestest.WithScaleUpDisabled),
 		activitiestest.NewOwnedSet(d, "open", 1),
 	)
-	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
-		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{
-			AllowScaleUp:  []rollout.ObjectTarget{newSetTarget("closed")},
-			ForbidScaleUp: []rollout.ObjectTarget{newSetTarget("open")},
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).ChangeSets,
+		deployment.SetChanges{
+			Deployment: activitiestest.Ref(d),
+			SetChanges: rollout.SetChanges{
+				AllowScaleUp:  []rollout.ObjectTarget{newSetTarget("closed")},
+				ForbidScaleUp: []rollout.ObjectTarget{newSetTarget("open")},
+			},
 		},
-	})
+	)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, w.MachineSet("closed").Labels, "other labels stay")
 	assert.Equal(t, map[string]string{"app": "web", v1alpha1.LabelScaleUpDisabled: "true"}, w.MachineSet("open").Labels)
@@ -180,7 +184,9 @@ func TestChangeSetsRevises(t *testing.T) {
 	)
 	in := deployment.SetChanges{
 		Deployment: activitiestest.Ref(d),
-		SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4, History: "1,2"}},
+		SetChanges: rollout.SetChanges{
+			Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4, History: "1,2"},
+		},
 	}
 	t.Run("the set, and the deployment with it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
@@ -227,7 +233,14 @@ func TestChangeSetsRevises(t *testing.T) {
 	})
 	t.Run("one that was ended in between is seen to be so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
-		activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.FailRequests(
+			w.Machines,
+			"patch",
+			"machinedeployments",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.Error(t, err)
 		w.AwaitCaches()

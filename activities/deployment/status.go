@@ -77,14 +77,18 @@ func (a *Activities) recordWarnings(before, after *v1alpha1.MachineDeployment) {
 		v1alpha1.MachineDeploymentSelectorOverlap:  v1alpha1.ReasonSelectorOverlap,
 		v1alpha1.MachineDeploymentClassKindIgnored: v1alpha1.ReasonClassKindIgnored,
 	} {
-		if message := deployment.ConditionMessage(after, kind); message != "" && deployment.ConditionMessage(before, kind) == "" {
+		if message := deployment.ConditionMessage(
+			after,
+			kind,
+		); message != "" &&
+			deployment.ConditionMessage(before, kind) == "" {
 			a.Kube.Recorder.Event(after, corev1.EventTypeWarning, reason, message)
 		}
 	}
 }
 
-// unfreezeDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze of
-// its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
+// unfreezeDeployment ends the freeze of a deployment. The annotation "unfreeze" of the deployment also ends the freeze
+// of its sets: each set gets the annotation first, and then the workflow of the set removes the label "freeze".
 func (a *Activities) unfreezeDeployment(
 	ctx context.Context,
 	ref kube.Ref,
@@ -96,7 +100,13 @@ func (a *Activities) unfreezeDeployment(
 			annotation := map[string]any{
 				"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: value}},
 			}
-			if _, err := kube.PatchObject(ctx, a.Kube.Sets(set.Namespace), set, annotation); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := kube.PatchObject(
+				ctx,
+				a.Kube.Sets(set.Namespace),
+				set,
+				annotation,
+			); err != nil &&
+				!apierrors.IsNotFound(err) {
 				return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 			}
 		}
@@ -179,7 +189,7 @@ type ReportContent struct {
 	rollout.Status
 	Progress  rollout.Progress    // includes the report's record
 	Operation *v1alpha1.Operation // nil: the deployment is idle
-	Plan      rollout.PlanResult     // plan after the status is written
+	Plan      rollout.PlanResult  // plan after the status is written
 	Thaw      bool                // the freeze of the deployment must end
 }
 

@@ -116,7 +116,12 @@ func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.NotContains(t, w.Deployment("d").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationUnfreeze)
-	assert.Equal(t, "now", w.MachineSet("s").Annotations[v1alpha1.AnnotationUnfreeze], "its own workflow removes its label")
+	assert.Equal(
+		t,
+		"now",
+		w.MachineSet("s").Annotations[v1alpha1.AnnotationUnfreeze],
+		"its own workflow removes its label",
+	)
 }
 
 func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
@@ -213,7 +218,9 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.Deployment("d", 1, row.change)
-			w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)), d)...)
+			w := activitiestest.NewWorld(
+				t,
+				append(machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)), d)...)
 			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 			assert.Equal(t, append([]string{"Available True MinimumReplicasAvailable"}, row.says...), conditionsOf(status))
 			assert.Contains(t, status.Conditions[1].Message, row.words)
@@ -250,11 +257,17 @@ func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
 func TestAPreservedMachineIsReported(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 2, withRevision[*v1alpha1.MachineDeployment]("1"))
-	objects := machineSetWithMachines(settledSet(d, "s", 2), changeMachineNamed("s-0", activitiestest.WithPhase(v1alpha1.MachineFailed)))
+	objects := machineSetWithMachines(
+		settledSet(d, "s", 2),
+		changeMachineNamed("s-0", activitiestest.WithPhase(v1alpha1.MachineFailed)),
+	)
 	w := activitiestest.NewWorld(t, append(objects, d)...)
 	before := activitiestest.ReportDeployment(w, newCountsReport(d))
 	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
-	w.ChangeMachineStatus("s-0", func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo })
+	w.ChangeMachineStatus(
+		"s-0",
+		func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo },
+	)
 	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
 	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, []int32{0, 1}, []int32{before.PreservedFailedReplicas, after.PreservedFailedReplicas})
@@ -332,7 +345,9 @@ func TestReportDeploymentGone(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))
 	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, deployment.Report{
-		Input: deployment.Input{ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 1))}},
+		Input: deployment.Input{
+			ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 1))},
+		},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }

@@ -18,7 +18,7 @@ import (
 // workerWorld decides about and reports deployment d on one worker, at a time of the server's clock.
 type workerWorld struct {
 	*activitiestest.World
-	worker activitiestest.Worker
+	worker     activitiestest.Worker
 	serverTime time.Time
 }
 
@@ -94,10 +94,20 @@ func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		d := activitiestest.Deployment("d", 0)
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
-		_, err := activitiestest.RunOnWorker[deployment.GrantResult](w, k, newActivities(w.Kube).GrantReplacements, k.NewRead(d))
+		_, err := activitiestest.RunOnWorker[deployment.GrantResult](
+			w,
+			k,
+			newActivities(w.Kube).GrantReplacements,
+			k.NewRead(d),
+		)
 		require.NoError(t, err)
 		require.Len(t, w.Deployment("d").Status.Replacements, 1)
-		assert.WithinDuration(t, k.ServerTime(), w.Deployment("d").Status.Replacements[0].GrantedAt.Time, activitiestest.Rounding)
+		assert.WithinDuration(
+			t,
+			k.ServerTime(),
+			w.Deployment("d").Status.Replacements[0].GrantedAt.Time,
+			activitiestest.Rounding,
+		)
 		mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 		require.NoError(t, err)
 		assert.WithinDuration(t, k.ServerTime(), mark, activitiestest.Rounding)

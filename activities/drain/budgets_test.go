@@ -46,7 +46,12 @@ func TestEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			e := d.StartEvictPods(in)
 			e.AssertRunning(t)
-			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests(), "in order")
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+				d.TakeNewRequests(),
+				"in order",
+			)
 			d.UpdateBudgetStatus(newBudget(1)) // pods a and b are gone, and one replacement pod is ready
 			synctest.Wait()
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("c")}, d.TakeNewRequests(), "at the next look")

@@ -109,7 +109,11 @@ func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 		w.HoldEvents()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
 		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.RunActivity[activities.NodeLoad](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[activities.NodeLoad](
+			w,
+			newActivities(w.Kube).CordonAndCountPods,
+			activitiestest.NewRead(m),
+		)
 		require.ErrorContains(t, err, "get node n of machine m: no answer")
 	})
 	t.Run("its pods cannot be listed", func(t *testing.T) {

@@ -86,10 +86,13 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 		)
 	})
 	t.Run("but not without an end", func(t *testing.T) {
-		cutOff(t, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, _ func() *watch.RaceFreeFakeWatcher) {
-			got, took := d.StartAwaitDetach(in).AwaitResult(t)
-			assert.Empty(t, got.Left)
-			assert.Equal(t, kube.DefaultDetachTimeout, took)
-		})
+		cutOff(
+			t,
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, _ func() *watch.RaceFreeFakeWatcher) {
+				got, took := d.StartAwaitDetach(in).AwaitResult(t)
+				assert.Empty(t, got.Left)
+				assert.Equal(t, kube.DefaultDetachTimeout, took)
+			},
+		)
 	})
 }

@@ -17,16 +17,20 @@ import (
 func TestEvictPodsAfterDeadline(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
-			seen, took := d.StartEvictPods(in).AwaitResult(t)
-			assert.Equal(t, time.Minute+100*time.Millisecond, took)
-			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
-			assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
-			assert.Equal(t, 2, seen.Accepted)
-			assert.Equal(t, 30*time.Second, seen.Grace)
-			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests())
-		})
+		runEvictionTest(
+			t,
+			leavingPods("a", "b"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
+				seen, took := d.StartEvictPods(in).AwaitResult(t)
+				assert.Equal(t, time.Minute+100*time.Millisecond, took)
+				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
+				assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
+				assert.Equal(t, 2, seen.Accepted)
+				assert.Equal(t, 30*time.Second, seen.Grace)
+				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests())
+			},
+		)
 	})
 	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
 		for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
@@ -176,19 +180,23 @@ func TestWaitCompletedPodsAreWaitedFor(t *testing.T) {
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} },
 	)
-	runEvictionTest(t, append(leavingPods("a"), job), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-		e := d.StartEvictPods(in)
-		e.AssertRunning(t)
-		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
-		d.RemovePods("a")
-		activitiestest.AdvanceTime(5 * time.Minute)
-		e.AssertRunning(t)
-		assert.Empty(t, d.TakeNewRequests())
-		d.RewritePod("job", activitiestest.WithPodPhase(corev1.PodSucceeded))
-		seen, took := e.AwaitResult(t)
-		assert.Zero(t, took)
-		assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-		assert.Empty(t, d.TakeNewRequests())
-	})
+	runEvictionTest(
+		t,
+		append(leavingPods("a"), job),
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+			d.RemovePods("a")
+			activitiestest.AdvanceTime(5 * time.Minute)
+			e.AssertRunning(t)
+			assert.Empty(t, d.TakeNewRequests())
+			d.RewritePod("job", activitiestest.WithPodPhase(corev1.PodSucceeded))
+			seen, took := e.AwaitResult(t)
+			assert.Zero(t, took)
+			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+			assert.Empty(t, d.TakeNewRequests())
+		},
+	)
 }

@@ -56,8 +56,8 @@ type Decision struct {
 	ClusterAPI ClusterAPIHook `json:",omitzero"` // set only for a machine of Cluster API
 }
 
-// ClusterAPIHook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is not a child
-// workflow of a machine workflow.
+// ClusterAPIHook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is
+// not a child workflow of a machine workflow.
 type ClusterAPIHook struct {
 	NodeName string
 	Step     drain.HookStep // next step for the hook of the machine
@@ -123,8 +123,8 @@ func (a *Activities) ladderFacts(
 	return l
 }
 
-// resultIfDrainNotNeeded returns the result of a drain that is not needed. resultIfNotNeeded returns "" if the drain is
-// needed.
+// resultIfDrainNotNeeded returns the result of a drain that is not needed. resultIfDrainNotNeeded returns "" if the
+// drain is needed.
 func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
 	switch doubt := facts.Owner.HasOwnerKind(ownership.InDoubt); {
 	case doubt && facts.Skip == "":
@@ -142,9 +142,14 @@ func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.Dr
 	}
 }
 
-// SetMeans completes the decision about a drain that continues. Climb sets the means that removes pods now, and the time
-// at which this means ends.
-func (d *Decision) SetMeans(ctx context.Context, m *v1alpha1.Machine, cluster *cache.Cluster, ladder drain.EscalationLadder) {
+// SetMeans completes the decision about a drain that continues. SetMeans sets the means that removes pods now, and the
+// time at which this means ends.
+func (d *Decision) SetMeans(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	cluster *cache.Cluster,
+	ladder drain.EscalationLadder,
+) {
 	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
 	d.Step = decideStep(ctx, m.Namespace, cluster, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
@@ -156,7 +161,12 @@ func (d *Decision) SetMeans(ctx context.Context, m *v1alpha1.Machine, cluster *c
 // decideStep returns the current means. If the means is eviction, climb asks the target cluster whether the cluster
 // serves the eviction API. If the cluster does not answer, pods are evicted: an eviction request does no harm if the
 // cluster has no eviction API. The next decision asks again.
-func decideStep(ctx context.Context, namespace string, cluster *cache.Cluster, ladder drain.EscalationLadder) drain.Step {
+func decideStep(
+	ctx context.Context,
+	namespace string,
+	cluster *cache.Cluster,
+	ladder drain.EscalationLadder,
+) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
 		return step
@@ -171,7 +181,7 @@ func decideStep(ctx context.Context, namespace string, cluster *cache.Cluster, l
 	return drain.DecideStep(ladder)
 }
 
-// HoldInput is a request to hold a drain. Holding is sent when an operator cancels the workflow in Temporal.
+// HoldInput is a request to hold a drain. HoldInput is sent when an operator cancels the workflow in Temporal.
 type HoldInput struct {
 	Read kube.ReadInput
 	Why  string
@@ -228,7 +238,10 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 			load.Pods++
 		}
 	}
-	if node := a.Kube.Cluster.NodeOfMachine(m); node != nil && a.ladderFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
+	if node := a.Kube.Cluster.NodeOfMachine(
+		m,
+	); node != nil &&
+		a.ladderFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
 		_, load.Queue = drain.MayDrainNow(observedrain.QueueEntries(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil

@@ -271,7 +271,11 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, append(row.related, m)...)
 			for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
-				d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, activities.Input{ReadInput: in})
+				d := activitiestest.RunTwice[activities.Decision](
+					w,
+					newActivities(w.Kube).DecideDrain,
+					activities.Input{ReadInput: in},
+				)
 				assert.Equal(t, row.result, d.Result)
 				assert.NotEmpty(t, d.Why)
 				assert.Empty(t, w.WriteRequests())

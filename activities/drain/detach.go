@@ -48,7 +48,11 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 		return DetachResult{}, err
 	}
 	here := func(node, _ string) bool { return node == in.NodeName }
-	changes, stop, err := observedrain.SubscribeToChanges(p.Sources, in.Machine.UID, observedrain.ChangeFilter{AttachmentMatters: here})
+	changes, stop, err := observedrain.SubscribeToChanges(
+		p.Sources,
+		in.Machine.UID,
+		observedrain.ChangeFilter{AttachmentMatters: here},
+	)
 	if err != nil {
 		return DetachResult{}, err
 	}

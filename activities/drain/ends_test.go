@@ -57,16 +57,20 @@ func TestEvictPodsEnds(t *testing.T) {
 		})
 	}
 	t.Run("when it is given up, with what it saw", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b", "c"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
-			e.AssertRunning(t)
-			d.RemovePods("a")
-			e.Cancel()
-			end := <-e.Ended
-			require.NoError(t, end.Err)
-			assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
-			assert.Equal(t, 3, end.Result.Accepted)
-		})
+		runEvictionTest(
+			t,
+			leavingPods("a", "b", "c"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				e := d.StartEvictPods(in)
+				e.AssertRunning(t)
+				d.RemovePods("a")
+				e.Cancel()
+				end := <-e.Ended
+				require.NoError(t, end.Err)
+				assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
+				assert.Equal(t, 3, end.Result.Accepted)
+			},
+		)
 	})
 }
 
@@ -104,7 +108,12 @@ func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 		e.AssertRunning(t)
 		d.RemovePods("a")
 		seen, _ := e.AwaitResult(t)
-		assert.Equal(t, drain.PodCounts{Gone: 6}, seen.Picture.Counts, "its heartbeats are newer than what it was called with")
+		assert.Equal(
+			t,
+			drain.PodCounts{Gone: 6},
+			seen.Picture.Counts,
+			"its heartbeats are newer than what it was called with",
+		)
 	})
 	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3

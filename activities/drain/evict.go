@@ -26,12 +26,12 @@ type Eviction struct {
 	Machine  kube.Ref
 	NodeName string
 	Means    drain.RemovalMeans
-	Until    time.Time        // deadline of the means; zero: no deadline
-	Hurry    bool             // an operator requests a new try of every pod, even if the pod's budget allows no disruption
-	Shown    []drain.Blocker  // blockers that the status shows; EvictPods returns when the blockers differ
-	Started  time.Time        // start of the drain; a pod that was created later and tolerates the cordon stays
+	Until    time.Time           // deadline of the means; zero: no deadline
+	Hurry    bool                // an operator requests a new try of every pod, even if the pod's budget allows no disruption
+	Shown    []drain.Blocker     // blockers that the status shows; EvictPods returns when the blockers differ
+	Started  time.Time           // start of the drain; a pod that was created later and tolerates the cordon stays
 	Known    []drain.PodRow      // attempts of earlier runs of EvictPods; at most drain.MaxRows
-	Gone     int              // number of pods that have left the node in this drain
+	Gone     int                 // number of pods that have left the node in this drain
 	Departed []drain.DepartedPod // pods that have left the node and have volumes that are not attached elsewhere yet
 }
 
@@ -61,12 +61,12 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult
 	return EvictNodePods(ctx, a.nodeLocationOf(in.Machine), in)
 }
 
-// EvictNodePods is EvictPods for a node in any Place.
+// EvictNodePods is EvictPods for a node in any NodeLocation.
 func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionResult, error) {
 	e := &evictionLoop{
 		NodeLocation: p, clock: kube.NewServerClock(ctx), client: p.client(), input: in,
-		Progress: Progress{Gone: in.Gone, Departed: in.Departed},
-		factsByPod:    map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
+		Progress:   Progress{Gone: in.Gone, Departed: in.Departed},
+		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
 		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
 		lookLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
 	}
@@ -80,10 +80,14 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 	}
 	defer stop()
 	e.updateFilter()
-	notifications, unsubscribe, err := observedrain.SubscribeToChanges(p.Sources, in.Machine.UID, observedrain.ChangeFilter{
-		BudgetMatters:     func(namespace string) bool { return e.filter.Load().namespaces.Has(namespace) },
-		AttachmentMatters: func(node, volume string) bool { return node == in.NodeName || e.filter.Load().volumes.Has(volume) },
-	})
+	notifications, unsubscribe, err := observedrain.SubscribeToChanges(
+		p.Sources,
+		in.Machine.UID,
+		observedrain.ChangeFilter{
+			BudgetMatters:     func(namespace string) bool { return e.filter.Load().namespaces.Has(namespace) },
+			AttachmentMatters: func(node, volume string) bool { return node == in.NodeName || e.filter.Load().volumes.Has(volume) },
+		},
+	)
 	if err != nil {
 		return EvictionResult{}, err
 	}
@@ -103,13 +107,13 @@ type evictionLoop struct {
 	input  Eviction
 	Progress
 
-	pods  map[string]*corev1.Pod // pods on the node, by pod UID
+	pods       map[string]*corev1.Pod // pods on the node, by pod UID
 	factsByPod map[string]drain.Pod   // factsByPod of the pods at the last look, by pod UID
 	namespaceLabels
-	triesByPod            map[string]drain.TryRecord
-	volumesByPod          map[string][]string // volumesByPod attached when the pod was first seen, by pod UID
+	triesByPod       map[string]drain.TryRecord
+	volumesByPod     map[string][]string // volumesByPod attached when the pod was first seen, by pod UID
 	budgetUses       map[string]budgetUse
-	budgetsByPod          map[string][]*policyv1.PodDisruptionBudget // budgetsByPod that select a pod, by pod UID
+	budgetsByPod     map[string][]*policyv1.PodDisruptionBudget // budgetsByPod that select a pod, by pod UID
 	budgetVersions   map[string]string                          // budgets and versions at the last look, by pod UID
 	acceptedRequests int
 	initialRequests  string // operator requests about the drain when the attempt began
@@ -187,7 +191,7 @@ func (e *evictionLoop) isPastDeadline() bool {
 }
 
 // decideAndSendRequests decides and sends requests until no request is left to send, and returns the last decision.
-// decideAndSend also returns after a budget lock timed out, because the facts may have changed.
+// decideAndSendRequests also returns after a budget lock timed out, because the facts may have changed.
 func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decision, error) {
 	stop := kube.StartHeartbeats(ctx, e.Progress) // reads of claims and requests may take long
 	defer stop()

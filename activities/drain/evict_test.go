@@ -61,7 +61,12 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			e := d.StartEvictPods(in)
 			e.AssertRunning(t)
-			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests(), "each with its UID")
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+				d.TakeNewRequests(),
+				"each with its UID",
+			)
 			d.RemovePods("a")
 			e.AssertRunning(t)
 			activitiestest.AdvanceTime(time.Minute)
@@ -111,20 +116,24 @@ func TestPictureCountsDepartedPods(t *testing.T) {
 func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("by the next attempt", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			first := d.StartEvictPods(in)
-			first.AssertRunning(t)
-			assert.Len(t, d.TakeNewRequests(), 2)
-			require.NoError(t, first.CancelAndWait())
+		runEvictionTest(
+			t,
+			leavingPods("a", "b"),
+			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+				first := d.StartEvictPods(in)
+				first.AssertRunning(t)
+				assert.Len(t, d.TakeNewRequests(), 2)
+				require.NoError(t, first.CancelAndWait())
 
-			second := d.StartEvictPods(in)
-			second.AssertRunning(t)
-			assert.Empty(t, d.TakeNewRequests(), "their own deletion timestamps tell")
-			d.RemovePods("a", "b")
-			seen, _ := second.AwaitResult(t)
-			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-			assert.Zero(t, seen.Accepted, "they were asked before")
-		})
+				second := d.StartEvictPods(in)
+				second.AssertRunning(t)
+				assert.Empty(t, d.TakeNewRequests(), "their own deletion timestamps tell")
+				d.RemovePods("a", "b")
+				seen, _ := second.AwaitResult(t)
+				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+				assert.Zero(t, seen.Accepted, "they were asked before")
+			},
+		)
 	})
 	t.Run("by the next means, unless that kills", func(t *testing.T) {
 		runEvictionTest(
@@ -181,18 +190,22 @@ func TestRequestOfEachMeans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
-			runEvictionTest(t, append(stayingPods(), long), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				in.Means = row.means
-				e := d.StartEvictPods(in)
-				e.AssertRunning(t)
-				assert.Equal(t, []activitiestest.PodRequest{row.want("a")}, d.TakeNewRequests())
-				activitiestest.AdvanceTime(time.Minute)
-				assert.Empty(t, d.TakeNewRequests(), "once")
-				d.RemovePods("a")
-				seen, _ := e.AwaitResult(t)
-				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
-				assert.Equal(t, 1, seen.Accepted)
-			})
+			runEvictionTest(
+				t,
+				append(stayingPods(), long),
+				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+					in.Means = row.means
+					e := d.StartEvictPods(in)
+					e.AssertRunning(t)
+					assert.Equal(t, []activitiestest.PodRequest{row.want("a")}, d.TakeNewRequests())
+					activitiestest.AdvanceTime(time.Minute)
+					assert.Empty(t, d.TakeNewRequests(), "once")
+					d.RemovePods("a")
+					seen, _ := e.AwaitResult(t)
+					assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
+					assert.Equal(t, 1, seen.Accepted)
+				},
+			)
 		})
 	}
 }

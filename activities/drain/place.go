@@ -11,15 +11,15 @@ import (
 
 // NodeLocation is where a drain happens: the machine, and the cluster of its node.
 type NodeLocation struct {
-	Kube    *kube.Kube                         // settings, metrics, and locks of budgets
-	Name    string                             // name of the node's cluster; empty: the target cluster
-	Cluster *cache.Cluster                     // cluster of the node: client, budgets and attachments
-	Sources observedrain.CacheSources               // caches whose changes wake the drain
-	Machine func() *v1alpha1.Machine           // returns the cached machine; nil: the machine is gone
+	Kube    *kube.Kube                                // settings, metrics, and locks of budgets
+	Name    string                                    // name of the node's cluster; empty: the target cluster
+	Cluster *cache.Cluster                            // cluster of the node: client, budgets and attachments
+	Sources observedrain.CacheSources                 // caches whose changes wake the drain
+	Machine func() *v1alpha1.Machine                  // returns the cached machine; nil: the machine is gone
 	Rules   func() (observedrain.MachineRules, error) // returns the drain rules that select the machine
 }
 
-// nodeLocationOf returns the Place of a machine of Millwright.
+// nodeLocationOf returns the NodeLocation of a machine of Millwright.
 func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 	c := a.Kube.Cluster
 	p := NodeLocation{Kube: a.Kube, Cluster: c, Sources: observedrain.SourcesOfCluster(c)}

@@ -116,8 +116,8 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 	}
 }
 
-// volumesOfPod returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has no
-// persistent volume.
+// volumesOfPod returns the names of a pod's persistent volumes, sorted. A claim that does not exist or is not bound has
+// no persistent volume.
 func volumesOfPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for _, claim := range observedrain.VolumeClaimsOfPod(pod) {

@@ -13,7 +13,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// newEvictRequest, deleteRequest and killRequest are the requests that the tests expect for the pod with this name.
+// newEvictRequest, newDeleteRequest and newKillRequest are the requests that the tests expect for the pod with this
+// name.
 func newEvictRequest(name string) activitiestest.PodRequest {
 	return activitiestest.PodRequest{Verb: "evict", Pod: name, UID: "uid-" + name}
 }
@@ -44,7 +45,11 @@ func runEvictionTest(
 		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
 		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
 		w.ServePods()
-		test(t, w.InterceptPodRequests(), activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict})
+		test(
+			t,
+			w.InterceptPodRequests(),
+			activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict},
+		)
 	})
 }
 

@@ -60,7 +60,12 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 			seen, took := e.AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Zero(t, took)
-			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "once, and with the UID that was read")
+			assert.Equal(
+				t,
+				[]activitiestest.PodRequest{newEvictRequest("a")},
+				d.TakeNewRequests(),
+				"once, and with the UID that was read",
+			)
 			assert.Zero(t, seen.Accepted)
 		})
 	})

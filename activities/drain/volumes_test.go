@@ -219,7 +219,12 @@ func TestVolumesThatNeedNoWait(t *testing.T) {
 			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
-				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")}, d.TakeNewRequests(), "at once")
+				assert.Equal(
+					t,
+					[]activitiestest.PodRequest{newEvictRequest("a"), newEvictRequest("b")},
+					d.TakeNewRequests(),
+					"at once",
+				)
 				_ = e.CancelAndWait()
 			})
 		})

@@ -39,7 +39,8 @@ func TestWorkerClockDoesNotMoveDetachDeadline(t *testing.T) {
 		t,
 		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time) {
-			got, took := d.StartAwaitDetach(activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: server}).AwaitResult(t)
+			got, took := d.StartAwaitDetach(activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: server}).
+				AwaitResult(t)
 			assert.Equal(t, []string{"pv-a"}, got.Left)
 			assert.Equal(t, d.Draining.Detach, took)
 		},

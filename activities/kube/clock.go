@@ -18,10 +18,10 @@ func (r ReadInput) Time() time.Time {
 	return r.At
 }
 
-// TimeToRecord returns the time that a write records. Stamp returns the later of the workflow's time and the start of the
-// attempt, because decisions of other workers read the record. Stamp uses a later start of the attempt, because a
-// regular activity may be retried for hours. A local activity has no start by the server's clock: Stamp then returns
-// Time.
+// TimeToRecord returns the time that a write records. TimeToRecord returns the later of the workflow's time and the
+// start of the attempt, because decisions of other workers read the record. TimeToRecord uses a later start of the
+// attempt, because a regular activity may be retried for hours. A local activity has no start by the server's clock:
+// TimeToRecord then returns Time.
 func (r ReadInput) TimeToRecord(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
 		return phrase.LaterTime(r.At, info.StartedTime)
@@ -35,8 +35,8 @@ type Clock struct {
 	localStart  time.Time // start of the attempt, by this worker's clock; used only to measure elapsed time
 }
 
-// NewServerClock returns the clock of an attempt. Call ServerClock when the attempt begins. A local activity gets the
-// clock of its worker.
+// NewServerClock returns the clock of an attempt. Call NewServerClock when the attempt begins. A local activity gets
+// the clock of its worker.
 func NewServerClock(ctx context.Context) Clock {
 	return Clock{activity.GetInfo(ctx).StartedTime, time.Now()}
 }

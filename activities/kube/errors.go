@@ -41,7 +41,8 @@ func ObjectGoneError(ref Ref) error {
 	return benignFailure(TypeObjectGone, "object "+ref.Key()+" is gone", true)
 }
 
-// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer caches.
+// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer
+// caches.
 func CacheBehindError(message string) error { return benignFailure(TypeCacheBehind, message, false) }
 
 // ConflictError is the failure of a write if the object differs from the object that the decision saw.
@@ -69,8 +70,8 @@ func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, 
 // reads, the back-off of the retry policy applies: an object that changes all the time must not cause endless requests.
 const MaxConflicts = 3
 
-// RepeatedConflictError is the failure of an attempt whose writes all met a conflict. Contended is retryable, unlike Conflict: the
-// decision stays valid.
+// RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
+// retryable, unlike ConflictError: the decision stays valid.
 func RepeatedConflictError(ref Ref) error {
 	return benignFailure(
 		TypeConflict,
@@ -142,8 +143,8 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	}
 }
 
-// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusedWrite returns ""
-// for an error that may be temporary or needs a new decision.
+// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusalMessage returns
+// "" for an error that may be temporary or needs a new decision.
 func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -156,9 +157,9 @@ func RefusalMessage(ctx context.Context, err error) string {
 	}
 }
 
-// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A request without
-// permission (401, 403) gets TypeDenied and is retried, because people may grant the permission. An internal error is
-// handled as in WriteError. Other errors, and nil, are returned unchanged.
+// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A request
+// without permission (401, 403) gets TypeDenied and is retried, because people may grant the permission. An internal
+// error is handled as in WriteError. Other errors, and nil, are returned unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -176,8 +177,8 @@ func IsUnanswered(err error) bool {
 	return err != nil && !errors.As(err, &status)
 }
 
-// ErrorWithoutMessage returns the error of a request about a Secret without the API server's message, but with its code and
-// reason. The message may quote the Secret, because an admission webhook has seen the Secret.
+// ErrorWithoutMessage returns the error of a request about a Secret without the API server's message, but with its code
+// and reason. The message may quote the Secret, because an admission webhook has seen the Secret.
 func ErrorWithoutMessage(doing string, err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -247,8 +248,8 @@ func ReactionToCode(code provider.Code) Reaction {
 	return Retry
 }
 
-// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be cancelled, and
-// a dead worker is noticed.
+// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. With heartbeats, a long call can be
+// cancelled, and a dead worker is noticed.
 func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {

@@ -24,7 +24,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// Ref identifies one object; see cache.Ref.
+// Ref identifies one object; see cache.ObjectRef.
 type Ref = cache.ObjectRef
 
 // MinVersions holds the versions that caches must have reached before a decision; see cache.MinVersions.
@@ -75,7 +75,7 @@ type ReadInput struct {
 	// run, and for the decision after a conflict.
 	Live bool
 
-	// At is the workflow's time, which comes from the Temporal server. See Time and Stamp.
+	// At is the workflow's time, which comes from the Temporal server. See Time and TimeToRecord.
 	At time.Time
 
 	// Done is the stage of a deletion that the run has finished, even if the status does not record it yet. Done is empty
@@ -98,9 +98,9 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// MustReadLive reports whether the facts must be read live. If the caches are behind, Fresh fails in a local activity with
-// CacheBehind: the workflow then runs a regular activity, which waits longer and then reads live. Fresh fails with
-// Rewound if the caches are behind because an API server was restored to an earlier state.
+// MustReadLive reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
+// activity with CacheBehindError: the workflow then runs a regular activity, which waits longer and then reads live.
+// MustReadLive fails with Rewound if the caches are behind because an API server was restored to an earlier state.
 func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
 		a.Metrics.countRead("live")
@@ -131,8 +131,8 @@ func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err e
 	return true, err
 }
 
-// IsManaged reports whether the namespace of an object is managed by Millwright. An object in another namespace counts as
-// gone: its run ends, and nothing is written.
+// IsManaged reports whether the namespace of an object is managed by Millwright. An object in another namespace counts
+// as gone: its run ends, and nothing is written.
 func (a *Kube) IsManaged(in ReadInput) bool { return a.Cluster.ActsOnMachines(in.Ref.Namespace) }
 
 // apiObject is an object of the API server; nil means that the object is gone.
@@ -146,7 +146,8 @@ type getter[O any] interface {
 	Get(context.Context, string, metav1.GetOptions) (O, error)
 }
 
-// ReadLive reads an object from the API server. Live returns nil if the object is gone, or if another object has its name.
+// ReadLive reads an object from the API server. ReadLive returns nil if the object is gone, or if another object has
+// its name.
 func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
@@ -161,9 +162,16 @@ func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, r
 	}
 }
 
-// ReadLiveAtVersion is Live for an object that must exist at the given resourceVersion. An empty version accepts any
-// resourceVersion. LiveAt returns ObjectGone if the object is gone, and Conflict if its resourceVersion differs.
-func ReadLiveAtVersion[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref, version string) (O, error) {
+// ReadLiveAtVersion is ReadLive for an object that must exist at the given resourceVersion. An empty version accepts
+// any resourceVersion. ReadLiveAtVersion returns ObjectGoneError if the object is gone, and ConflictError if its
+// resourceVersion differs.
+func ReadLiveAtVersion[O apiObject](
+	ctx context.Context,
+	client getter[O],
+	kind string,
+	ref Ref,
+	version string,
+) (O, error) {
 	var none O
 	switch o, err := ReadLive(ctx, client, kind, ref); {
 	case err != nil:
@@ -256,15 +264,19 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 	return node, nil
 }
 
-// ConfirmNoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that name
-// exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or the
-// owner is in doubt, NoNode returns a Conflict, so that the next decision reports the node.
+// ConfirmNoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that
+// name exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or
+// the owner is in doubt, ConfirmNoNode returns a ConflictError, so that the next decision reports the node.
 func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ExistingNode(ctx, m, true)
 	if err != nil || node == nil {
 		return err
 	}
-	if owner := a.Cluster.OwnerOfNode(m, node); owner.HasOwnerKind(ownership.Ours) || owner.HasOwnerKind(ownership.InDoubt) {
+	if owner := a.Cluster.OwnerOfNode(
+		m,
+		node,
+	); owner.HasOwnerKind(ownership.Ours) ||
+		owner.HasOwnerKind(ownership.InDoubt) {
 		return ConflictError(Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 	}
 	return nil

@@ -51,8 +51,8 @@ const (
 	DefaultAttachTimeout = 90 * time.Second
 )
 
-// BackOffAfterProblem returns the back-off after a problem: the delay that the cloud requested, or a delay that doubles with
-// each failure in a row.
+// BackOffAfterProblem returns the back-off after a problem: the delay that the cloud requested, or a delay that doubles
+// with each failure in a row.
 func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Duration {
 	if known.After > 0 {
 		return known.After
@@ -70,8 +70,8 @@ func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Durat
 	return addJitter(min(wait, most))
 }
 
-// DeletePollInterval returns the pause before the next poll of a deleted instance. The parameter since is the time since the
-// delete request.
+// DeletePollInterval returns the pause before the next poll of a deleted instance. The parameter since is the time
+// since the delete request.
 func DeletePollInterval(since time.Duration) time.Duration {
 	return addJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
 }

@@ -79,8 +79,8 @@ func OperationOfStep(s *Step) *v1alpha1.Operation {
 	return o
 }
 
-// AddBlockersToOperation adds the blockers of a set or deployment to its current operation. If no operation runs but a machine is
-// blocked, Explained returns an operation without a step.
+// AddBlockersToOperation adds the blockers of a set or deployment to its current operation. If no operation runs but a
+// machine is blocked, AddBlockersToOperation returns an operation without a step.
 func AddBlockersToOperation(o *v1alpha1.Operation, blocked explain.Summary) *v1alpha1.Operation {
 	switch {
 	case blocked.IsBlocked():
@@ -113,8 +113,8 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 // the API.
 const maxKindLength = 63
 
-// IgnoredKindMessage returns a message that the kind in a class reference has no effect, because the class is found by its
-// name alone. IgnoredKind returns "" for the kind MachineClass.
+// IgnoredKindMessage returns a message that the kind in a class reference has no effect, because the class is found by
+// its name alone. IgnoredKindMessage returns "" for the kind MachineClass.
 func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 	return phrase.TextIf(
 		class.Kind != cache.KindClass,
@@ -129,8 +129,8 @@ func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 // Source: one line of text; the machine's own status has the whole description.
 const maxSummaryLength = 200
 
-// SummarizeMachines returns the summaries of the machines with these names, sorted by name, in the form that MCM's dashboards
-// expect.
+// SummarizeMachines returns the summaries of the machines with these names, sorted by name, in the form that MCM's
+// dashboards expect.
 func SummarizeMachines(machines []*v1alpha1.Machine, names []string) []v1alpha1.MachineSummary {
 	var failed []v1alpha1.MachineSummary
 	for _, m := range machines {

@@ -28,7 +28,7 @@ type ClassesWithoutToken struct {
 const maxTokenlessClasses = 1000
 
 // Add records that the user data of a class with these versions has no placeholder for a token. If
-// maxTokenlessClasses classes are recorded, most of these classes no longer exist: Learn then removes all records. The
+// maxTokenlessClasses classes are recorded, most of these classes no longer exist: Add then removes all records. The
 // instances of an existing class get a token until the class is recorded again.
 func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.mu.Lock()
@@ -39,8 +39,8 @@ func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.classes[namespace+"/"+class] = versions
 }
 
-// Contains reports whether the user data of a class with these versions has no placeholder for a token. Empty versions are
-// never recorded.
+// Contains reports whether the user data of a class with these versions has no placeholder for a token. Empty versions
+// are never recorded.
 func (t *ClassesWithoutToken) Contains(namespace, class, versions string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,8 +24,8 @@ type patcher[O any] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (O, error)
 }
 
-// PatchObject writes a merge patch on an object. Patch succeeds only if the object still has the UID and the resourceVersion
-// of seen.
+// PatchObject writes a merge patch on an object. PatchObject succeeds only if the object still has the UID and the
+// resourceVersion of seen.
 func PatchObject[O apiObject](
 	ctx context.Context,
 	client patcher[O],
@@ -87,9 +87,9 @@ func mergePatchBetween(before, after metav1.Object) (patch map[string]any, err e
 	return patch, nil
 }
 
-// PatchAfterRead patches an object. The function look reads the object and returns it with the patch. An empty patch means
-// that PatchSeen writes nothing; a nil object means that the object is gone. On a conflict, PatchSeen calls look again.
-// PatchSeen returns the current resourceVersion of the object, or ObjectGone.
+// PatchAfterRead patches an object. The function look reads the object and returns it with the patch. An empty patch
+// means that PatchAfterRead writes nothing; a nil object means that the object is gone. On a conflict, PatchAfterRead
+// calls look again. PatchAfterRead returns the current resourceVersion of the object, or ObjectGoneError.
 func PatchAfterRead[O apiObject](
 	ctx context.Context,
 	ref Ref,
@@ -126,7 +126,7 @@ type statusWriter[O any] interface {
 // WriteStatus writes the status of an object. The function look returns the object as read (before) and with the wanted
 // status (after). If before and after are the same pointer, nothing is written; a nil before means that the object is
 // gone. On a conflict, WriteStatus calls look again, with a live read. WriteStatus returns the object as last read and
-// as written, or ObjectGone.
+// as written, or ObjectGoneError.
 func WriteStatus[O apiObject](
 	ctx context.Context, in ReadInput, client statusWriter[O], look func(ReadInput) (before, after O, err error),
 ) (before, after O, err error) {
@@ -153,8 +153,8 @@ func WriteStatus[O apiObject](
 	return none, none, RepeatedConflictError(in.Ref)
 }
 
-// UnfreezeObject removes the label freeze and the annotation unfreeze from a set or deployment that still has the resourceVersion
-// of o. Thaw returns the resourceVersion to wait for, or Conflict.
+// UnfreezeObject removes the label freeze and the annotation unfreeze from a set or deployment that still has the
+// resourceVersion of o. UnfreezeObject returns the resourceVersion to wait for, or ConflictError.
 func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O) (string, error) {
 	written, err := PatchObject(ctx, client, o, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
@@ -167,7 +167,7 @@ func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref
 
 // ChangeMachine writes the changes that change makes to a machine, except to its status. On a conflict, ChangeMachine
 // reads the machine live and calls change again. ChangeMachine returns the current resourceVersion of the machine, or
-// ObjectGone.
+// ObjectGoneError.
 func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1alpha1.Machine)) (string, error) {
 	return PatchAfterRead(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
@@ -182,9 +182,9 @@ func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1a
 	})
 }
 
-// ChangeMachineAtVersion writes one machine that still has the resourceVersion that the decision saw, unless change returns
-// false. ChangeMember returns the machine's current resourceVersion and whether it wrote. The resourceVersion is empty
-// if the machine is gone. A machine that changed is a Conflict.
+// ChangeMachineAtVersion writes one machine that still has the resourceVersion that the decision saw, unless change
+// returns false. ChangeMachineAtVersion returns the machine's current resourceVersion and whether it wrote. The
+// resourceVersion is empty if the machine is gone. A machine that changed is a ConflictError.
 func (a *Kube) ChangeMachineAtVersion(
 	ctx context.Context,
 	ref Ref,
@@ -210,7 +210,7 @@ func (a *Kube) ChangeMachineAtVersion(
 	return m.ResourceVersion, true, nil
 }
 
-// CordonNode cordons the node of a machine; see machine.CordonNode. Cordon reads the node as ChangeNode does.
+// CordonNode cordons the node of a machine; see machine.CordonNode. CordonNode reads the node as ChangeNode does.
 func (a *Kube) CordonNode(ctx context.Context, in ReadInput, live bool) (MinVersions, error) {
 	return a.ChangeNode(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
@@ -266,10 +266,14 @@ func (a *Kube) ChangeNode(
 // 100 at once; API servers give a priority level about 16 seats for one user before they queue.
 const maxParallelWrites = 16
 
-// WriteInParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and the
-// first error. A failure stops no other write, because all writes must end before the next read. A write that returns
-// no version adds no version to wait for.
-func WriteInParallel(resource cache.Resource, n int, write func(i int) (version string, err error)) (MinVersions, error) {
+// WriteInParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and
+// the first error. A failure stops no other write, because all writes must end before the next read. A write that
+// returns no version adds no version to wait for.
+func WriteInParallel(
+	resource cache.Resource,
+	n int,
+	write func(i int) (version string, err error),
+) (MinVersions, error) {
 	var group errgroup.Group
 	group.SetLimit(maxParallelWrites)
 	versions := make([]string, n)
@@ -287,10 +291,16 @@ func WriteInParallel(resource cache.Resource, n int, write func(i int) (version 
 	return written, err
 }
 
-// AddOrRemoveFinalizer adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer from an empty
-// object that is being deleted. Finalize returns the current resourceVersion of the object, or ObjectGone for a nil
-// object.
-func AddOrRemoveFinalizer[O apiObject](ctx context.Context, client patcher[O], ref Ref, o O, empty bool) (string, error) {
+// AddOrRemoveFinalizer adds Millwright's finalizer to an object that is not being deleted, and removes the finalizer
+// from an empty object that is being deleted. AddOrRemoveFinalizer returns the current resourceVersion of the object,
+// or ObjectGoneError for a nil object.
+func AddOrRemoveFinalizer[O apiObject](
+	ctx context.Context,
+	client patcher[O],
+	ref Ref,
+	o O,
+	empty bool,
+) (string, error) {
 	var none O
 	if o == none {
 		return "", ObjectGoneError(ref)

@@ -33,7 +33,12 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 		return activitiestest.Machine(
 			"m",
-			append(change, activitiestest.WithNode, activitiestest.WithCreateAttempt, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
+			append(
+				change,
+				activitiestest.WithNode,
+				activitiestest.WithCreateAttempt,
+				activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			)...)
 	}
 	for name, row := range map[string]struct {
 		there   []runtime.Object
@@ -126,7 +131,11 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 					name := o.(*v1alpha1.Machine).Name
 					objects = append(
 						objects,
-						activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], dying, func(n *corev1.Node) { n.Name = name }),
+						activitiestest.Node(
+							activitiestest.WithDeletionTimestamp[*corev1.Node],
+							dying,
+							func(n *corev1.Node) { n.Name = name },
+						),
 					)
 				}
 			}

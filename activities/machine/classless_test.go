@@ -70,7 +70,11 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.FailRequests(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[machine.Decision](
+			w,
+			newActivities(w.Kube).DecideMachine,
+			activitiestest.NewRead(m),
+		)
 		require.ErrorContains(t, err, "get machine shop/m: away")
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
@@ -79,7 +83,11 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		assert.True(t, decide(t, w, activitiestest.NewLiveRead(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())
-		used := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], activitiestest.WithCreateAttempt)
+		used := activitiestest.Machine(
+			"m",
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+			activitiestest.WithCreateAttempt,
+		)
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.Class())} {
 			decide(t, w, activitiestest.NewRead(m))
 			assert.Empty(t, w.Requests())

@@ -195,9 +195,9 @@ func (a *Activities) revokeBeforeRelease(ctx context.Context, in ReleaseInput) e
 
 // CreateIntentResult is the result of RecordCreateIntent.
 type CreateIntentResult struct {
-	Version    string        // resource version of the machine
-	NeverTried bool          // no create call was made before this record
-	RunID      string        // the run that wrote the record
+	Version    string            // resource version of the machine
+	NeverTried bool              // no create call was made before this record
+	RunID      string            // the run that wrote the record
 	Reported   kube.ReportResult `json:",omitzero"` // the machine's status after the write
 }
 

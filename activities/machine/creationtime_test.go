@@ -42,7 +42,9 @@ func TestCreationThatTakesTooLong(t *testing.T) {
 			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(20*time.Minute)
 			for way, read := range map[string]func(time.Time) kube.ReadInput{
 				"cached": func(when time.Time) kube.ReadInput { return readAtTime(m, when) },
-				"live":   func(when time.Time) kube.ReadInput { return kube.ReadInput{Ref: activitiestest.Ref(m), At: when, Live: true} },
+				"live": func(when time.Time) kube.ReadInput {
+					return kube.ReadInput{Ref: activitiestest.Ref(m), At: when, Live: true}
+				},
 			} {
 				before := activitiestest.DecideMachine(w, read(end.Add(-time.Second)))
 				assert.False(t, activitiestest.SetsPhaseFailed(before), way)
@@ -71,7 +73,9 @@ func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(young))))
 	assert.True(
 		t,
-		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, readAtTime(young, young.CreationTimestamp.Add(20*time.Minute)))),
+		activitiestest.SetsPhaseFailed(
+			activitiestest.DecideMachine(w, readAtTime(young, young.CreationTimestamp.Add(20*time.Minute))),
+		),
 		"the worker's clock is behind",
 	)
 	assert.True(

@@ -185,7 +185,7 @@ func (f machineFacts) decide() Decision {
 	waits := machine.ExplanationFacts(m, f.related.Class, f.Now).CurrentWait()
 	d := Decision{
 		MachinePlan:    attention.PlanMachine(f.MachineFacts),
-		CallInputs:        f.callInputs,
+		CallInputs:     f.callInputs,
 		Phase:          f.Phase,
 		Version:        m.ResourceVersion,
 		ProviderID:     f.ProviderID,
@@ -302,8 +302,9 @@ func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, 
 	return class.ProviderName(), nil
 }
 
-// isCreationNeverTried reports whether no create call can have been begun for a machine: no create intent and no operation of
-// another controller is recorded, and the machine names no instance and no node. A cached machine may be stale.
+// isCreationNeverTried reports whether no create call can have been begun for a machine: no create intent and no
+// operation of another controller is recorded, and the machine names no instance and no node. A cached machine may be
+// stale.
 func isCreationNeverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
 	case m.Spec.ProviderID != "" || cache.NodeNameOfMachine(m) != "": // a machine from a backup may lack a status

@@ -38,7 +38,11 @@ func TestAddFinalizer(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, m)
-		assert.Equal(t, "900", activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m)))
+		assert.Equal(
+			t,
+			"900",
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m)),
+		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
@@ -56,7 +60,15 @@ func TestAddFinalizer(t *testing.T) {
 func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	s, d := activitiestest.NewMachineSet("s", 1, activitiestest.WithoutFinalizers), activitiestest.Deployment("d", 1, activitiestest.WithoutFinalizers)
+	s, d := activitiestest.NewMachineSet(
+		"s",
+		1,
+		activitiestest.WithoutFinalizers,
+	), activitiestest.Deployment(
+		"d",
+		1,
+		activitiestest.WithoutFinalizers,
+	)
 	for name, row := range map[string]struct {
 		resource string
 		activity func(w *activitiestest.World) error

@@ -34,7 +34,7 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
 		Version:    "900",
-		CallInputs:    machine.CallInputs{Class: "small", Versions: "uid-small/900 ", Provider: "fake"},
+		CallInputs: machine.CallInputs{Class: "small", Versions: "uid-small/900 ", Provider: "fake"},
 		Prepare:    true,
 		Target:     true,
 		NeverTried: true,

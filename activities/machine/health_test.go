@@ -79,7 +79,10 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
 			n := activitiestest.Node(
 				append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
-			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, n, activitiestest.Class()), activitiestest.NewRead(m))
+			d := activitiestest.DecideMachine(
+				activitiestest.NewWorld(t, m, n, activitiestest.Class()),
+				activitiestest.NewRead(m),
+			)
 			if row.to == "" {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
 				return

@@ -16,12 +16,16 @@ import (
 
 // classMissingReport returns the workflow's report about a machine whose class is missing.
 func classMissingReport(m *v1alpha1.Machine, operation string) machine.Report {
-	return machine.Report{Read: activitiestest.NewLiveRead(m), Phase: "CrashLoopBackOff", Operation: &machine.LastOperation{
-		Type:        operation,
-		State:       "Failed",
-		Description: "Cloud provider message - MachineClass small does not exist",
-		ErrorCode:   v1alpha1.ReasonClassNotFound,
-	}}
+	return machine.Report{
+		Read:  activitiestest.NewLiveRead(m),
+		Phase: "CrashLoopBackOff",
+		Operation: &machine.LastOperation{
+			Type:        operation,
+			State:       "Failed",
+			Description: "Cloud provider message - MachineClass small does not exist",
+			ErrorCode:   v1alpha1.ReasonClassNotFound,
+		},
+	}
 }
 
 // decideDeletion returns the decision about a machine after somebody has deleted it.
@@ -41,7 +45,11 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} {
 		// the machine waits for its class twice, and then for its deletion
-		_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, operation))
+		_, err := activitiestest.RunActivity[kube.ReportResult](
+			w,
+			newActivities(w.Kube).ReportMachine,
+			classMissingReport(m, operation),
+		)
 		require.NoError(t, err)
 		assert.Equal(
 			t,
@@ -64,7 +72,11 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried)
-	_, err = activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
+	_, err = activitiestest.RunActivity[kube.ReportResult](
+		w,
+		newActivities(w.Kube).ReportMachine,
+		classMissingReport(m, "Create"),
+	)
 	require.NoError(t, err)
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
@@ -82,7 +94,11 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 			m := activitiestest.Machine("m", change)
 			w := activitiestest.NewWorld(t, m)
 			assert.False(t, decideDeletion(t, m).NeverTried)
-			_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, classMissingReport(m, "Create"))
+			_, err := activitiestest.RunActivity[kube.ReportResult](
+				w,
+				newActivities(w.Kube).ReportMachine,
+				classMissingReport(m, "Create"),
+			)
 			require.NoError(t, err)
 			assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](

@@ -66,7 +66,12 @@ func TestFinishJoin(t *testing.T) {
 			version := activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
 			assert.Equal(t, w.Machine("m").ResourceVersion, version)
 			assert.Equal(t, []string{other.Name}, w.TokenNames())
-			assert.Equal(t, []string{"delete-collection secrets", "delete-collection secrets"}, w.WriteRequests(), "one for each run")
+			assert.Equal(
+				t,
+				[]string{"delete-collection secrets", "delete-collection secrets"},
+				w.WriteRequests(),
+				"one for each run",
+			)
 		})
 	}
 	t.Run("no token is forgotten", func(t *testing.T) {
@@ -97,7 +102,11 @@ func TestReleaseMachine(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = append(m.Finalizers, activitiestest.Backup)
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).ReleaseMachine, machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)})
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+		)
 		assert.Equal(t, []string{activitiestest.Backup}, w.Machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
@@ -123,7 +132,11 @@ func TestReleaseMachine(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		token := issueToken(w, m, "1", activitiestest.TokenExpiration())
 		w.ForgetRequests()
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).ReleaseMachine, machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)})
+		activitiestest.RunTwice[string](
+			w,
+			newActivities(w.Kube).ReleaseMachine,
+			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
 		assert.Empty(t, w.WriteRequests())

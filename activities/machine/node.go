@@ -143,12 +143,12 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeNodeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add Millwright's
-// finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written. Reason: a person
-// may have removed the machine's finalizer by force; a new finalizer on the node would then stay until the next sweep
-// for orphans. The machine is read after the node: if a person removes both finalizers after the read, the node has
-// changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new node had no
-// finalizer before.
+// writeNodeIfMachineStays makes changes on a node that is unchanged since it was read. Before the changes add
+// Millwright's finalizer, the machine is read live; if the machine is gone or is being deleted, nothing is written.
+// Reason: a person may have removed the machine's finalizer by force; a new finalizer on the node would then stay until
+// the next sweep for orphans. The machine is read after the node: if a person removes both finalizers after the read,
+// the node has changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new
+// node had no finalizer before.
 func (a *Activities) writeNodeIfMachineStays(
 	ctx context.Context,
 	ref kube.Ref,
@@ -285,7 +285,8 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput)
 			Reason:  v1alpha1.ReasonScaleDown,
 			Message: v1alpha1.MessageTerminatingScaleDown,
 		}
-		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsReplacementDue(m) || machine.IsReplacementGranted(m) {
+		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || machine.IsReplacementDue(m) ||
+			machine.IsReplacementGranted(m) {
 			// the phase may have changed from Failed to Terminating already
 			c.Reason, c.Message = v1alpha1.ReasonUnhealthy, v1alpha1.MessageTerminatingUnhealthy
 		}
@@ -386,7 +387,10 @@ func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live boo
 	if node, found := a.Kube.Cluster.Node(in.NodeName); found && !live {
 		return node, nil
 	}
-	node, err := a.Kube.Cluster.TargetClient(in.Machine.Namespace).CoreV1().Nodes().Get(ctx, in.NodeName, metav1.GetOptions{})
+	node, err := a.Kube.Cluster.TargetClient(in.Machine.Namespace).
+		CoreV1().
+		Nodes().
+		Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

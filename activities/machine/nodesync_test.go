@@ -44,7 +44,12 @@ func capacityOf(n *corev1.Node) map[string]string {
 func TestSyncNode(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.WithForeignMetadata))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Class(withDongles),
+		activitiestest.Node(activitiestest.WithForeignMetadata),
+	)
 	before := w.Node()
 	n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
 	assert.Equal(
@@ -155,7 +160,12 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.WithForeignMetadata))
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
 			require.NoError(t, err)
 			n := w.Node()
@@ -180,7 +190,12 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewRead, "live": activitiestest.NewLiveRead} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.WithNode)
-				w := activitiestest.NewWorld(t, m, activitiestest.Class(change), activitiestest.Node(activitiestest.WithForeignMetadata))
+				w := activitiestest.NewWorld(
+					t,
+					m,
+					activitiestest.Class(change),
+					activitiestest.Node(activitiestest.WithForeignMetadata),
+				)
 				before := capacityOf(activitiestest.SyncNode(w, how(m)))
 				w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
 				w.AwaitCaches()
@@ -259,7 +274,11 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		}
 	})
 	t.Run("but not because of a machine whose instance is gone", func(t *testing.T) {
-		former := activitiestest.Machine("former", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		former := activitiestest.Machine(
+			"former",
+			activitiestest.WithNode,
+			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+		)
 		former.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 		w := activitiestest.NewWorld(
 			t,
@@ -293,7 +312,12 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 	)
 	lived := func(n *corev1.Node) { n.UID = "uid-n" }
 	t.Run("although the node has changed since", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata, lived))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
 		release := w.HoldEvents()
 		w.EditObject(cache.Nodes, "n", map[string]any{
 			"metadata": map[string]any{
@@ -303,7 +327,11 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			"spec": map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 		})
 		w.ForgetRequests()
-		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewRead(m),
+		)
 		require.NoError(t, err)
 		n := w.Node()
 		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
@@ -324,7 +352,12 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		assert.Empty(t, w.WriteRequests(), "nothing is missing afterwards")
 	})
 	t.Run("but not of a node that is being deleted meanwhile", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata, lived))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
 		defer w.HoldEvents()()
 		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
@@ -333,7 +366,12 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		assert.Equal(t, "web", w.Node().Labels["pool"])
 	})
 	t.Run("nor of another node of that name", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata, lived))
+		w := activitiestest.NewWorld(
+			t,
+			m,
+			activitiestest.Class(),
+			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+		)
 		defer w.HoldEvents()()
 		nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 		require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))

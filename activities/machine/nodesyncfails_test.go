@@ -49,7 +49,11 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 	t.Run("a cache that is behind costs one write in vain", func(t *testing.T) {
 		before := w.Node()
 		w.ForgetRequests()
-		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewRead(m),
+		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests(), "a conflict: then the node is read live")
@@ -63,7 +67,12 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 	for name, verb := range map[string]string{"of the capacity": "patch", "of the labels": "update"} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.WithForeignMetadata))
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
 			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
 				w.EditObject(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
@@ -123,7 +132,12 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 			assert.Nil(t, w.Node())
 		})
 		t.Run("another one takes its place "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node(activitiestest.WithForeignMetadata))
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.Class(withDongles),
+				activitiestest.Node(activitiestest.WithForeignMetadata),
+			)
 			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
 				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
 				require.NoError(

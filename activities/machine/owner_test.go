@@ -136,7 +136,11 @@ func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	activitiestest.FailRequests(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
-	_, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, activitiestest.NewRead(m))
+	_, err := activitiestest.RunActivity[machine.Decision](
+		w,
+		newActivities(w.Kube).DecideMachine,
+		activitiestest.NewRead(m),
+	)
 	require.ErrorContains(t, err, "no answer", "nothing is concluded")
 }
 
@@ -149,7 +153,11 @@ func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 	}
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(),
 		activitiestest.Node(activitiestest.WithProviderID("fake:///n")), activitiestest.Pod("a"))
-	_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](w, drains(w).CordonAndCountPods, activitiestest.NewRead(m))
+	_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
+		w,
+		drains(w).CordonAndCountPods,
+		activitiestest.NewRead(m),
+	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	d, err := activitiestest.RunActivity[activitiesdrain.Decision](
 		w, drains(w).DecideDrain, activitiesdrain.Input{ReadInput: activitiestest.NewRead(m)})
@@ -163,7 +171,12 @@ func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 func TestANodeInDoubtIsNotWritten(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
-		"m", activitiestest.WithNode, activitiestest.WithCreateAttempt, activitiestest.WithPhase(v1alpha1.MachineRunning), withNodeTemplate)
+		"m",
+		activitiestest.WithNode,
+		activitiestest.WithCreateAttempt,
+		activitiestest.WithPhase(v1alpha1.MachineRunning),
+		withNodeTemplate,
+	)
 	node := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
 	m.Status.Conditions = observe.CopiedConditions(node)
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(), node)
@@ -171,7 +184,11 @@ func TestANodeInDoubtIsNotWritten(t *testing.T) {
 	assert.Equal(t, attention.Sync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
-	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+	versions, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).SyncNode,
+		activitiestest.NewRead(m),
+	)
 	require.NoError(t, err)
 	assert.Empty(t, versions)
 	assert.Empty(t, w.WriteRequests())

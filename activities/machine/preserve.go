@@ -140,7 +140,10 @@ func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVers
 			TimeAdded: new(metav1.NewTime(p.now).Rfc3339Copy()),
 		})
 	}
-	node, err := p.Kube.Cluster.TargetClient(p.machine.Namespace).CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	node, err := p.Kube.Cluster.TargetClient(p.machine.Namespace).
+		CoreV1().
+		Nodes().
+		Update(ctx, node, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write annotations and taint of node: %w", err)
 	}
@@ -160,7 +163,13 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 		Type: string(v1alpha1.NodePreserved), True: c.True, Reason: c.Reason, Message: c.Message,
 	}, metav1.NewTime(p.now).Rfc3339Copy())
 	nodes := p.Kube.Cluster.TargetClient(p.machine.Namespace).CoreV1().Nodes()
-	node, err := kube.PatchObject(ctx, nodes, p.node, map[string]any{"status": map[string]any{"conditions": after}}, "status")
+	node, err := kube.PatchObject(
+		ctx,
+		nodes,
+		p.node,
+		map[string]any{"status": map[string]any{"conditions": after}},
+		"status",
+	)
 	if err != nil {
 		return fmt.Errorf("write condition of node: %w", err)
 	}

@@ -22,7 +22,7 @@ const (
 	stopSentence    = "Machine is no longer preserved: "
 )
 
-// readAfterPreservationStart returns a Read of a machine at KeptFrom plus the given duration.
+// readAfterPreservationStart returns a ReadInput of a machine at PreservationStart plus the given duration.
 func readAfterPreservationStart(m metav1.Object, since time.Duration) kube.ReadInput {
 	return kube.ReadInput{Ref: activitiestest.Ref(m), At: activitiestest.PreservationStart.Add(since)}
 }
@@ -178,7 +178,11 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	before := w.Node()
 	preserveMachine(w, readAfterPreservationStart(m, 0))
 	n := w.Node()
-	assert.Equal(t, []string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"}, w.WriteRequests())
+	assert.Equal(
+		t,
+		[]string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"},
+		w.WriteRequests(),
+	)
 	assert.True(t, n.Spec.Unschedulable, "a cordon by somebody else is left alone")
 	assert.Equal(t, before.Spec.Taints, n.Spec.Taints[:2], "as are his taints")
 	added := metav1.NewTime(activitiestest.PreservationStart)

@@ -39,7 +39,11 @@ func TestPreserveWithoutANode(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+		_, err = activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterPreservationStart(m, 0),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 	})

@@ -51,7 +51,9 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 			endWrite,
 			1,
 			nil,
-			func() { w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "false")) },
+			func() {
+				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
+			},
 		)
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -68,7 +70,11 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		w.FailWrites(marksWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterPreservationStart(m, 0),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.WriteRequests(), 4)
 		assert.Equal(t, []string{"end"}, preservationRecords(w), "it is protected nevertheless")
@@ -83,7 +89,11 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 		t.Run("it goes "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.FailWrites(at, 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.NoError(t, err)
 			assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 			assert.Nil(t, w.Node())
@@ -135,7 +145,11 @@ func TestPreserveMachineFails(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			w.FailWrites(activitiestest.WriteKind{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, "get node n of machine m")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
@@ -147,7 +161,11 @@ func TestPreserveMachineFails(t *testing.T) {
 	t.Run("for good", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		w.FailWrites(marksWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).PreserveMachine,
+			readAfterPreservationStart(m, 0),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for message, at := range map[string]activitiestest.WriteKind{
@@ -160,7 +178,11 @@ func TestPreserveMachineFails(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
 			w.FailWrites(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, message)
 		})
 	}
@@ -174,7 +196,11 @@ func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
 	cachedNode, _ := w.Cluster.Node("n")
 	machineBefore, nodeBefore := cachedMachine.DeepCopy(), cachedNode.DeepCopy()
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+	_, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).PreserveMachine,
+		readAfterPreservationStart(m, 0),
+	)
 	require.NoError(t, err)
 	assert.Len(t, w.WriteRequests(), 4)
 	assert.Equal(t, machineBefore, cachedMachine)

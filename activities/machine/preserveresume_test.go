@@ -16,8 +16,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// preservationRecords returns the places that record the preservation: the end in the machine's status, the node's marks,
-// the node's condition, and the machine's annotation.
+// preservationRecords returns the places that record the preservation: the end in the machine's status, the node's
+// marks, the node's condition, and the machine's annotation.
 func preservationRecords(w *activitiestest.World) []string {
 	m, n := w.Machine("m"), w.Node()
 	places := []string{}
@@ -51,7 +51,11 @@ func TestPreserveResumesAtEachStep(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
 			w.FailWrites(at, 1, errors.New("no answer"), nil)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, readAfterPreservationStart(m, 0))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).PreserveMachine,
+				readAfterPreservationStart(m, 0),
+			)
 			require.ErrorContains(t, err, "no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)

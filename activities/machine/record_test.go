@@ -80,7 +80,11 @@ func TestRecordInstance(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		release := w.HoldEvents()
 		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "1"))
-		_, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.NoError(t, err)
 		release()
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
@@ -92,7 +96,11 @@ func TestRecordInstance(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
 		w.ReplaceMachine(m)
-		_, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)
 	})
@@ -100,7 +108,11 @@ func TestRecordInstance(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.FailRequests(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
+		_, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.Error(t, err)
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
@@ -137,7 +149,11 @@ func TestInstanceWhoseNodeNameIsInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(row.machine, func(m *v1alpha1.Machine) { m.CreationTimestamp = activitiestest.LongAgo })
 			w := activitiestest.NewWorld(t, append(row.nodes, m)...)
-			record := activitiestest.RunTwice[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
+			record := activitiestest.RunTwice[machine.RecordResult](
+				w,
+				newActivities(w.Kube).RecordInstance,
+				newInstanceRecord(m),
+			)
 			now := w.Machine(row.machine)
 			assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion, Stale: row.stale}, record)
 			if row.stale == "" {
@@ -156,7 +172,11 @@ func TestInstanceWhoseNodeNameIsInUse(t *testing.T) {
 			w.CreateObjects(activitiestest.Node(activitiestest.WithProviderID("fake:///old")))
 			w.AwaitCaches()
 		})
-		record, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, newInstanceRecord(m))
+		record, err := activitiestest.RunActivity[machine.RecordResult](
+			w,
+			newActivities(w.Kube).RecordInstance,
+			newInstanceRecord(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, belongs, record.Stale)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)

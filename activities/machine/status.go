@@ -43,14 +43,14 @@ type Condition struct {
 // Report holds changes of a Machine's status. Every report also copies the node's conditions.
 type Report struct {
 	Read           kube.ReadInput
-	Phase          string         // empty keeps the phase
-	Operation      *LastOperation // nil keeps the last operation
-	Step           *kube.Step     // nil clears the current operation: the machine is idle
-	Conditions     []Condition    // Millwright's conditions; conditions that are not listed stay
-	LastKnownState string         // empty keeps the state
-	NodeName       string         // the name that the provider reported; empty keeps the name
-	Clock          *health.UnhealthyClock  // nil keeps the health clock
-	InstanceGone   bool           // the provider reports that the instance is gone; false keeps the recorded value
+	Phase          string                 // empty keeps the phase
+	Operation      *LastOperation         // nil keeps the last operation
+	Step           *kube.Step             // nil clears the current operation: the machine is idle
+	Conditions     []Condition            // Millwright's conditions; conditions that are not listed stay
+	LastKnownState string                 // empty keeps the state
+	NodeName       string                 // the name that the provider reported; empty keeps the name
+	Clock          *health.UnhealthyClock // nil keeps the health clock
+	InstanceGone   bool                   // the provider reports that the instance is gone; false keeps the recorded value
 	// Stopped: the creation waits for a person. The creation timeout stops until a report has Stopped = false.
 	Stopped       bool
 	Addresses     []kube.Address    // addresses of an instance without a node; nil keeps the addresses
@@ -133,7 +133,7 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 }
 
 // nodeForReport returns the node that a machine names; nil if the node belongs to another machine or to no machine. If
-// the node provably belongs to the machine, reportedNode also puts the node's name into the machine's status.
+// the node provably belongs to the machine, nodeForReport also puts the node's name into the machine's status.
 func (a *Activities) nodeForReport(m *v1alpha1.Machine, node *corev1.Node) *corev1.Node {
 	if node == nil {
 		return nil
@@ -148,8 +148,8 @@ func (a *Activities) nodeForReport(m *v1alpha1.Machine, node *corev1.Node) *core
 	return node
 }
 
-// isReportOutdated reports whether a report says Pending although the machine's creation has already ended. Cause: a worker
-// wrote a later status and died before the workflow received the result.
+// isReportOutdated reports whether a report says Pending although the machine's creation has already ended. Cause: a
+// worker wrote a later status and died before the workflow received the result.
 func isReportOutdated(m *v1alpha1.Machine, in Report) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
@@ -199,11 +199,16 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Drain = in.Drain.applyToDrain(status.Drain, now)
 	status.Addresses = sortedAddresses(status.Addresses, in.Addresses)
 	status.CurrentOperation = kube.OperationOfStep(in.Step)
-	status.Conditions = mergeConditions(status.Conditions, node, withIgnoredKindCondition(in.Conditions, m.Spec.Class), now)
+	status.Conditions = mergeConditions(
+		status.Conditions,
+		node,
+		withIgnoredKindCondition(in.Conditions, m.Spec.Class),
+		now,
+	)
 }
 
-// CopyWithReport returns a copy of a machine after a report, for machines without a class. The conditions of the node are not
-// copied.
+// CopyWithReport returns a copy of a machine after a report, for machines without a class. The conditions of the node
+// are not copied.
 func CopyWithReport(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
 	m = m.DeepCopy()
 	applyReport(m, nil, in, stamp)
@@ -235,8 +240,8 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 	}
 }
 
-// withIgnoredKindCondition returns the conditions of a report. If the class reference names a kind, which has no effect, a true
-// condition ClassReady says that the kind is ignored.
+// withIgnoredKindCondition returns the conditions of a report. If the class reference names a kind, which has no
+// effect, a true condition ClassReady says that the kind is ignored.
 func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {

@@ -323,7 +323,10 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
-			machine.Report{Read: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))}, Phase: "Failed"},
+			machine.Report{
+				Read:  kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))},
+				Phase: "Failed",
+			},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)

@@ -75,7 +75,17 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t)
 	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
-	a, b := issueToken(w, one, "1", activitiestest.TokenExpiration()), issueToken(w, other, "1", activitiestest.TokenExpiration())
+	a, b := issueToken(
+		w,
+		one,
+		"1",
+		activitiestest.TokenExpiration(),
+	), issueToken(
+		w,
+		other,
+		"1",
+		activitiestest.TokenExpiration(),
+	)
 	assert.NotEqual(t, a.Name, b.Name, "names that end alike")
 	assert.NotEqual(t, w.Token(a).Data["token-secret"], w.Token(b).Data["token-secret"])
 
@@ -85,7 +95,12 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 
 	again := activitiestest.Machine("web-5f6d7-abcde")
 	again.UID = "uid-of-a-later-one"
-	assert.NotEqual(t, a.Name, issueToken(w, again, "1", activitiestest.TokenExpiration()).Name, "a new machine of the same name")
+	assert.NotEqual(
+		t,
+		a.Name,
+		issueToken(w, again, "1", activitiestest.TokenExpiration()).Name,
+		"a new machine of the same name",
+	)
 }
 
 func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
@@ -195,7 +210,9 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		for n := range machine.MaxTokenNames {
 			taken = append(
 				taken,
-				activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil }),
+				activitiestest.NewTokenSecret(
+					func(s *corev1.Secret) { s.Name, s.Labels = machine.TokenName("uid-m", "1", n), nil },
+				),
 			)
 		}
 		w := activitiestest.NewWorld(t, taken...)
@@ -256,7 +273,13 @@ func TestRevokeTokens(t *testing.T) {
 func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	t.Parallel()
 	a := &kube.Kube{Cluster: &cache.Cluster{}}
-	got, err := machine.IssueToken(t.Context(), newActivities(a), activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
+	got, err := machine.IssueToken(
+		t.Context(),
+		newActivities(a),
+		activitiestest.Machine("m"),
+		"1",
+		activitiestest.TokenExpiration(),
+	)
 	require.NoError(t, err)
 	assert.Zero(t, got)
 	assert.NoError(t, newActivities(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
@@ -299,7 +322,12 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithSecretRefs("b")), activitiestest.NewSecretMetadata("b"))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.Class(activitiestest.WithSecretRefs("b")),
+		activitiestest.NewSecretMetadata("b"),
+	)
 	before := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
 	require.NotEmpty(t, before.Versions)
 	assert.True(t, before.Token, "before anybody has read the user data")

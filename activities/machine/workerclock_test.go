@@ -63,7 +63,11 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))
 		assert.False(t, activitiestest.SetsPhaseFailed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding)
-		assert.True(t, activitiestest.SetsPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))), "and no more than that")
+		assert.True(
+			t,
+			activitiestest.SetsPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))),
+			"and no more than that",
+		)
 	})
 }
 
@@ -108,7 +112,12 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 				server := k.ServerTime()
-				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt, withCreationByServerClock(k, time.Hour))
+				m := activitiestest.Machine(
+					"m",
+					activitiestest.WithNode,
+					activitiestest.WithCreateAttempt,
+					withCreationByServerClock(k, time.Hour),
+				)
 				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
 				if purpose == "" {
 					activitiestest.WithDeletionTimestamp(m)
@@ -154,7 +163,12 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				in := creationReport(m)
 				in.Read = k.NewRead(m)
-				begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
+				begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+					w,
+					k,
+					newActivities(w.Kube).RecordCreateIntent,
+					in,
+				)
 				require.NoError(t, err)
 				assert.Equal(t, never, begun.NeverTried)
 			})
@@ -168,16 +182,31 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := activitiestest.Worker{Ahead: 10 * time.Minute}
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt, withCreationByServerClock(k, 5*time.Hour))
+		m := activitiestest.Machine(
+			"m",
+			activitiestest.WithNode,
+			activitiestest.WithCreateAttempt,
+			withCreationByServerClock(k, 5*time.Hour),
+		)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
-		assert.WithinDuration(t, k.ServerTime(), w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time, activitiestest.Rounding)
+		assert.WithinDuration(
+			t,
+			k.ServerTime(),
+			w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time,
+			activitiestest.Rounding,
+		)
 
 		late := activitiestest.Machine("m", withCreationByServerClock(k, 3*time.Minute))
 		w = activitiestest.NewWorld(t, late, activitiestest.Class())
 		in := creationReport(late)
 		in.Read = kube.ReadInput{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
-		begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](w, k, newActivities(w.Kube).RecordCreateIntent, in)
+		begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+			w,
+			k,
+			newActivities(w.Kube).RecordCreateIntent,
+			in,
+		)
 		require.NoError(t, err)
 		assert.False(t, begun.NeverTried, "the machine is not new any more")
 	})

@@ -37,7 +37,10 @@ func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	if len(orphan.UnmanagedNodes(in.At, facts, owners)) == 0 {
 		return 0, nil
 	}
-	owners, err := observeorphan.LiveNodeOwners(ctx, a.Kube.Cluster) // a stale cache must not cause the removal of a finalizer
+	owners, err := observeorphan.LiveNodeOwners(
+		ctx,
+		a.Kube.Cluster,
+	) // a stale cache must not cause the removal of a finalizer
 	if err != nil {
 		return 0, err
 	}

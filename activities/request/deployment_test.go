@@ -22,13 +22,18 @@ import (
 
 // machineSetWithRevision returns a set of a deployment with the given revision and one machine.
 func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
-	s := activitiestest.NewMachineSet(name, 1, activitiestest.WithOwner[*v1alpha1.MachineSet](d), func(s *v1alpha1.MachineSet) {
-		s.Annotations = map[string]string{
-			v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
-		}
-		s.Spec.Template.Spec.Class.Name = class
-		s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
-	})
+	s := activitiestest.NewMachineSet(
+		name,
+		1,
+		activitiestest.WithOwner[*v1alpha1.MachineSet](d),
+		func(s *v1alpha1.MachineSet) {
+			s.Annotations = map[string]string{
+				v1alpha1.AnnotationRevision: revision, v1alpha1.AnnotationDesiredReplicas: "2", v1alpha1.AnnotationMaxReplicas: "3",
+			}
+			s.Spec.Template.Spec.Class.Name = class
+			s.Status.Replicas, s.Status.ObservedReplicas = 1, 1
+		},
+	)
 	return []runtime.Object{
 		s,
 		activitiestest.Machine(
@@ -39,7 +44,8 @@ func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision
 	}
 }
 
-// deploymentInRollout returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only step.
+// deploymentInRollout returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only
+// step.
 func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}

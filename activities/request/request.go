@@ -31,7 +31,7 @@ type Request struct {
 	Kind    request.Kind // kind of the object
 	Object  kube.Ref
 	Order   request.CommandOrder // the times in the written object count from Order.Asked
-	Unheard bool          // no caller receives the answer: an event on the object reports a refusal
+	Unheard bool                 // no caller receives the answer: an event on the object reports a refusal
 }
 
 // Answer is the result of a request.
@@ -95,9 +95,9 @@ func (a *Activities) writeRequest(
 // DecideFunc decides a request for an object with the given facts.
 type DecideFunc func(runtime.Object, request.Facts) request.Decision
 
-// ApplyRequest answers a request, and records an event with the operator's name and reason. The function write calls the given
-// Decide for each state of the object that write reads, and writes the decision. The function write returns the
-// resource version of the object after the write. A refused request returns an answer, not an error.
+// ApplyRequest answers a request, and records an event with the operator's name and reason. The function write calls
+// the given Decide for each state of the object that write reads, and writes the decision. The function write returns
+// the resource version of the object after the write. A refused request returns an answer, not an error.
 func ApplyRequest(k *kube.Kube, in Request, write func(DecideFunc) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision

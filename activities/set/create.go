@@ -26,9 +26,9 @@ type Creation struct {
 
 // WriteResult is the result of a batch.
 type WriteResult struct {
-	Versions kube.MinVersions // resource versions of the written machines
-	Failure  scale.WriteFailure    // the first rejected write; zero: all writes succeeded
-	Unseen   bool             // the version of a write may be unknown: only a live read is sure to include the write
+	Versions kube.MinVersions   // resource versions of the written machines
+	Failure  scale.WriteFailure // the first rejected write; zero: all writes succeeded
+	Unseen   bool               // the version of a write may be unknown: only a live read is sure to include the write
 }
 
 // CreateMachines creates the machines of a batch from the set's template: one machine, then two, then four in parallel.
@@ -55,8 +55,8 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 	)
 }
 
-// StillWantsMachines reports whether a cached set is not being deleted, and has no newer spec than the decision about its
-// creations saw.
+// StillWantsMachines reports whether a cached set is not being deleted, and has no newer spec than the decision about
+// its creations saw.
 func StillWantsMachines(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
@@ -66,10 +66,10 @@ func StillWantsMachines(now, decided metav1.Object) bool {
 // StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationTime = 10 * time.Second
 
-// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel, and none after the first
-// rejection. The function create creates one machine, and returns the machine's resource version. An event on the set
-// reports a rejection. Create ends early and without an error after 10 s, or once wanted returns false: the next
-// decision names the missing machines.
+// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel, and none after the
+// first rejection. The function create creates one machine, and returns the machine's resource version. An event on the
+// set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted returns false:
+// the next decision names the missing machines.
 func CreateInBatches(
 	ctx context.Context,
 	k *kube.Kube,

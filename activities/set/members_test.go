@@ -21,7 +21,10 @@ import (
 func newBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
 	b := set.MachineBatch{Set: activitiestest.Ref(s)}
 	for _, m := range machines {
-		b.Machines = append(b.Machines, scale.MachineTarget{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "so"})
+		b.Machines = append(
+			b.Machines,
+			scale.MachineTarget{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Why: "so"},
+		)
 	}
 	return b
 }
@@ -60,7 +63,11 @@ func TestAdoptMachines(t *testing.T) {
 	})
 	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
 		m := activitiestest.Machine("m")
-		w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), m)
+		w := activitiestest.NewWorld(
+			t,
+			activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
+			m,
+		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
@@ -152,7 +159,9 @@ func TestDeletionThatFailsForOneMachine(t *testing.T) {
 	assert.True(t, done.Failure.Deleting)
 	assert.Contains(t, done.Failure.Message, "forbidden")
 	assert.NotEqual(t, isBeingDeleted(w.Machine("a")), isBeingDeleted(w.Machine("b")), "the others go on")
-	in := set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure}}
+	in := set.Report{
+		Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure},
+	}
 	conditions := reportSet(w, in).Conditions
 	assert.True(t, slices.ContainsFunc(conditions, func(c v1alpha1.MachineSetCondition) bool {
 		return c.Type == v1alpha1.MachineSetReplicaFailure && c.Reason == v1alpha1.ReasonFailedDelete

@@ -79,7 +79,10 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 			activitiestest.WithInstanceBlocker("ResourceExhausted", "no room"),
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
-		assert.Empty(t, failures(reportSet(activitiestest.NewWorld(t, s, m), set.Report{Input: activitiestest.NewSetInput(s)})))
+		assert.Empty(
+			t,
+			failures(reportSet(activitiestest.NewWorld(t, s, m), set.Report{Input: activitiestest.NewSetInput(s)})),
+		)
 	})
 }
 

@@ -174,7 +174,10 @@ func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 2)
 	w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last pending work
-	assert.Nil(t, reportSet(w, set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}, Step: step}).CurrentOperation)
+	assert.Nil(
+		t,
+		reportSet(w, set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}, Step: step}).CurrentOperation,
+	)
 	w.ForgetRequests()
 	reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
 	assert.Empty(t, w.WriteRequests())
@@ -186,7 +189,11 @@ func TestReportSetOfAnotherObject(t *testing.T) {
 	_, err := activitiestest.RunActivity[string](
 		w,
 		newActivities(w.Kube).ReportSet,
-		set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 2))}}},
+		set.Report{
+			Input: set.Input{
+				ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 2))},
+			},
+		},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	assert.Empty(t, w.WriteRequests())
@@ -198,7 +205,11 @@ func TestReportSetAfterAnotherWriter(t *testing.T) {
 	w := activitiestest.NewWorld(t, s)
 	w.HoldEvents()
 	w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
-	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportSet, set.Report{Input: activitiestest.NewSetInput(s)})
+	_, err := activitiestest.RunActivity[string](
+		w,
+		newActivities(w.Kube).ReportSet,
+		set.Report{Input: activitiestest.NewSetInput(s)},
+	)
 	require.NoError(t, err)
 	assert.Equal(t, int64(2), w.MachineSet("s").Status.ObservedGeneration, "it speaks of the spec as it is now")
 	assert.Equal(t, int32(5), w.MachineSet("s").Spec.Replicas)
@@ -210,12 +221,18 @@ func TestFinalizeSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2)
 		s.Finalizers = []string{activitiestest.Backup}
 		w := activitiestest.NewWorld(t, s)
-		assert.Equal(t, "1001", activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s)))
+		assert.Equal(
+			t,
+			"1001",
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s)),
+		)
 		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
-		w := activitiestest.NewWorld(t, machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
+		w := activitiestest.NewWorld(
+			t,
+			machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
 		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
 		assert.Empty(t, w.WriteRequests())
 	})

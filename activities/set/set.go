@@ -92,7 +92,10 @@ func NewDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
 
 // readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
 // nil if it is gone.
-func (a *Activities) readSet(ctx context.Context, in kube.ReadInput) (*v1alpha1.MachineSet, observeset.RelatedObjects, error) {
+func (a *Activities) readSet(
+	ctx context.Context,
+	in kube.ReadInput,
+) (*v1alpha1.MachineSet, observeset.RelatedObjects, error) {
 	if !a.Kube.IsManaged(in) {
 		return nil, observeset.RelatedObjects{}, nil
 	}
@@ -189,9 +192,9 @@ func (a *Activities) deleteMachine(
 	return m.ResourceVersion, nil
 }
 
-// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it: without the finalizer, the
-// object would vanish at once, and its instance would stay. guardMachine returns the resource version of the machine;
-// empty if the machine is gone.
+// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it: without the
+// finalizer, the object would vanish at once, and its instance would stay. restoreMachineFinalizer returns the resource
+// version of the machine; empty if the machine is gone.
 func (a *Activities) restoreMachineFinalizer(
 	ctx context.Context,
 	namespace string,
@@ -284,8 +287,8 @@ func (a *Activities) SyncMachines(ctx context.Context, in MachineBatch) (kube.Mi
 	)
 }
 
-// changeMachines calls change for each machine of a batch, and writes the machine if change returns true. A machine that
-// is gone is skipped; a machine that changed since the decision causes a Conflict. changeMembers returns the new
+// changeMachines calls change for each machine of a batch, and writes the machine if change returns true. A machine
+// that is gone is skipped; a machine that changed since the decision causes a Conflict. changeMachines returns the new
 // resource versions. An event with the reason records each write; with an empty reason, no event is recorded.
 func (a *Activities) changeMachines(
 	ctx context.Context,
@@ -308,7 +311,7 @@ func (a *Activities) changeMachines(
 // Report holds the contents of a MachineSet's status beyond the counts.
 type Report struct {
 	Input
-	Step        *kube.Step         // nil clears the current operation: the set is idle
+	Step        *kube.Step              // nil clears the current operation: the set is idle
 	Generations *scale.GenerationRecord // generations to record; nil keeps the recorded generations
 }
 

@@ -103,8 +103,17 @@ func TestDecideSet(t *testing.T) {
 	t.Run("is gone, also when another set has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 5))
 		for _, live := range []bool{false, true} {
-			assert.True(t, decideScale(w, kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 5)), Live: live}).Gone)
-			assert.True(t, decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(activitiestest.NewMachineSet("x", 5)), Live: live}).Gone)
+			assert.True(
+				t,
+				decideScale(
+					w,
+					kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 5)), Live: live},
+				).Gone,
+			)
+			assert.True(
+				t,
+				decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(activitiestest.NewMachineSet("x", 5)), Live: live}).Gone,
+			)
 		}
 	})
 	t.Run("never asks for more than a batch", func(t *testing.T) {
@@ -278,19 +287,31 @@ func TestCreateMachinesRefuses(t *testing.T) {
 	})
 	t.Run("a decision about a set that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, activitiestest.NewCreation(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
-		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, activitiestest.NewCreation(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("s-a"))
-		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, activitiestest.NewCreation(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Machine("s-a").OwnerReferences)
 	})
@@ -304,7 +325,11 @@ func TestCreateMachinesRefuses(t *testing.T) {
 			apierrors.NewAlreadyExists(schema.GroupResource{}, "s-a"),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, activitiestest.NewCreation(s, "s-a"))
+		_, err := activitiestest.RunActivity[set.WriteResult](
+			w,
+			newActivities(w.Kube).CreateMachines,
+			activitiestest.NewCreation(s, "s-a"),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 }
@@ -409,8 +434,8 @@ func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
 	})
 }
 
-// setOrphanFinalizer puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector removes
-// the owner references.
+// setOrphanFinalizer puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector
+// removes the owner references.
 func setOrphanFinalizer(s *v1alpha1.MachineSet) {
 	activitiestest.WithDeletionTimestamp(s)
 	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
@@ -424,7 +449,12 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	w := activitiestest.NewWorld(t, append(all, activitiestest.Machine("stray"))...)
 	for _, live := range []bool{false, true} {
 		d := decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(s), Live: live})
-		assert.False(t, d.Scale.HasListEntries(), "nothing below the set is deleted, released, adopted or changed: %+v", d.Scale)
+		assert.False(
+			t,
+			d.Scale.HasListEntries(),
+			"nothing below the set is deleted, released, adopted or changed: %+v",
+			d.Scale,
+		)
 		assert.False(t, d.Free)
 		assert.Equal(t, attention.Deletion, d.Pending.Need, "the run waits for the garbage collector")
 		assert.Contains(t, d.Pending.Why, "--cascade=orphan")

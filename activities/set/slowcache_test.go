@@ -65,11 +65,11 @@ type machineSetLoop struct {
 	versions    kube.MinVersions
 	readsLive   bool
 	silentReads int // number of reads that wait for their caches without success
-	checkCounts       func(all, live int)
+	checkCounts func(all, live int)
 }
 
-// newMachineSetLoop returns the loop of a set. The caches of its world get events of machines only when the test releases the
-// events.
+// newMachineSetLoop returns the loop of a set. The caches of its world get events of machines only when the test
+// releases the events.
 func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *machineSetLoop {
 	t.Helper()
 	w := activitiestest.NewWorld(t, s, c)
@@ -87,7 +87,11 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 	}
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: &record.FakeRecorder{}}
 	for resource, name := range map[cache.Resource]string{cache.Sets: s.Name, cache.Classes: c.Name} {
-		w.EditObject(resource, name, activitiestest.AnnotationPatch("note", "a fake's list has no version that counts, an event has"))
+		w.EditObject(
+			resource,
+			name,
+			activitiestest.AnnotationPatch("note", "a fake's list has no version that counts, an event has"),
+		)
 	}
 	return l
 }
@@ -223,8 +227,8 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	}
 }
 
-// writeAsOtherClients makes the writes of others, and then releases some events. Somebody lowers the priority of a machine,
-// so that the next decision would choose another machine. Machines that are being deleted disappear.
+// writeAsOtherClients makes the writes of others, and then releases some events. Somebody lowers the priority of a
+// machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
 func (l *machineSetLoop) writeAsOtherClients() {
 	buried := 0
 	for _, m := range l.allMachines() {
@@ -346,7 +350,7 @@ func (l *lateClient) RoundTrip(r *http.Request) (*http.Response, error) {
 // lateWatch holds events until the test releases the events.
 type lateWatch struct {
 	watch.Interface
-	resultChan       chan watch.Event
+	resultChan   chan watch.Event
 	watchContext context.Context // ends when the watch stops
 	stop         func()
 	releaseMutex sync.Mutex // locked while events are released

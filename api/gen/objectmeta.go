@@ -37,7 +37,7 @@ func otherObjectMetaSchema() schema {
 func textSchema() schema    { return schema{"type": "string"} }
 func booleanSchema() schema { return schema{"type": "boolean"} }
 func integerSchema() schema { return schema{"type": "integer", "format": "int64"} }
-func timeSchema() schema  { return schema{"type": "string", "format": "date-time", "nullable": true} }
+func timeSchema() schema    { return schema{"type": "string", "format": "date-time", "nullable": true} }
 
 func listSchema(items schema) schema { return schema{"type": "array", "items": items} }
 

@@ -49,9 +49,9 @@ type Decision struct {
 // WaitText returns what the object waits for, as status and pages show it.
 func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
-// PrecedingDecision returns a Decision with a need that takes precedence over d, such as a status that must be written. The
-// WaitsFor of the result is the WaitsFor of d, because the written status shows d. If holds is false, Before returns
-// the zero Decision.
+// PrecedingDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
+// The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false, Before
+// returns the zero Decision.
 func (d Decision) PrecedingDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {

@@ -55,14 +55,15 @@ func withDeletingNode(f *attention.MachineFacts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *attention.MachineFacts) {
 	f.NodeWaits = "its critical components are not ready"
 }
-func withoutTargetCluster(f *attention.MachineFacts)          { f.NoTarget, f.NodeExists = true, false }
+
+func withoutTargetCluster(f *attention.MachineFacts)   { f.NoTarget, f.NodeExists = true, false }
 func withDeletion(f *attention.MachineFacts)           { f.Deleting = true }
 func withoutFinalizer(f *attention.MachineFacts)       { f.Finalizer = false }
 func withoutInstance(f *attention.MachineFacts)        { f.ProviderID = "" }
 func withUncopiedConditions(f *attention.MachineFacts) { f.Uncopied = true }
 func withUnsyncedNode(f *attention.MachineFacts)       { f.Carries.Finalizer = false }
-func withReplacementDue(f *attention.MachineFacts)                { f.Due = true }
-func withReplacementGrant(f *attention.MachineFacts)              { f.Granted = true }
+func withReplacementDue(f *attention.MachineFacts)     { f.Due = true }
+func withReplacementGrant(f *attention.MachineFacts)   { f.Granted = true }
 func withoutNodeName(f *attention.MachineFacts)        { f.NodeName, f.NodeExists = "", false }
 func withFoundNode(f *attention.MachineFacts)          { f.NodeFound = "ip-10-0-0-1" }
 func withEmptiedNode(f *attention.MachineFacts)        { f.Emptied = true }

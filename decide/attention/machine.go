@@ -25,10 +25,10 @@ type MachineFacts struct {
 	ProviderID string // spec.providerID of the Machine
 	Stuck      bool   // the creation of the instance waits for an operator, without a timeout
 
-	NodeExists bool             // a Node of that name exists; false: all facts of the node are zero
+	NodeExists bool                  // a Node of that name exists; false: all facts of the node are zero
 	Owner      ownership.OwnerAnswer // who owns the Node that the machine names; zero: the machine names no Node
-	NodeFound  string           // name of the Node with the machine's provider ID if NodeName is another name
-	Uncopied   bool             // the machine's status lacks the present conditions of the Node
+	NodeFound  string                // name of the Node with the machine's provider ID if NodeName is another name
+	Uncopied   bool                  // the machine's status lacks the present conditions of the Node
 	Conditions []health.Condition
 	Bad        []string // condition types that make the node unhealthy
 	Wanted     nodesync.WantedState
@@ -101,11 +101,11 @@ func PlanMachine(f MachineFacts) MachinePlan {
 type plannedMachine struct {
 	MachineFacts
 
-	nodeReason     string // why the node is not healthy
-	syncReason     string // what the Node lacks, or has and should not have; empty: nothing
-	preserveReason string // missing changes of the preservation; empty: none
-	updateStep     inplace.Step
-	drainPurposeName       string
+	nodeReason       string // why the node is not healthy
+	syncReason       string // what the Node lacks, or has and should not have; empty: nothing
+	preserveReason   string // missing changes of the preservation; empty: none
+	updateStep       inplace.Step
+	drainPurposeName string
 }
 
 // drainPurpose returns why the node of a machine that is not being deleted is drained. The node of a preserved
@@ -205,14 +205,18 @@ func (m plannedMachine) needOfFailedMachine() Decision {
 	return cmp.Or(
 		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
 		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
-		DecisionIf(m.drainPurposeName == vocabulary.DrainForPreservation, Drain, "failed, and preserved: its node has to be empty"),
+		DecisionIf(
+			m.drainPurposeName == vocabulary.DrainForPreservation,
+			Drain,
+			"failed, and preserved: its node has to be empty",
+		),
 		DecisionIf(m.Preserved, Kept, "failed, and preserved"),
 		Decision{Need: Nothing, Why: "failed: to be replaced"},
 	)
 }
 
-// nodeNameNeed returns the need Name if a node was found by the machine's provider ID, and the machine's status does not
-// name that node yet.
+// nodeNameNeed returns the need Name if a node was found by the machine's provider ID, and the machine's status does
+// not name that node yet.
 func (m plannedMachine) nodeNameNeed() Decision {
 	return DecisionIf(
 		m.NodeFound != "" && !m.NoTarget && !m.Emptied,

@@ -107,7 +107,8 @@ func Decide(f Facts) Step {
 	if f.Hold != "" {
 		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.ActorText(f.Hold)
 	}
-	if f.Result == "" && LaterStage(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
+	if f.Result == "" &&
+		LaterStage(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
 		if s.Empty = f.Done != "" && LaterStage(f.Done, Drain) == f.Done; !s.Empty {
 			s.Skipped = f.skipReason()
 		}

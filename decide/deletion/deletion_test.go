@@ -66,13 +66,13 @@ func withDrainResult(result string) func(*deletion.Facts) {
 	return func(f *deletion.Facts) { f.Result = result }
 }
 
-func withMCMBehaviour(f *deletion.Facts)       { f.AsMCM = true }
-func withForce(f *deletion.Facts)       { f.Force = "label force-deletion is set" }
-func withSkippedDrain(f *deletion.Facts)        { f.Skip = "somebody excludes it" }
-func withSkippedDetach(f *deletion.Facts)  { f.SkipDetach = "somebody excludes it" }
-func withoutNode(f *deletion.Facts)     { f.Node, f.Attached = false, 0 }
-func withoutNodeName(f *deletion.Facts) { f.Node, f.NodeName, f.Attached = false, "", 0 }
-func withoutVolumes(f *deletion.Facts)  { f.Attached = 0 }
+func withMCMBehaviour(f *deletion.Facts)  { f.AsMCM = true }
+func withForce(f *deletion.Facts)         { f.Force = "label force-deletion is set" }
+func withSkippedDrain(f *deletion.Facts)  { f.Skip = "somebody excludes it" }
+func withSkippedDetach(f *deletion.Facts) { f.SkipDetach = "somebody excludes it" }
+func withoutNode(f *deletion.Facts)       { f.Node, f.Attached = false, 0 }
+func withoutNodeName(f *deletion.Facts)   { f.Node, f.NodeName, f.Attached = false, "", 0 }
+func withoutVolumes(f *deletion.Facts)    { f.Attached = 0 }
 
 // TestADeletionFromBeginningToEnd executes each step: the test removes the hooks, and marks the work of each stage
 // as done.

@@ -68,7 +68,11 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 }
 
 func TestAcceptedRequestStaysAccepted(t *testing.T) {
-	tries := drain.TriesAfterAttempt(drain.TryRecord{}, drain.EvictionAnswer{Means: drain.Evict, Result: drain.Accepted}, epoch)
+	tries := drain.TriesAfterAttempt(
+		drain.TryRecord{},
+		drain.EvictionAnswer{Means: drain.Evict, Result: drain.Accepted},
+		epoch,
+	)
 	tries = drain.TriesAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
 	assert.True(t, tries.Accepted)
 }

@@ -40,14 +40,14 @@ type Rule struct {
 
 // TryRecord is the record of the requests to remove a pod.
 type TryRecord struct {
-	Attempts int       // number of requests that were sent for the pod
-	Failures int       // number of failed requests in a row with the same means, up to the last request
-	Last     time.Time // time of the last request; zero: no request was sent
-	Means    RemovalMeans     // means of the last request for the pod
-	Accepted bool      // the API server accepted a request: the pod is not evicted again
-	Result   RequestResult    // the API server's answer to the last request
-	Message  string    // the API server's message in the last answer
-	Next     time.Time // earliest time of the next request with the same means; zero: at once
+	Attempts int           // number of requests that were sent for the pod
+	Failures int           // number of failed requests in a row with the same means, up to the last request
+	Last     time.Time     // time of the last request; zero: no request was sent
+	Means    RemovalMeans  // means of the last request for the pod
+	Accepted bool          // the API server accepted a request: the pod is not evicted again
+	Result   RequestResult // the API server's answer to the last request
+	Message  string        // the API server's message in the last answer
+	Next     time.Time     // earliest time of the next request with the same means; zero: at once
 }
 
 // RequestResult is the API server's answer to a request.
@@ -77,7 +77,7 @@ type DisruptionBudget struct {
 	Unhealthy bool   // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
 
 	Used int       // number of evictions of the budget's pods sent since the status last changed
-	Next time.Time // earliest time of the next probe; zero: at once. See AfterProbe
+	Next time.Time // earliest time of the next probe; zero: at once. See NextProbeTime
 }
 
 // DepartedPod is a pod with volumes that left the node in this drain. The pod's lane waits for the volumes of the
@@ -95,7 +95,7 @@ type Volume struct {
 }
 
 // RemovalMeans is a way to remove pods. A drain changes to the next means when the time of the present means ends, or
-// changes to Kill at once (Ladder.Forced). A drain never returns to an earlier means.
+// changes to Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
 type RemovalMeans string
 
 // The means, in the order in which a drain uses them.
@@ -116,9 +116,9 @@ type Facts struct {
 	Pods     []Pod // pods on the node, in any order
 	Budgets  []DisruptionBudget
 	Volumes  map[string]Volume // by name of the persistent volume; missing entry: attached to no node
-	Departed []DepartedPod        // departed pods, in any order; see Leave
-	Gone     int               // number of pods that left the node in this drain; only for Picture
-	Means    RemovalMeans             // present means of the drain; empty: Evict
+	Departed []DepartedPod     // departed pods, in any order; see Leave
+	Gone     int               // number of pods that left the node in this drain; only for Overview
+	Means    RemovalMeans      // present means of the drain; empty: Evict
 	Settings Settings
 	Now      time.Time
 }
@@ -141,7 +141,7 @@ type Settings struct {
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
 	// departed pods that a lane still waits for, sorted by time of departure, at most maxDeparted bytes of JSON: the
-	// caller passes them as Departed of the next Observed
+	// caller passes them as Departed of the next Facts
 	Departed []DepartedPod
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time // when to call Decide again if nothing changes before; zero: never
@@ -189,8 +189,8 @@ type Overview struct {
 // MaxRows is the largest number of rows in a picture (source: ADR 0013).
 const MaxRows = 20
 
-// PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. Counts contains
-// each pod once.
+// PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. PodCounts
+// contains each pod once.
 type PodCounts struct {
 	Gone        int // pods that left the node in this drain
 	Terminating int // pods that are being deleted, or for which a request was sent

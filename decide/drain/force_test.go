@@ -68,7 +68,10 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 		for i := range o.Pods {
 			for _, a := range d.Act {
 				if a.UID == o.Pods[i].UID {
-					o.Pods[i] = changedPod(o.Pods[i], withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Accepted}, 0))
+					o.Pods[i] = changedPod(
+						o.Pods[i],
+						withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Accepted}, 0),
+					)
 				}
 			}
 		}
@@ -115,7 +118,10 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 	assert.Empty(t, drain.Decide(withMeans(drain.Delete, observedPods(long))).Act)
 	o := withMeans(
 		drain.Kill,
-		observedPods(long, newPod("deleted", withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Accepted}, 0))),
+		observedPods(
+			long,
+			newPod("deleted", withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
+		),
 	)
 	assert.Equal(
 		t,
@@ -123,7 +129,10 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		drain.Decide(o).Act,
 	)
 
-	o.Pods[0] = changedPod(o.Pods[0], withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Accepted}, 0))
+	o.Pods[0] = changedPod(
+		o.Pods[0],
+		withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Accepted}, 0),
+	)
 	o.Pods[1] = changedPod(o.Pods[1], withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Gone}, 0))
 	assert.Empty(t, drain.Decide(o).Act)
 }
@@ -139,7 +148,10 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 			means,
 			observedPods(
 				failed,
-				newPod("b", withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0)),
+				newPod(
+					"b",
+					withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0),
+				),
 			),
 		)
 		d := drain.Decide(o)
@@ -154,7 +166,9 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 
 func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
 	for _, r := range []drain.RequestResult{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
-		d := drain.Decide(withMeans(drain.Delete, observedPods(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))))
+		d := drain.Decide(
+			withMeans(drain.Delete, observedPods(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))),
+		)
 		assert.Equal(t, []string{"a"}, podsWithRequest(d), r)
 		assert.Empty(t, d.Blockers, r)
 	}

@@ -39,8 +39,8 @@ type EscalationLadder struct {
 	// NoPassYet means that this run of the drain has not made a pass over the pods. The run makes one pass with the
 	// recorded means before the drain changes to the next means.
 	NoPassYet bool
-	Reached   RemovalMeans     // recorded means; empty: none is recorded
-	ReachedAt time.Time // when the means Reached began; zero: Now
+	Reached   RemovalMeans // recorded means; empty: none is recorded
+	ReachedAt time.Time    // when the means Reached began; zero: Now
 }
 
 // Step is the present means of a drain.
@@ -86,12 +86,12 @@ func DecideStep(l EscalationLadder) Step {
 
 // Deadlines holds the deadlines of the present step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder   *EscalationLadder   // the ladder of the present evictions; nil: no pods are being evicted
-	Recorded time.Time // deadline of the recorded step; zero: none
+	Ladder   *EscalationLadder // the ladder of the present evictions; nil: no pods are being evicted
+	Recorded time.Time         // deadline of the recorded step; zero: none
 }
 
-// NextDeadline returns when the next step begins by time; zero: no step begins by time. Next calculates the end of
-// evictions, because an operator may have extended the drain after the deadline was recorded.
+// NextDeadline returns when the next step begins by time; zero: no step begins by time. NextDeadline calculates the end
+// of evictions, because an operator may have extended the drain after the deadline was recorded.
 func (d Deadlines) NextDeadline() time.Time {
 	if until, _ := d.EvictionDeadline(); !until.IsZero() {
 		return until
@@ -99,10 +99,10 @@ func (d Deadlines) NextDeadline() time.Time {
 	return d.Recorded
 }
 
-// EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. The deadline and the means
-// are zero if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
-// EvictUntil calls DecideStep with the time before the drain began: the result is the deadline even after the
-// deadline has passed. Unusable may be out of date: EvictUntil ignores Unusable if the resulting step is overdue.
+// EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. The deadline and the
+// means are zero if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
+// EvictionDeadline calls DecideStep with the time before the drain began: the result is the deadline even after the
+// deadline has passed. Unusable may be out of date: EvictionDeadline ignores Unusable if the resulting step is overdue.
 func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 	if d.Ladder == nil {
 		return until, then
@@ -148,8 +148,8 @@ func (l EscalationLadder) unusableDeadline() time.Time {
 	return at
 }
 
-// evictionDeadline returns the deadline of evictions, and the setting that determines the deadline. The deadline is zero
-// before the first pass, and if evictions have no deadline.
+// evictionDeadline returns the deadline of evictions, and the setting that determines the deadline. The deadline is
+// zero before the first pass, and if evictions have no deadline.
 func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	if l.Started.IsZero() || l.Endless {
 		return at, ""

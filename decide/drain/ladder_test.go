@@ -29,11 +29,17 @@ func withUnusableNode(why string, since time.Duration) func(*drain.EscalationLad
 
 func withLostNode(l *drain.EscalationLadder) { l.Lost = true }
 
-func withRetries(n int32) func(*drain.EscalationLadder) { return func(l *drain.EscalationLadder) { l.Retries = &n } }
+func withRetries(n int32) func(*drain.EscalationLadder) {
+	return func(l *drain.EscalationLadder) { l.Retries = &n }
+}
 
-func withTimeout(d time.Duration) func(*drain.EscalationLadder) { return func(l *drain.EscalationLadder) { l.Timeout = d } }
+func withTimeout(d time.Duration) func(*drain.EscalationLadder) {
+	return func(l *drain.EscalationLadder) { l.Timeout = d }
+}
 
-func withGracePeriod(d time.Duration) func(*drain.EscalationLadder) { return func(l *drain.EscalationLadder) { l.Grace = d } }
+func withGracePeriod(d time.Duration) func(*drain.EscalationLadder) {
+	return func(l *drain.EscalationLadder) { l.Grace = d }
+}
 
 func withExtension(until time.Duration) func(*drain.EscalationLadder) {
 	return func(l *drain.EscalationLadder) { l.Extended = epochPlus(until) }
@@ -41,7 +47,9 @@ func withExtension(until time.Duration) func(*drain.EscalationLadder) {
 
 func withForce(l *drain.EscalationLadder) { l.Force = "label force-deletion" }
 
-func withoutEviction(l *drain.EscalationLadder) { l.NoEviction = "the API server does not serve policy/v1" }
+func withoutEviction(l *drain.EscalationLadder) {
+	l.NoEviction = "the API server does not serve policy/v1"
+}
 
 func withOpenBreaker(l *drain.EscalationLadder) { l.Breaker = "most nodes look dead" }
 

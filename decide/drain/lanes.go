@@ -51,8 +51,8 @@ func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool
 	return l
 }
 
-// laneOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished and
-// is not being deleted.
+// laneOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished
+// and is not being deleted.
 func (l *evictionLanes) laneOfPod(p Pod) *evictionLane {
 	if len(p.Volumes) == 0 || p.Finished && !p.isLeaving() {
 		return &evictionLane{}
@@ -75,7 +75,11 @@ func (l *evictionLanes) sharingKeys(p Pod) []string {
 	}
 	volumes := list.Map(p.Volumes, func(name string) string { return "volume " + name })
 	budgets := list.Map(p.Budgets, func(key string) string { return "budget " + key })
-	return slices.Concat(volumes, budgets, phrase.NonEmptyTexts(phrase.TextIf(p.StatefulSet != "", "set %s", p.StatefulSet)))
+	return slices.Concat(
+		volumes,
+		budgets,
+		phrase.NonEmptyTexts(phrase.TextIf(p.StatefulSet != "", "set %s", p.StatefulSet)),
+	)
 }
 
 // joinKeys puts all sharing keys of a pod into one lane.
@@ -104,7 +108,7 @@ func (l *evictionLanes) rootKey(key string) string {
 	return root
 }
 
-// NewDepartedPod returns the Departed record of a pod that is gone, as the pod was last observed. Callers call Leave for each
+// NewDepartedPod returns the record of a pod that is gone, as the pod was last observed. Callers call Leave for each
 // pod that left, with or without volumes: Decide drops the pods that no lane waits for.
 func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 	p.Tries.Message = "" // has no length limit, and describes an eviction that has ended

@@ -375,7 +375,10 @@ func TestDepartedPodsFitIntoAHistory(t *testing.T) {
 		p := newPod(
 			name,
 			withVolumes("volume-"+name),
-			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)}, time.Minute),
+			withEvictionAnswer(
+				drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)},
+				time.Minute,
+			),
 		)
 		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
 		o.Departed = append(o.Departed, drain.NewDepartedPod(p, epochPlus(-time.Duration(i)*time.Millisecond)))

@@ -59,7 +59,12 @@ func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
 		parts = append(parts[:maxNames], fmt.Sprintf("%d more blockers", len(parts)-maxNames))
 	}
 	parts = append(parts, phrase.NonEmptyTexts(
-		phrase.TextIf(c.Terminating > 0, "%d %s terminating", c.Terminating, phrase.SingularOrPlural(c.Terminating, "is", "are")),
+		phrase.TextIf(
+			c.Terminating > 0,
+			"%d %s terminating",
+			c.Terminating,
+			phrase.SingularOrPlural(c.Terminating, "is", "are"),
+		),
 		phrase.TextIf(c.Waiting == 1, "1 waits for its turn"),
 		phrase.TextIf(c.Waiting > 1, "%d wait for their turn", c.Waiting),
 	)...)

@@ -71,7 +71,10 @@ func TestAPictureIsBounded(t *testing.T) {
 				"agent-"+name,
 				asDaemonSetPod,
 			),
-			newPod("failed-"+name, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0)),
+			newPod(
+				"failed-"+name,
+				withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0),
+			),
 		)
 		o.Budgets = append(
 			o.Budgets,
@@ -113,7 +116,11 @@ func TestRowsAreSortedByState(t *testing.T) {
 			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, 5*time.Second),
 		),
 		newPod("old", withDeletionTime(epochPlus(10*time.Second))),
-		newPod("blocked", withBudgets("shop/web"), withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, time.Minute)),
+		newPod(
+			"blocked",
+			withBudgets("shop/web"),
+			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, time.Minute),
+		),
 	), probedBudget(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.PodRow{
 		{

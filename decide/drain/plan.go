@@ -13,8 +13,8 @@ import (
 type podState struct {
 	pod                 Pod
 	treatment           PodTreatment
-	state               string // state of the pod's row in the picture
-	cause               blockCause  // why the pod stays; zero: no cause
+	state               string     // state of the pod's row in the picture
+	cause               blockCause // why the pod stays; zero: no cause
 	stateSince, nextTry time.Time
 }
 
@@ -29,13 +29,13 @@ type blockCause struct {
 // drainPlan is the working state of Decide.
 type drainPlan struct {
 	Facts
-	podStates      []*podState // pods to remove, in the order of removal
-	skippedCount   int
-	awaitedVolumes []awaitedVolume
-	ledger         *budgetLedger
-	lanes          *evictionLanes
-	actions        []Action
-	nextDecisionTime       time.Time
+	podStates        []*podState // pods to remove, in the order of removal
+	skippedCount     int
+	awaitedVolumes   []awaitedVolume
+	ledger           *budgetLedger
+	lanes            *evictionLanes
+	actions          []Action
+	nextDecisionTime time.Time
 }
 
 // Decide returns which pods to remove now, what blocks the other pods, and whether the node is empty. The order of
@@ -76,7 +76,10 @@ func Decide(o Facts) Decision {
 		Look:    p.nextDecisionTime,
 		Picture: p.buildOverview(p.listBlockers(true)),
 	}
-	d.Blockers = list.SortedCopy(list.SortedCopy(all, compareBlockersByImportance)[:min(len(all), MaxBlockers)], compareBlockersByKind)
+	d.Blockers = list.SortedCopy(
+		list.SortedCopy(all, compareBlockersByImportance)[:min(len(all), MaxBlockers)],
+		compareBlockersByKind,
+	)
 	d.Departed = limitDepartedPods(list.Map(p.awaitedVolumes, func(a awaitedVolume) DepartedPod { return a.DepartedPod }))
 	return d
 }
@@ -114,8 +117,8 @@ func (p *drainPlan) requestEvictions() {
 	}
 }
 
-// tryEviction sends a request for a pod whose turn has come, or sets what blocks the pod. A blocked pod stays Blocked during
-// its retries until the API server's answer changes. Between retries the pod does not keep its lane busy.
+// tryEviction sends a request for a pod whose turn has come, or sets what blocks the pod. A blocked pod stays Blocked
+// during its retries until the API server's answer changes. Between retries the pod does not keep its lane busy.
 func (p *drainPlan) tryEviction(v *podState) {
 	if protected, until := IsProtected(v.pod, p.Now); protected {
 		v.state, v.cause, v.nextTry = Blocked, blockCause{kind: BlockedByProtection}, until
@@ -240,8 +243,8 @@ func (a EvictionAnswer) retryPause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// TriesWithoutPause returns the tries of a pod after one of its budgets was changed, created or deleted: a pause after a refusal
-// ends.
+// TriesWithoutPause returns the tries of a pod after one of its budgets was changed, created or deleted: a pause after
+// a refusal ends.
 func TriesWithoutPause(t TryRecord) TryRecord {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}

@@ -37,7 +37,11 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 	}
 	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		d := drain.Decide(withMeans(means, observedPods(stay...)))
-		assert.Equal(t, drain.Decision{Done: true, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"}}, d)
+		assert.Equal(
+			t,
+			drain.Decision{Done: true, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"}},
+			d,
+		)
 	}
 }
 
@@ -119,7 +123,12 @@ func TestPodsAreEvictedOrderByOrder(t *testing.T) {
 
 func TestPodsWithWaitCompleted(t *testing.T) {
 	work := newPod("work", withDrainLabel("wait-completed"))
-	o := observedPods(work, newPod("a"), newPod("low", withDrainRule("Drain", -1)), newPod("high", withDrainRule("Drain", 1)))
+	o := observedPods(
+		work,
+		newPod("a"),
+		newPod("low", withDrainRule("Drain", -1)),
+		newPod("high", withDrainRule("Drain", 1)),
+	)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"low"}, podsWithRequest(d))
 	assert.Equal(t, "Waiting", rowStates(d)["work"], "its order is zero")

@@ -10,9 +10,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// NextProbeTime returns the time of a budget's next probe (Budget.Next) after an eviction of one of the budget's pods
-// was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call AfterProbe also
-// after an eviction that the status allowed: the API server refuses each probe until the status is updated.
+// NextProbeTime returns the time of a budget's next probe (DisruptionBudget.Next) after an eviction of one of the
+// budget's pods was sent. bad means that the budget is misconfigured, or that several budgets select the pod. Call
+// NextProbeTime also after an eviction that the status allowed: the API server refuses each probe until the status is
+// updated.
 func NextProbeTime(now time.Time, bad bool) time.Time {
 	if bad {
 		return now.Add(BadProbePause)
@@ -95,10 +96,10 @@ type budgetLedger struct {
 // evictionPermit says whether the budgets allow the eviction of one pod.
 type evictionPermit struct {
 	isGiven      bool
-	cause        blockCause     // why the eviction is not allowed
-	isTemporary  bool      // only evictions that were just sent use up the budget: the next status decides
-	probeBudgets []string  // keys of the pod's budgets if a probe may be sent for the pod
-	nextProbe    time.Time // earliest time of a probe; zero: not determined by time
+	cause        blockCause // why the eviction is not allowed
+	isTemporary  bool       // only evictions that were just sent use up the budget: the next status decides
+	probeBudgets []string   // keys of the pod's budgets if a probe may be sent for the pod
+	nextProbe    time.Time  // earliest time of a probe; zero: not determined by time
 }
 
 // permitForPod returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
@@ -110,7 +111,10 @@ func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	if len(p.Budgets) > 1 {
 		names := strings.Join(p.Budgets, " and ")
 		why := fmt.Sprintf("PodDisruptionBudgets %s select the same pods: the API server evicts none of those", names)
-		return l.permitProbe(p, evictionPermit{cause: blockCause{kind: BlockedByBudget, name: names, why: why, needsPerson: true}})
+		return l.permitProbe(
+			p,
+			evictionPermit{cause: blockCause{kind: BlockedByBudget, name: names, why: why, needsPerson: true}},
+		)
 	}
 	b, known := l.budgets[p.Budgets[0]]
 	if !known || b.exemptsPod(p) || b.remainingEvictions() > l.evictionCounts[b.Key] {
@@ -153,7 +157,7 @@ func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
 	}
 }
 
-// The values of Treatment.Do, which equal the behaviors of a drain rule.
+// The values of PodTreatment.Do, which equal the behaviors of a drain rule.
 const (
 	Drain         = "Drain"
 	Skip          = "Skip"          // the pod stays with every means
@@ -166,8 +170,8 @@ type PodTreatment struct {
 	Order int32  // pods of a lower order go first
 }
 
-// TreatmentOfPod returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is evicted
-// before the other pods, and does not delay them. A finished pod with WaitCompleted stays, because the pod has
+// TreatmentOfPod returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is
+// evicted before the other pods, and does not delay them. A finished pod with WaitCompleted stays, because the pod has
 // completed.
 func TreatmentOfPod(p Pod) PodTreatment {
 	t := requestedTreatment(p)

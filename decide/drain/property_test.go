@@ -141,7 +141,8 @@ func randomFacts(d *randomSource) drain.Facts {
 	return o
 }
 
-// isSkippedPod reports whether a pod is skipped. Unlike Treat, isSkipped does not use the package's functions.
+// isSkippedPod reports whether a pod is skipped. Unlike TreatmentOfPod, isSkippedPod does not use the package's
+// functions.
 func isSkippedPod(p drain.Pod) bool {
 	label := strings.ToLower(p.Label)
 	byRule := label != "wait-completed" && p.Rule != nil && p.Rule.Behavior == "Skip"

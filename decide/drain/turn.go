@@ -21,7 +21,7 @@ type QueueEntry struct {
 }
 
 // MayDrainNow reports whether the machine with this UID may be drained now if at most `most` nodes are drained at a
-// time; if not, DecideTurn returns why. most zero or less means no limit. A machine that is not among the turns may
+// time; if not, MayDrainNow returns why. most zero or less means no limit. A machine that is not among the turns may
 // be drained. Drains that have begun keep their places. The group with the fewest places comes next: one machine of
 // a small deployment does not wait for a rollout of thousands. The order within a group is priority, time of
 // deletion, name. The rank is not a lock: every machine computes the same order, and a machine with old facts may

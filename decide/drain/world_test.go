@@ -15,7 +15,12 @@ func epochPlus(d time.Duration) time.Time { return epoch.Add(d) }
 // newPod returns a running pod of the namespace shop, after the given changes.
 func newPod(name string, changes ...func(*drain.Pod)) drain.Pod {
 	p := drain.Pod{
-		UID: "uid-" + name, Namespace: "shop", Name: name, Grace: 30 * time.Second, Started: epochPlus(-time.Hour), Ready: true,
+		UID:       "uid-" + name,
+		Namespace: "shop",
+		Name:      name,
+		Grace:     30 * time.Second,
+		Started:   epochPlus(-time.Hour),
+		Ready:     true,
 	}
 	return changedPod(p, changes...)
 }

@@ -48,11 +48,11 @@ const (
 
 // stageTexts holds the words of a stage.
 type stageTexts struct {
-	step      string // word of the vocabulary for the step
-	goal      SingularPlural
-	blocker   string
-	cause     string // a clause; Cluster API's message follows the clause
-	slowAfter time.Duration
+	step          string // word of the vocabulary for the step
+	goal          SingularPlural
+	blocker       string
+	cause         string // a clause; Cluster API's message follows the clause
+	slowAfter     time.Duration
 	deadlineWords SingularPlural // what happens at the deadline
 }
 
@@ -174,7 +174,7 @@ func (m UpstreamMachine) StepName() string { return textsByStage()[m.Stage].step
 // three causes fit into a condition.
 const maxUpstreamBytes = 400
 
-// CurrentWait returns the Wait of the machine. A calm machine has the zero Wait.
+// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
 func (m UpstreamMachine) CurrentWait() WaitState {
 	of, known := textsByStage()[m.Stage]
 	switch {

@@ -24,7 +24,7 @@ type Deployment struct {
 	Until    time.Time
 	Sets     []MachineSet // sets without their Machines
 	Machines []Machine
-	Of       int // number of machines, as in Set
+	Of       int // number of machines, as in MachineSet
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -33,10 +33,16 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 	for _, set := range d.Sets {
 		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
 	}
-	return summarizeWaits(waits, append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...), d.Of, now)
+	return summarizeWaits(
+		waits,
+		append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...),
+		d.Of,
+		now,
+	)
 }
 
-// waitsOfDeployment returns the Waits of the deployment itself. If only its sets or machines wait, ownWaits is empty.
+// waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment is
+// empty.
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
 	for _, c := range d.Conditions {
@@ -62,7 +68,8 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 	return waits
 }
 
-// progressingWait returns the Wait that the condition Progressing describes. The zero Wait: the rollout continues.
+// progressingWait returns the WaitState that the condition Progressing describes. The zero WaitState: the rollout
+// continues.
 func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
@@ -101,7 +108,9 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 }
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() SingularPlural { return SingularPlural{One: "nothing is rolled out until somebody resumes it"} }
+func untilResumedWords() SingularPlural {
+	return SingularPlural{One: "nothing is rolled out until somebody resumes it"}
+}
 
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
 // name has the group.

@@ -20,7 +20,7 @@ type SingularPlural struct{ One, Many string }
 
 func (w SingularPlural) textForCount(n int) string { return phrase.SingularOrPlural(n, w.One, w.Many) }
 
-// WaitState is one wait of an object. The zero Wait: the object waits for nothing.
+// WaitState is one wait of an object. The zero WaitState: the object waits for nothing.
 type WaitState struct {
 	Goal SingularPlural // what the object cannot do yet, as a verb: "waits to leave"
 
@@ -31,10 +31,10 @@ type WaitState struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	Next    SingularPlural     // what happens without a person; empty: nothing
-	At      time.Time // time of Next; zero: unknown
-	Again   bool      // at the time At, only the same attempt is repeated: the wait does not end without a person
-	Command string    // command that removes the blocker or shows it; empty: no such command is known
+	Next    SingularPlural // what happens without a person; empty: nothing
+	At      time.Time      // time of Next; zero: unknown
+	Again   bool           // at the time At, only the same attempt is repeated: the wait does not end without a person
+	Command string         // command that removes the blocker or shows it; empty: no such command is known
 }
 
 // endTime returns the time at which the wait ends without a person; zero: never, or unknown.
@@ -56,7 +56,7 @@ func (w WaitState) Reason() string {
 	return ReasonOfBlocker(w.Blockers[0])
 }
 
-// Sentence describes the wait of one object; empty for the zero Wait.
+// Sentence describes the wait of one object; empty for the zero WaitState.
 func (w WaitState) Sentence(now time.Time) string {
 	if w.Cause == "" {
 		return ""
@@ -72,7 +72,16 @@ func (w WaitState) sinceText(now time.Time) string {
 // status with the text does not change at each evaluation.
 func (w WaitState) nextText(n int, when string, now time.Time) string {
 	at := phrase.TextIf(!w.At.IsZero(), " "+when, phrase.ClockText(w.At, now))
-	return phrase.TextIf(w.Next.One != "", "; %s%s", w.Next.textForCount(n), at) + phrase.TextIf(w.Command != "", "; `%s`", w.Command)
+	return phrase.TextIf(
+		w.Next.One != "",
+		"; %s%s",
+		w.Next.textForCount(n),
+		at,
+	) + phrase.TextIf(
+		w.Command != "",
+		"; `%s`",
+		w.Command,
+	)
 }
 
 // Summary describes the waits of a set or a deployment and its machines. The zero Summary: nothing blocks them.
@@ -99,7 +108,10 @@ const maxGroups = 3
 // the groups of the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number
 // of machines that the sentences name.
 func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
-	groups := list.Map(list.Filter(own, WaitState.IsBlocked), func(w WaitState) waitGroup { return waitGroup{WaitState: w} })
+	groups := list.Map(
+		list.Filter(own, WaitState.IsBlocked),
+		func(w WaitState) waitGroup { return waitGroup{WaitState: w} },
+	)
 	groups = append(groups, groupWaits(list.Filter(machines, WaitState.IsBlocked))...)
 	var s Summary
 	var texts []string

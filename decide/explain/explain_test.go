@@ -54,7 +54,9 @@ func setNow(m *explain.Machine) { m.Now = now }
 
 func asDeletingMachine(m *explain.Machine) { m.Deleting = true }
 
-func asEvictingMachine(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete }
+func asEvictingMachine(m *explain.Machine) {
+	m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete
+}
 
 // Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
 // command.

@@ -32,17 +32,17 @@ type Machine struct {
 
 	Means    drain.RemovalMeans // the drain's current means; empty: no drain
 	Then     drain.RemovalMeans // the means after the end of the step; empty: the drain then ends
-	Hook     string      // key of the first hook annotation of the current stage; empty: none
-	Now      time.Time   // time of the decision
-	Unserved string      // why no worker serves the class's provider; empty: a worker does, or unknown
+	Hook     string             // key of the first hook annotation of the current stage; empty: none
+	Now      time.Time          // time of the decision
+	Unserved string             // why no worker serves the class's provider; empty: a worker does, or unknown
 }
 
-// CurrentWait returns the Wait of the machine. A calm machine has the zero Wait.
+// CurrentWait returns the WaitState of the machine. A calm machine has the zero WaitState.
 func (m Machine) CurrentWait() WaitState {
 	if m.Step == "" {
 		return WaitState{}
 	}
-	// BlockedNoWorker and BlockedCall come from an earlier result of WaitsFor.
+	// BlockedNoWorker and BlockedCall come from an earlier result of CurrentWait.
 	m.BlockedBy = list.Filter(
 		m.BlockedBy,
 		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
@@ -191,7 +191,9 @@ func (m Machine) callRetryWords() (SingularPlural, time.Time) {
 }
 
 // repeatWords returns the words for a repeated call.
-func repeatWords() SingularPlural { return SingularPlural{"the call is repeated", "the calls are repeated"} }
+func repeatWords() SingularPlural {
+	return SingularPlural{"the call is repeated", "the calls are repeated"}
+}
 
 // drainEndWords returns what a drain does at the end of its current means, and the time.
 func (m Machine) drainEndWords() (SingularPlural, time.Time) {
@@ -203,7 +205,10 @@ func (m Machine) drainEndWords() (SingularPlural, time.Time) {
 	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // evictions without a deadline
 		return SingularPlural{}, time.Time{}
 	default:
-		return SingularPlural{"it goes on without the pods that are left", "they go on without the pods that are left"}, m.Deadline
+		return SingularPlural{
+			"it goes on without the pods that are left",
+			"they go on without the pods that are left",
+		}, m.Deadline
 	}
 }
 

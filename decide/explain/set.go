@@ -43,7 +43,7 @@ func (s MachineSet) HasActiveMachine() bool {
 	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
 }
 
-// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandsStillAt is recheck
+// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is recheck
 // (zero: none) or, if earlier, the time at which a Cluster API machine begins to count as standing still.
 func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
 	first = recheck
@@ -53,7 +53,7 @@ func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
 	return first
 }
 
-// waitsOfSet returns the Waits of the set itself. If only its machines wait, ownWaits is empty.
+// waitsOfSet returns the waits of the set itself. If only its machines wait, waitsOfSet is empty.
 func (s MachineSet) waitsOfSet() []WaitState {
 	var waits []WaitState
 	for _, c := range s.Conditions {

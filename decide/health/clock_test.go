@@ -208,7 +208,13 @@ func TestAPreservedMachineThatRecoversIsRunning(t *testing.T) {
 
 func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
 	v := health.Decide(
-		newFacts("Unknown", withUnhealthyDuration(healthTimeout), withReplacementDue, needingGrant, func(f *health.Facts) { f.NoTimeout = true }),
+		newFacts(
+			"Unknown",
+			withUnhealthyDuration(healthTimeout),
+			withReplacementDue,
+			needingGrant,
+			func(f *health.Facts) { f.NoTimeout = true },
+		),
 	)
 	assert.Nil(t, v.Change)
 	require.NotNil(t, v.Due)

@@ -1,4 +1,4 @@
-// Package health decides whether a node is healthy (DecideNode). Package health also decides the next phase of a
+// Package health decides whether a node is healthy (DecideNodeHealth). Package health also decides the next phase of a
 // machine from its node, its instance and its timeouts (Decide).
 package health
 
@@ -22,8 +22,8 @@ type Condition struct {
 	Since           time.Time // lastTransitionTime of the condition
 }
 
-// DecideNodeHealth reports whether a node is healthy: the condition Ready is True, and every condition of a type in bad is
-// False. As in MCM, Unknown counts as bad. why is the reason if the node is unhealthy; empty for a healthy node.
+// DecideNodeHealth reports whether a node is healthy: the condition Ready is True, and every condition of a type in bad
+// is False. As in MCM, Unknown counts as bad. why is the reason if the node is unhealthy; empty for a healthy node.
 func DecideNodeHealth(conditions []Condition, bad []string) (healthy bool, why string) {
 	unhealthy := list.Filter(conditions, func(c Condition) bool { return isBadCondition(c, bad) })
 	reasons := list.Map(
@@ -39,7 +39,7 @@ func DecideNodeHealth(conditions []Condition, bad []string) (healthy bool, why s
 }
 
 // BadConditionStart returns since when these conditions make the node unhealthy: the earliest transition time of a bad
-// condition. BadSince is zero if no condition is bad, or if no bad condition has a transition time.
+// condition. BadConditionStart is zero if no condition is bad, or if no bad condition has a transition time.
 func BadConditionStart(conditions []Condition, bad []string) time.Time {
 	var since time.Time
 	for _, c := range conditions {
@@ -60,7 +60,7 @@ func isBadCondition(c Condition, bad []string) bool {
 // Node holds the facts about the node of a machine.
 type Node struct {
 	NodeName     string
-	Healthy      bool   // the node is healthy, as DecideNode decided
+	Healthy      bool   // the node is healthy, as DecideNodeHealth decided
 	NodeDeleting bool   // the Node is being deleted, and the machine is not being deleted
 	NodeGone     bool   // the Node certainly does not exist
 	NodeWaits    string // why a healthy node has not joined yet; empty: the node may join
@@ -104,13 +104,13 @@ type Facts struct {
 
 // Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
-	Change   *PhaseChange   // the new phase; nil: the phase stays
-	Clock    *UnhealthyClock    // the new health clock; nil: the health clock stays
-	Due      *ReplacementDue      // the new condition ReplacementDue; nil: the condition stays
-	Deadline time.Time // end of the present timeout; zero: the timeout has no end, or has ended
-	Why      string    // what the machine waits for, or why its phase changes
-	Look     bool      // the workflow asks the provider whether the instance exists
-	Held     bool      `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
+	Change   *PhaseChange    // the new phase; nil: the phase stays
+	Clock    *UnhealthyClock // the new health clock; nil: the health clock stays
+	Due      *ReplacementDue // the new condition ReplacementDue; nil: the condition stays
+	Deadline time.Time       // end of the present timeout; zero: the timeout has no end, or has ended
+	Why      string          // what the machine waits for, or why its phase changes
+	Look     bool            // the workflow asks the provider whether the instance exists
+	Held     bool            `json:",omitempty"` // the machine is due, and the breaker is open: no machine is replaced
 }
 
 // PhaseChange is a new phase, with the texts for lastOperation and the event.
@@ -380,7 +380,13 @@ func markMachineFailed(operation, reason, message string) Verdict {
 
 // changePhase returns a new phase. The phase determines lastOperation.state and the type of the event.
 func changePhase(phase, operation, reason, message string) Verdict {
-	c := PhaseChange{Phase: phase, Operation: operation, State: vocabulary.StateSuccessful, Reason: reason, Message: message}
+	c := PhaseChange{
+		Phase:     phase,
+		Operation: operation,
+		State:     vocabulary.StateSuccessful,
+		Reason:    reason,
+		Message:   message,
+	}
 	switch phase {
 	case vocabulary.PhaseUnknown:
 		c.State, c.Warning = vocabulary.StateProcessing, true

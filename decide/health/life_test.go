@@ -150,7 +150,9 @@ func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
 	assert.Equal(
 		t,
 		"Failed",
-		phaseOfVerdict(health.Decide(newFacts("Unknown", withUnhealthyDuration(healthTimeout), withOpenBreaker, withReplacementGrant))),
+		phaseOfVerdict(
+			health.Decide(newFacts("Unknown", withUnhealthyDuration(healthTimeout), withOpenBreaker, withReplacementGrant)),
+		),
 		"a grant is not taken back",
 	)
 }

@@ -46,11 +46,11 @@ func withDeletingNode(f *health.Facts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *health.Facts) {
 	f.NodeWaits, f.Why = "its critical components are not ready", "node m-1: its critical components are not ready"
 }
-func withoutTargetCluster(f *health.Facts)        { f.NoTarget, f.Healthy = true, false }
+func withoutTargetCluster(f *health.Facts) { f.NoTarget, f.Healthy = true, false }
 func afterCreationTimeout(f *health.Facts) { f.CreateBy = f.Now }
 func needingGrant(f *health.Facts)         { f.Alone = false }
-func withReplacementDue(f *health.Facts)              { f.Due = true }
-func withReplacementGrant(f *health.Facts)            { f.Granted = true }
+func withReplacementDue(f *health.Facts)   { f.Due = true }
+func withReplacementGrant(f *health.Facts) { f.Granted = true }
 func withoutHealthTimeout(f *health.Facts) { f.NoTimeout = true }
 func withOpenBreaker(f *health.Facts)      { f.Breaker = "8 of 10 nodes look dead at once" }
 
@@ -247,7 +247,11 @@ func failedChangeVerdict(operation, reason, message string) health.Verdict {
 // waitingVerdict returns the verdict of a machine that is due and has to wait. The provider is asked whether the
 // instance exists.
 func waitingVerdict(reason, message string) health.Verdict {
-	return health.Verdict{Why: message, Due: &health.ReplacementDue{True: true, Reason: reason, Message: message}, Look: true}
+	return health.Verdict{
+		Why:  message,
+		Due:  &health.ReplacementDue{True: true, Reason: reason, Message: message},
+		Look: true,
+	}
 }
 
 // openBreakerVerdict returns the verdict while the breaker is open.

@@ -37,11 +37,17 @@ func forAllFacts(check func(health.Facts)) {
 	minute := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Minute) }
 	var sets [][]factsEdit
 	for _, flag := range flags {
-		sets = append(sets, []factsEdit{func(f *health.Facts) { *flag(f) = false }, func(f *health.Facts) { *flag(f) = true }})
+		sets = append(
+			sets,
+			[]factsEdit{func(f *health.Facts) { *flag(f) = false }, func(f *health.Facts) { *flag(f) = true }},
+		)
 	}
 	sets = append(
 		sets,
-		[]factsEdit{func(f *health.Facts) { f.NodeWaits = "" }, func(f *health.Facts) { f.NodeWaits = "its parts are not ready" }},
+		[]factsEdit{
+			func(f *health.Facts) { f.NodeWaits = "" },
+			func(f *health.Facts) { f.NodeWaits = "its parts are not ready" },
+		},
 		[]factsEdit{func(f *health.Facts) { f.Breaker = "" }, withOpenBreaker},
 		[]factsEdit{func(f *health.Facts) { f.Timeout = 0 }, func(f *health.Facts) { f.Timeout = 10 * time.Minute }},
 		[]factsEdit{func(f *health.Facts) { f.InstanceGoneAt = time.Time{} }, withInstanceGone},
@@ -74,8 +80,8 @@ func forAllCombinations(f health.Facts, sets [][]factsEdit, check func(health.Fa
 	}
 }
 
-// hasTimedOut reports whether the health timeout of a machine has ended. Unlike TimedOut, hasTimedOut does not use the
-// package's functions.
+// hasTimedOut reports whether the health timeout of a machine has ended. Unlike HasTimedOut, hasTimedOut does not use
+// the package's functions.
 func hasTimedOut(f health.Facts) bool {
 	since := f.UnhealthySince
 	if since.IsZero() {

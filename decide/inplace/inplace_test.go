@@ -30,11 +30,11 @@ func nodeWithReason(reason string, change ...func(*inplace.Node)) inplace.Node {
 	return n
 }
 
-func asUpdateCandidate(n *inplace.Node)    { n.Candidate = true }
-func asChosenNode(n *inplace.Node)       { n.Candidate, n.Selected = true, true }
-func asSelectedNodeOnly(n *inplace.Node) { n.Selected = true }
-func asCordonedNode(n *inplace.Node)     { n.Cordoned = true }
-func withConditionSinceNoon(n *inplace.Node)      { n.Since = noon }
+func asUpdateCandidate(n *inplace.Node)      { n.Candidate = true }
+func asChosenNode(n *inplace.Node)           { n.Candidate, n.Selected = true, true }
+func asSelectedNodeOnly(n *inplace.Node)     { n.Selected = true }
+func asCordonedNode(n *inplace.Node)         { n.Cordoned = true }
+func withConditionSinceNoon(n *inplace.Node) { n.Since = noon }
 
 func withUpdateResult(value string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.Result = value }

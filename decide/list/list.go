@@ -45,8 +45,8 @@ func SortedCopy[T any](items []T, by func(a, b T) int) []T {
 	return items
 }
 
-// SortedCopyOfLarge is Sorted for items of hundreds of bytes: SortedLarge compares and moves pointers instead of copies.
-// by must not change the items.
+// SortedCopyOfLarge is SortedCopy for items of hundreds of bytes: SortedCopyOfLarge compares and moves pointers instead
+// of copies. by must not change the items.
 func SortedCopyOfLarge[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {
@@ -77,7 +77,7 @@ func KeySet[T any, K comparable](items []T, key func(T) K) map[K]bool {
 	return set
 }
 
-// Identity returns its argument. Identity is the key function of Set for a list of keys.
+// Identity returns its argument. Identity is the key function of KeySet for a list of keys.
 func Identity[T any](item T) T { return item }
 
 // ValueIf returns value if holds is true, and the zero value otherwise. Callers pass the result to cmp.Or as one of
@@ -102,4 +102,6 @@ func CompareFalseFirst(a, b bool) int {
 }
 
 // CompareKnownFirst compares two times: earlier times sort first, the zero time last.
-func CompareKnownFirst(a, b time.Time) int { return cmp.Or(CompareFalseFirst(a.IsZero(), b.IsZero()), a.Compare(b)) }
+func CompareKnownFirst(a, b time.Time) int {
+	return cmp.Or(CompareFalseFirst(a.IsZero(), b.IsZero()), a.Compare(b))
+}

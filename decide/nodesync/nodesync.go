@@ -41,7 +41,7 @@ type WantedState struct {
 type Node struct {
 	Labels, Annotations map[string]string
 	Taints              []Taint
-	Capacity            map[string]string // quantities as text, in the same form as Wanted.Capacity
+	Capacity            map[string]string // quantities as text, in the same form as WantedState.Capacity
 	Finalizer           bool              // the node has Millwright's finalizer
 	Deleting            bool              // the node has a metadata.deletionTimestamp
 }
@@ -189,12 +189,12 @@ type Changes struct {
 	Labels      MapEdit
 	Annotations MapEdit // annotations of the template, records of what was applied, and not-managed-by-mcm
 	Taints      TaintEdit
-	Capacity    MapEdit     // changes of status.capacity, quantities as text
+	Capacity    MapEdit  // changes of status.capacity, quantities as text
 	Finalizer   bool     // Millwright's finalizer has to be added to the node
 	Reasons     []string // one reason per key, without values; see Why
 }
 
-// MapEdit is the change of a map. An Edit does not change keys that it does not name.
+// MapEdit is the change of a map. A MapEdit does not change keys that it does not name.
 type MapEdit struct {
 	Set    map[string]string // keys to add or to overwrite
 	Remove []string          // sorted keys to remove
@@ -303,7 +303,7 @@ func parseRecord[T any](text string) (applied T, readable bool) {
 	return applied, true
 }
 
-// textOfRecord returns a value as the text of a record; if empty is true, recordText returns an empty string.
+// textOfRecord returns a value as the text of a record; if empty is true, textOfRecord returns an empty string.
 func textOfRecord(empty bool, of any) string {
 	if empty {
 		return ""

@@ -20,7 +20,7 @@ const (
 )
 
 type (
-	textMap  = map[string]string
+	textMap   = map[string]string
 	taintList = []nodesync.Taint
 )
 
@@ -117,7 +117,12 @@ func TestANewNode(t *testing.T) {
 	wanted.Taints = append(wanted.Taints, newTaint("a", "", "NoExecute"))
 	c := nodesync.Decide(wanted, nodesync.Node{Labels: textMap{"pool": "web"}})
 	assert.Equal(t, nodesync.MapEdit{Set: textMap{nameLabel: "m"}}, c.Labels)
-	assert.Equal(t, taintList{newTaint("a", "", "NoExecute"), newTaint("only", "web", "NoSchedule")}, c.Taints.Set, "sorted")
+	assert.Equal(
+		t,
+		taintList{newTaint("a", "", "NoExecute"), newTaint("only", "web", "NoSchedule")},
+		c.Taints.Set,
+		"sorted",
+	)
 	assert.Equal(t, textMap{
 		"team": "shop",
 		templateRecord: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +

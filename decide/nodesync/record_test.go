@@ -29,7 +29,11 @@ func TestLastAppliedRecords(t *testing.T) {
 			node.Labels["gone"], node.Capacity["gone"] = "1", "1"
 			node.Annotations[templateRecord], node.Annotations[capacityRecord] = broken, broken
 			c := nodesync.Decide(baseWantedState(), node)
-			assert.Equal(t, textMap{templateRecord: want[templateRecord], capacityRecord: want[capacityRecord]}, c.Annotations.Set)
+			assert.Equal(
+				t,
+				textMap{templateRecord: want[templateRecord], capacityRecord: want[capacityRecord]},
+				c.Annotations.Set,
+			)
 			assert.True(t, c.Labels.IsEmpty())
 			assert.True(t, c.Capacity.IsEmpty())
 

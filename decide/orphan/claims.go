@@ -5,8 +5,8 @@ import "fmt"
 // claimIndex indexes machines by what ties them to instances.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
-	movedMachineByName                       map[string]Machine // by name: machines of other namespaces without a provider ID
-	localMachineByName                       map[string]Machine // by name: machines of the class's namespace
+	movedMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
+	localMachineByName                map[string]Machine // by name: machines of the class's namespace
 }
 
 func newClaimIndex(machines []Machine) claimIndex {

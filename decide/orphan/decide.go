@@ -38,12 +38,13 @@ func Decide(f Facts) Decision {
 
 // instanceGroup holds all instances with one UID. All instances of a group are kept, or all are deleted.
 type instanceGroup struct {
-	machine, uid string
-	members      []Instance // instances of the group, sorted by provider ID
-	firstSeenTimes    []time.Time
+	machine, uid   string
+	members        []Instance // instances of the group, sorted by provider ID
+	firstSeenTimes []time.Time
 }
 
-// latestFirstSeenTime returns the latest time in since: when the last member of the group was first seen without a machine.
+// latestFirstSeenTime returns the latest time in since: when the last member of the group was first seen without a
+// machine.
 func (g instanceGroup) latestFirstSeenTime() time.Time {
 	return slices.MaxFunc(g.firstSeenTimes, time.Time.Compare)
 }
@@ -62,7 +63,11 @@ func (d *Decision) sortInstances(f Facts) []instanceGroup {
 			for _, i := range g.members {
 				if why := claims.ownershipProblem(i); why != "" {
 					d.Unknown++
-					unclear.addNote("instance %s %s: it is not deleted", cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"), why)
+					unclear.addNote(
+						"instance %s %s: it is not deleted",
+						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"),
+						why,
+					)
 				}
 			}
 			continue
@@ -111,7 +116,10 @@ func groupByUID(f Facts) []instanceGroup {
 			all[last].members, all[last].firstSeenTimes = append(all[last].members, i), append(all[last].firstSeenTimes, seen)
 			continue
 		}
-		all = append(all, instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeenTimes: []time.Time{seen}})
+		all = append(
+			all,
+			instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeenTimes: []time.Time{seen}},
+		)
 	}
 	return all
 }
@@ -160,8 +168,9 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 	}
 }
 
-// parseAllowedDeletions returns the number in the annotation collect-orphans, whose form is "5 until 2026-11-24T12:00:00Z"; nil:
-// no annotation, or its time has passed. The number 0 needs no end. wrong is why the annotation is invalid.
+// parseAllowedDeletions returns the number in the annotation collect-orphans, whose form is "5 until
+// 2026-11-24T12:00:00Z"; nil: no annotation, or its time has passed. The number 0 needs no end. wrong is why the
+// annotation is invalid.
 func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {
@@ -193,7 +202,10 @@ func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 	var notes noteList
 	queue := slices.Clone(orphans)
-	slices.SortStableFunc(queue, func(a, b instanceGroup) int { return a.latestFirstSeenTime().Compare(b.latestFirstSeenTime()) })
+	slices.SortStableFunc(
+		queue,
+		func(a, b instanceGroup) int { return a.latestFirstSeenTime().Compare(b.latestFirstSeenTime()) },
+	)
 	count, size := 0, 0
 	for _, g := range queue {
 		why := cmp.Or(
@@ -205,7 +217,12 @@ func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 			),
 		)
 		if why != "" {
-			notes.addNote("instance %s of Machine %s, which does not exist, is not deleted yet: %s", g.providerIDText(), g.machine, why)
+			notes.addNote(
+				"instance %s of Machine %s, which does not exist, is not deleted yet: %s",
+				g.providerIDText(),
+				g.machine,
+				why,
+			)
 			continue
 		}
 		count, size = count+len(g.members), size+g.targetBytes()

@@ -195,7 +195,11 @@ func TestASweepDeletesAtMostTheCapOldestFirst(t *testing.T) {
 	}
 	d := orphan.Decide(f)
 	require.Len(t, d.Collect, 10)
-	assert.Equal(t, orphan.DeletionTarget{Machine: "lost-0", UID: "uid-lost-0", ProviderIDs: []string{"i-lost-0"}}, d.Collect[0])
+	assert.Equal(
+		t,
+		orphan.DeletionTarget{Machine: "lost-0", UID: "uid-lost-0", ProviderIDs: []string{"i-lost-0"}},
+		d.Collect[0],
+	)
 	assert.Equal(t, "i-lost-9", d.Collect[9].ProviderIDs[0])
 	assert.Len(t, d.Sightings, 12)
 	assert.Len(t, orphan.SightingsWithoutDeleted(d.Sightings, collectedIDs(d)), 2)

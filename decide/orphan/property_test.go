@@ -72,7 +72,8 @@ func (c *simulatedCloud) makeRandomChange() {
 	}
 }
 
-// isClaimedInstance reports whether an existing machine claims an instance. isClaimed does not use the package's functions.
+// isClaimedInstance reports whether an existing machine claims an instance. isClaimedInstance does not use the
+// package's functions.
 func isClaimedInstance(f orphan.Facts, id string) bool {
 	at := slices.IndexFunc(f.Instances, func(i orphan.Instance) bool { return i.ProviderID == id })
 	return slices.ContainsFunc(

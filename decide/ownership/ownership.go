@@ -29,10 +29,10 @@ const (
 	InDoubt  OwnerKind = "InDoubt"
 )
 
-// OwnerAnswer is the answer about one node or instance. The zero Answer means that no owner was requested.
+// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that no owner was requested.
 type OwnerAnswer struct {
-	Whose OwnerKind  `json:",omitempty"`
-	Why   string `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
+	Whose OwnerKind `json:",omitempty"`
+	Why   string    `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
 	// Ask means that the provider can resolve the doubt: it knows the name of the instance's node.
 	Ask bool `json:",omitempty"`
 }
@@ -70,7 +70,8 @@ type Instance struct {
 // aws:///REGION/i-1 on a Machine is aws:///ZONE/i-1 on its Node. An empty ID names no instance.
 func IsSameInstance(a, b string) bool { return a != "" && ProviderIDKey(a) == ProviderIDKey(b) }
 
-// ProviderIDKey returns the same text for two provider IDs if and only if they name the same instance; empty for an empty ID.
+// ProviderIDKey returns the same text for two provider IDs if and only if they name the same instance; empty for an
+// empty ID.
 func ProviderIDKey(providerID string) string {
 	cloud, rest, is := strings.Cut(providerID, "://")
 	if !is || rest == "" || strings.HasSuffix(rest, "/") {
@@ -102,9 +103,9 @@ func (all otherMachineList) findByUID(uid string) (Machine, bool) {
 	return all.findMachine(func(m Machine) bool { return uid != "" && m.UID == uid })
 }
 
-// OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others contains
-// Machines of all namespaces, at least: the Machines with the node's provider ID, the Machines whose status.nodeName
-// is the node's name, and the Machine that marked the node. others may contain me and further Machines.
+// OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others
+// contains Machines of all namespaces, at least: the Machines with the node's provider ID, the Machines whose
+// status.nodeName is the node's name, and the Machine that marked the node. others may contain me and further Machines.
 func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	switch {
@@ -141,7 +142,7 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 	}
 }
 
-// answerForMachineWithoutInstance is OfNode for a Machine without a provider ID.
+// answerForMachineWithoutInstance is OwnerOfNode for a Machine without a provider ID.
 func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	rival, has := all.findByProviderID(n.ProviderID)
 	if !has {
@@ -165,7 +166,7 @@ func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) O
 	}
 }
 
-// answerForNodeWithoutID is OfNode for a node without a provider ID, and a Machine with a provider ID.
+// answerForNodeWithoutID is OwnerOfNode for a node without a provider ID, and a Machine with a provider ID.
 func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s has no provider ID", n.Name)
 	marked, isMarked := all.findByUID(n.Mark)
@@ -195,7 +196,8 @@ func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswe
 	}
 }
 
-// answerForOtherInstance is OfNode for a node whose provider ID names another instance than the Machine's provider ID.
+// answerForOtherInstance is OwnerOfNode for a node whose provider ID names another instance than the Machine's provider
+// ID.
 func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s is of instance %s, and not of %s", n.Name, n.ProviderID, me.ProviderID)
 	rival, has := all.findByProviderID(n.ProviderID)

@@ -51,11 +51,11 @@ func oneLostMachine(providerID, told string) []ownership.Machine {
 }
 
 type nodeRow struct {
-	situation string
-	node      ownership.Node
-	ownMachine        ownership.Machine
-	otherMachines    []ownership.Machine
-	answer    ownership.OwnerKind
+	situation     string
+	node          ownership.Node
+	ownMachine    ownership.Machine
+	otherMachines []ownership.Machine
+	answer        ownership.OwnerKind
 }
 
 var nodeTable = []nodeRow{
@@ -214,11 +214,11 @@ func TestOwnerOfANode(t *testing.T) {
 }
 
 type instanceRow struct {
-	situation string
-	instance  ownership.Instance
-	ownMachine        ownership.Machine
-	otherMachines    []ownership.Machine
-	answer    ownership.OwnerKind
+	situation     string
+	instance      ownership.Instance
+	ownMachine    ownership.Machine
+	otherMachines []ownership.Machine
+	answer        ownership.OwnerKind
 }
 
 var instanceTable = []instanceRow{

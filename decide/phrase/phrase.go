@@ -27,8 +27,8 @@ func TimeText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", ClockText(t, now), distanceText(now.Sub(t)))
 }
 
-// distanceText returns a Span, except for one to three hours: a distance of one to three hours is rounded to minutes
-// and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
+// distanceText returns an AgeText, except for one to three hours: a distance of one to three hours is rounded to
+// minutes and written as in a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
 func distanceText(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return AgeText(d)
@@ -36,8 +36,8 @@ func distanceText(d time.Duration) string {
 	return DurationText(d.Round(time.Minute))
 }
 
-// ActorText returns " by ann (lunch)" for the words "ann: lunch" of a request, " (lunch)" for words without a colon, and ""
-// for no words.
+// ActorText returns " by ann (lunch)" for the words "ann: lunch" of a request, " (lunch)" for words without a colon,
+// and "" for no words.
 func ActorText(words string) string {
 	who, why, signed := strings.Cut(words, ": ")
 	if !signed {
@@ -46,7 +46,8 @@ func ActorText(words string) string {
 	return fmt.Sprintf(" by %s (%s)", who, why)
 }
 
-// DurationText returns a duration as people write it in a spec: "20s", "5m", "1h30m". Length is exact; for an age, use Span.
+// DurationText returns a duration as people write it in a spec: "20s", "5m", "1h30m". DurationText is exact; for an
+// age, use AgeText.
 func DurationText(d time.Duration) string {
 	text := d.String() // such as "1h0m0s"
 	if strings.HasSuffix(text, "m0s") {
@@ -102,7 +103,9 @@ const maxMessageBytes = 1000
 func CutMessage(text string) string { return CutText(text, maxMessageBytes) }
 
 // CountText returns "1 pod" or "2 pods".
-func CountText(n int, thing string) string { return fmt.Sprint(n, " ", thing) + SingularOrPlural(n, "", "s") }
+func CountText(n int, thing string) string {
+	return fmt.Sprint(n, " ", thing) + SingularOrPlural(n, "", "s")
+}
 
 // SingularOrPlural returns one if n is 1, else several.
 func SingularOrPlural(n int, one, several string) string {
@@ -112,13 +115,13 @@ func SingularOrPlural(n int, one, several string) string {
 	return several
 }
 
-// JoinNames joins the first most names. If there are more names, List adds their number, as in "a, b and 3 more".
+// JoinNames joins the first most names. If there are more names, JoinNames adds their number, as in "a, b and 3 more".
 func JoinNames(names []string, most int, separator string) string {
 	return JoinFirstNames(names, len(names), most, separator)
 }
 
-// JoinFirstNames returns what List returns for a list of all names. The parameter names needs only the first most names of this
-// list.
+// JoinFirstNames returns what JoinNames returns for a list of all names. The parameter names needs only the first most
+// names of this list.
 func JoinFirstNames(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)

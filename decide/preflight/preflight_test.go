@@ -52,8 +52,8 @@ func withChecks(on ...string) func(*preflight.Facts) {
 
 func withProvisioningControlPlane(o *preflight.Facts) { o.ControlPlane.Provisioning = true }
 func withUpgradingControlPlane(o *preflight.Facts)    { o.ControlPlane.Upgrading = true }
-func withoutKubeadm(o *preflight.Facts)   { o.Machines.Kubeadm = false }
-func withClusterTopology(o *preflight.Facts)     { o.ControlPlane.Topology = true }
+func withoutKubeadm(o *preflight.Facts)               { o.Machines.Kubeadm = false }
+func withClusterTopology(o *preflight.Facts)          { o.ControlPlane.Topology = true }
 
 func withPendingVersion(v string) func(*preflight.Facts) {
 	return func(o *preflight.Facts) { o.ControlPlane.Topology, o.ControlPlane.Pending = true, v }

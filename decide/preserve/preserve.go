@@ -62,7 +62,7 @@ func Decide(f Facts) Decision {
 }
 
 // IsProtected reports whether preservation prevents the replacement of a Failed machine. If an end is recorded, only
-// the end decides. Without a recorded end, the annotations decide. Protected does not affect deletions that a person
+// the end decides. Without a recorded end, the annotations decide. IsProtected does not affect deletions that a person
 // requested.
 func IsProtected(f Facts) bool {
 	if !f.Expiry.IsZero() {
@@ -78,7 +78,7 @@ func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.E
 
 // verdict is the consequence of an annotation's value.
 type verdict struct {
-	isPreserved          bool
+	isPreserved       bool
 	forgetsAnnotation bool   // the request was met: its annotation is removed, against a second preservation
 	reason            string // why the machine is not preserved
 }

@@ -44,7 +44,11 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 }
 
 func TestAMachineAnnotationAfterThatOfTheNodeIsNotLost(t *testing.T) {
-	f := newFacts(withLastAppliedValue("now"), withMachineValue("now"), asFailedMachine) // moved from the node to the machine
+	f := newFacts(
+		withLastAppliedValue("now"),
+		withMachineValue("now"),
+		asFailedMachine,
+	) // moved from the node to the machine
 	d := preserve.Decide(f)
 	assert.False(t, d.Preserve, "the node's was stopped")
 	f = applyDecision(f, d)

@@ -20,7 +20,7 @@ const (
 )
 
 type (
-	textMap  = map[string]string
+	textMap     = map[string]string
 	factsChange = func(*preserve.Facts)
 )
 
@@ -59,8 +59,8 @@ func withDrainResult(result string) factsChange {
 	return func(f *preserve.Facts) { f.Drained = result }
 }
 func asRecoveredMachine(f *preserve.Facts) { f.Failed = false }
-func withTaint(f *preserve.Facts)   { f.Tainted = true }
-func withoutCurrentTime(f *preserve.Facts)  { f.Now = time.Time{} }
+func withTaint(f *preserve.Facts)          { f.Tainted = true }
+func withoutCurrentTime(f *preserve.Facts) { f.Now = time.Time{} }
 func afterDuration(d time.Duration) factsChange {
 	return func(f *preserve.Facts) { f.Now = f.Now.Add(d) }
 }
@@ -72,6 +72,7 @@ func withoutAnnotations(f *preserve.Facts) {
 func withScaleDownDisabledByUs(f *preserve.Facts) {
 	f.ScaleDownDisabled, f.DisabledByUs = annotationWithText("true"), annotationWithText("true")
 }
+
 func withScaleDownDisabledByUser(f *preserve.Facts) { f.ScaleDownDisabled = annotationWithText("true") }
 
 // withoutNode removes the node of a machine.

@@ -22,8 +22,8 @@ type domainState struct {
 	budget         int      // replacement budget of the domain
 }
 
-// grantWaitingMachines grants replacements to the waiting machines, in order, within each domain's budget. grantWaiting
-// returns one sentence per grant.
+// grantWaitingMachines grants replacements to the waiting machines, in order, within each domain's budget.
+// grantWaitingMachines returns one sentence per grant.
 func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
@@ -60,7 +60,7 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 }
 
 // grantMachinesWithoutBudget grants the replacement of each waiting machine that needs neither budget nor breaker.
-// grantFreeMachines also marks such machines of earlier grants that lack the annotation.
+// grantMachinesWithoutBudget also marks such machines of earlier grants that lack the annotation.
 func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that need neither budget nor breaker
 	for _, m := range o.Machines {
@@ -96,7 +96,10 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 	}
 	for _, g := range r.grants {
 		d := of(g.Domain)
-		d.replacements = append(d.replacements, phrase.TextIf(r.awaitsReplacement[g.UID], "the substitute of ")+"machine "+g.Name)
+		d.replacements = append(
+			d.replacements,
+			phrase.TextIf(r.awaitsReplacement[g.UID], "the substitute of ")+"machine "+g.Name,
+		)
 	}
 	for _, m := range waiting {
 		of(m.Domain).budget = o.Budget.CountOfTotal(of(m.Domain).activeMachines, true)
@@ -109,10 +112,10 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 // least 3 nodes that are not Ready (--unhealthy-zone-threshold).
 const minDeadNodes = 3
 
-// BreakerState reports whether at least minDeadNodes nodes, and at least half of all nodes, are dead or recovered within
-// recoveryWindow: the cause is then probably not the machines. While the breaker is open no machine is replaced; why
-// is one sentence about this. until is when the breaker closes if nothing else changes; zero: nodes must recover
-// first. Breaker keeps no state, so an unstable API server has no later effect.
+// BreakerState reports whether at least minDeadNodes nodes, and at least half of all nodes, are dead or recovered
+// within recoveryWindow: the cause is then probably not the machines. While the breaker is open no machine is replaced;
+// why is one sentence about this. until is when the breaker closes if nothing else changes; zero: nodes must recover
+// first. BreakerState keeps no state, so an unstable API server has no later effect.
 //
 // Source of the share of one half: kube-controller-manager stops evictions from a small zone at 0.55
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
@@ -195,9 +198,9 @@ func zonePhrase(preposition, name string) string {
 
 // grantReview is the result of the review of the recorded grants.
 type grantReview struct {
-	grants            []ReplacementGrant         // recorded grants that stay
-	unmarkedUIDs      []string        // UIDs of machines without the annotation, after an interrupted write
-	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement has not joined
+	grants            []ReplacementGrant // recorded grants that stay
+	unmarkedUIDs      []string           // UIDs of machines without the annotation, after an interrupted write
+	awaitsReplacement map[string]bool    // UIDs of machines that are gone and whose replacement has not joined
 	steps             []string
 }
 
@@ -248,11 +251,11 @@ func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for one machine of
-// its domain that was created after the grant and has not joined, or for a missing machine. The newest grant chooses
-// first, because the newest grant has the fewest candidates: no grant takes the only candidate of another grant, and
-// a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of every domain
-// may wait for it.
+// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for one
+// machine of its domain that was created after the grant and has not joined, or for a missing machine. The newest grant
+// chooses first, because the newest grant has the fewest candidates: no grant takes the only candidate of another
+// grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so grants of
+// every domain may wait for it.
 func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
 	// Machines that may still join. A due machine needs its own grant: if another grant waited for a due machine, a
 	// budget of one would stay used without end.

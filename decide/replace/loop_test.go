@@ -134,7 +134,8 @@ func (p *simulatedPool) isHealed() bool {
 		!slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.Due || !m.Joined || m.Deleting })
 }
 
-// budgetOfZone returns the budget of a zone with this number of machines. budgetOf does not use the package's functions.
+// budgetOfZone returns the budget of a zone with this number of machines. budgetOfZone does not use the package's
+// functions.
 func budgetOfZone(b rollout.IntOrPercent, machines int) int {
 	if !b.Percent {
 		return b.Value
@@ -216,10 +217,19 @@ func randomFacts(d *randomSource) replace.Facts {
 	}
 	for i := range d.randomIntBelow(40) {
 		m := replace.Machine{
-			Name: fmt.Sprintf("m-%d", i), UID: fmt.Sprintf("uid-%d", i), Domain: []string{"", "a", "b"}[d.randomIntBelow(3)],
-			Due: d.hasChanceOneIn(2), DueSince: epoch.Add(-time.Duration(d.randomIntBelow(4)) * time.Minute),
-			Granted: d.hasChanceOneIn(6), Preserved: d.hasChanceOneIn(8), Deleting: d.hasChanceOneIn(5), Joined: d.hasChanceOneIn(2), Failed: d.hasChanceOneIn(5),
-			Created: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+			Name:     fmt.Sprintf("m-%d", i),
+			UID:      fmt.Sprintf("uid-%d", i),
+			Domain:   []string{"", "a", "b"}[d.randomIntBelow(3)],
+			Due:      d.hasChanceOneIn(2),
+			DueSince: epoch.Add(-time.Duration(d.randomIntBelow(4)) * time.Minute),
+			Granted: d.hasChanceOneIn(
+				6,
+			),
+			Preserved: d.hasChanceOneIn(8),
+			Deleting:  d.hasChanceOneIn(5),
+			Joined:    d.hasChanceOneIn(2),
+			Failed:    d.hasChanceOneIn(5),
+			Created:   epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 		}
 		o.Machines = append(o.Machines, m)
 		if d.hasChanceOneIn(6) {
@@ -249,8 +259,8 @@ func randomFacts(d *randomSource) replace.Facts {
 	return o
 }
 
-// maxGrantsOfGoneMachines returns the largest possible number of grants in progress of a zone whose machines are gone: at most
-// the number of the zone's machines that were created after the first such grant and have not joined.
+// maxGrantsOfGoneMachines returns the largest possible number of grants in progress of a zone whose machines are gone:
+// at most the number of the zone's machines that were created after the first such grant and have not joined.
 func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {

@@ -79,8 +79,8 @@ func (n NodeCounts) WithJudgedNodes() NodeCounts {
 
 // Facts holds the facts that the deployment's activity read at one moment.
 type Facts struct {
-	Machines []Machine // machines of the deployment, in any order
-	Grants   []ReplacementGrant   // recorded grants of the deployment, in any order
+	Machines []Machine          // machines of the deployment, in any order
+	Grants   []ReplacementGrant // recorded grants of the deployment, in any order
 	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of the missing
 	// machines
 	Missing int
@@ -110,7 +110,13 @@ type Decision struct {
 // longest. A grant never ends by time. While the breaker is open, Decide grants and annotates no machine. Free
 // machines are always granted. The order of the facts does not matter.
 func Decide(o Facts) Decision {
-	o.Machines, o.Grants = list.SortedCopyOfLarge(o.Machines, compareByDueTime), list.SortedCopy(o.Grants, compareGrantsByAge)
+	o.Machines, o.Grants = list.SortedCopyOfLarge(
+		o.Machines,
+		compareByDueTime,
+	), list.SortedCopy(
+		o.Grants,
+		compareGrantsByAge,
+	)
 	r := reviewGrants(o)
 	granted := machineUIDs(r.grants)
 	waiting := list.Filter(
@@ -131,7 +137,10 @@ func Decide(o Facts) Decision {
 	}
 	slices.SortFunc(d.Grants, compareGrantsByAge)
 	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are unchanged copies
-	sentences := phrase.NonEmptyTexts(phrase.JoinNames(steps, maxSteps, "; "), phrase.TextIf(d.Hold != "", "hold: %s", d.Hold))
+	sentences := phrase.NonEmptyTexts(
+		phrase.JoinNames(steps, maxSteps, "; "),
+		phrase.TextIf(d.Hold != "", "hold: %s", d.Hold),
+	)
 	d.Why = cmp.Or(strings.Join(sentences, "; "), replacementsSentence(d.Grants))
 	return d
 }

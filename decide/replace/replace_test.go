@@ -49,7 +49,13 @@ func newReplacement(name string, created time.Time) replace.Machine {
 
 // grantOfMachine returns a grant of a machine of zone a, from ago before epoch.
 func grantOfMachine(name string, ago time.Duration) replace.ReplacementGrant {
-	return replace.ReplacementGrant{UID: "uid-" + name, Name: name, Domain: "a", Reason: "HealthTimeout", At: epoch.Add(-ago)}
+	return replace.ReplacementGrant{
+		UID:    "uid-" + name,
+		Name:   name,
+		Domain: "a",
+		Reason: "HealthTimeout",
+		At:     epoch.Add(-ago),
+	}
 }
 
 func grantNames(grants []replace.ReplacementGrant) []string {

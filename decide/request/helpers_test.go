@@ -26,17 +26,34 @@ func applyChanges[T any](v T, change []func(*T)) T {
 	return v
 }
 
-func withForArgument(d string) func(*request.CommandOrder)       { return func(o *request.CommandOrder) { o.For = d } }
-func withUntilArgument(t string) func(*request.CommandOrder)     { return func(o *request.CommandOrder) { o.Until = t } }
-func withUID(text string) func(*request.CommandOrder)    { return func(o *request.CommandOrder) { o.UID = text } }
-func withRevision(n int64) func(*request.CommandOrder)   { return func(o *request.CommandOrder) { o.Revision = &n } }
-func withSteps(n int) func(*request.CommandOrder)        { return func(o *request.CommandOrder) { o.Steps = n } }
-func withReason(text string) func(*request.CommandOrder) { return func(o *request.CommandOrder) { o.Reason = text } }
-func withBackArgument(o *request.CommandOrder)                   { o.Back = true }
-func withInAdvanceArgument(o *request.CommandOrder)              { o.InAdvance = true }
-func withRequestTime(o *request.CommandOrder)                  { o.Asked = now }
-func withoutActor(o *request.CommandOrder)               { o.Actor, o.Reason = "", "" }
-func withFlagSyntax(o *request.CommandOrder)                  { o.Flags = true }
+func withForArgument(d string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.For = d }
+}
+
+func withUntilArgument(t string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Until = t }
+}
+
+func withUID(text string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.UID = text }
+}
+
+func withRevision(n int64) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Revision = &n }
+}
+
+func withSteps(n int) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Steps = n }
+}
+
+func withReason(text string) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.Reason = text }
+}
+func withBackArgument(o *request.CommandOrder)      { o.Back = true }
+func withInAdvanceArgument(o *request.CommandOrder) { o.InAdvance = true }
+func withRequestTime(o *request.CommandOrder)       { o.Asked = now }
+func withoutActor(o *request.CommandOrder)          { o.Actor, o.Reason = "", "" }
+func withFlagSyntax(o *request.CommandOrder)        { o.Flags = true }
 
 // deletedMachine returns a machine that is being deleted.
 func deletedMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
@@ -105,10 +122,10 @@ func rollingDeployment(change ...func(*request.DeploymentFacts)) request.Deploym
 	)
 }
 
-func asPausedDeployment(f *request.DeploymentFacts)              { f.Paused = true }
+func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
 func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
 func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
-func withOnDeleteStrategy(f *request.DeploymentFacts)            { f.OnDelete = true }
+func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.OnDelete = true }
 func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
 func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
@@ -130,9 +147,14 @@ func writesAnything(d request.Decision) bool {
 	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
 }
 
-// deploymentAfterDecision returns the deployment after a decision was written. If done is true, the effect of the decision is
-// complete.
-func deploymentAfterDecision(f request.DeploymentFacts, o request.CommandOrder, d request.Decision, done bool) request.DeploymentFacts {
+// deploymentAfterDecision returns the deployment after a decision was written. If done is true, the effect of the
+// decision is complete.
+func deploymentAfterDecision(
+	f request.DeploymentFacts,
+	o request.CommandOrder,
+	d request.Decision,
+	done bool,
+) request.DeploymentFacts {
 	f.Last = d.Record
 	if d.Paused != nil {
 		f.Paused = *d.Paused

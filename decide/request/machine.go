@@ -22,10 +22,10 @@ type MachineFacts struct {
 	Now        time.Time
 
 	Deleting  bool
-	Emptying  bool           // the node is being drained although the machine is not being deleted
-	Stage     deletion.Stage // recorded stage of the deletion; empty: none
-	DrainOver bool           // the drain of the node has ended
-	Means     drain.RemovalMeans    // present means of the drain; empty: none
+	Emptying  bool               // the node is being drained although the machine is not being deleted
+	Stage     deletion.Stage     // recorded stage of the deletion; empty: none
+	DrainOver bool               // the drain of the node has ended
+	Means     drain.RemovalMeans // present means of the drain; empty: none
 	Deadlines drain.Deadlines
 	Extended  time.Time // end of an earlier extension; zero: none
 
@@ -97,8 +97,13 @@ func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 			f.NodeSays,
 			f.Name,
 		),
-		phrase.TextIf(o.Command == Preserve && ended, "the preservation of machine %s has ended at %s, and is being removed: "+
-			"try again when it is removed", f.Name, phrase.ClockText(f.KeptTill, f.Now)),
+		phrase.TextIf(
+			o.Command == Preserve && ended,
+			"the preservation of machine %s has ended at %s, and is being removed: "+
+				"try again when it is removed",
+			f.Name,
+			phrase.ClockText(f.KeptTill, f.Now),
+		),
 		phrase.TextIf(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
 			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.DurationText(f.Keeps)),
 	)
@@ -123,8 +128,15 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	return decisionUnlessRefused(cmp.Or(
 		f.ineffectiveReason(o),
 		phrase.TextIf(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
-		phrase.TextIf(!until.After(present), "extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
-			"extend only gives more time", clock(until), f.Name, clock(present), phrase.DurationText(present.Sub(f.Now).Truncate(time.Second))),
+		phrase.TextIf(
+			!until.After(present),
+			"extend until %s is not later than the present deadline of machine %s, %s (in %s): "+
+				"extend only gives more time",
+			clock(until),
+			f.Name,
+			clock(present),
+			phrase.DurationText(present.Sub(f.Now).Truncate(time.Second)),
+		),
 	), f.writeAnnotation(o.timeActorAndReason(until)))
 }
 

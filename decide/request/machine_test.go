@@ -98,7 +98,10 @@ func TestRequestsForAMachineAreRefused(t *testing.T) {
 
 func TestADeadlineOfAnotherDayIsNamedWithItsDay(t *testing.T) {
 	late := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
-	d := request.Decide(newOrder(request.Extend, withUntilArgument("2026-11-22T00:00:00Z")), deletedMachine(withDeadline(late)))
+	d := request.Decide(
+		newOrder(request.Extend, withUntilArgument("2026-11-22T00:00:00Z")),
+		deletedMachine(withDeadline(late)),
+	)
 	assert.Contains(
 		t,
 		d.Refused,

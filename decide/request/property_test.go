@@ -248,7 +248,13 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 		}
 		until, err := time.Parse(time.RFC3339, (*d.Annotation)[:len("2026-11-21T15:30:00Z")])
 		require.NoError(t, err)
-		require.True(t, until.After(now) && until.After(f.Deadlines.NextDeadline()) && until.After(f.Extended), "%s %+v", until, f)
+		require.True(
+			t,
+			until.After(now) && until.After(f.Deadlines.NextDeadline()) && until.After(f.Extended),
+			"%s %+v",
+			until,
+			f,
+		)
 		tried++
 	})
 	assert.Positive(t, tried)

@@ -79,7 +79,7 @@ func CommandSpecs(kind Kind) []CommandSpec {
 	}
 }
 
-// CommandOrder is a request. Order is recorded in histories: fields may be added, but never renamed or retyped.
+// CommandOrder is a request. CommandOrder is recorded in histories: fields may be added, but never renamed or retyped.
 type CommandOrder struct {
 	Command Command `json:"command"`          // name of the command
 	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: somebody
@@ -138,8 +138,17 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 		}
 	}
 	return cmp.Or(
-		phrase.TextIf(specs[at].NeedsReason && o.Reason == "", "%s needs a reason: %s TEXT", o.Command, o.argumentName("reason")),
-		phrase.TextIf(revisionOrZero(o.Revision) < 0, "%d is not a revision: revisions count from 1", revisionOrZero(o.Revision)),
+		phrase.TextIf(
+			specs[at].NeedsReason && o.Reason == "",
+			"%s needs a reason: %s TEXT",
+			o.Command,
+			o.argumentName("reason"),
+		),
+		phrase.TextIf(
+			revisionOrZero(o.Revision) < 0,
+			"%d is not a revision: revisions count from 1",
+			revisionOrZero(o.Revision),
+		),
 		phrase.TextIf(o.Steps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.Steps),
 		phrase.TextIf(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
@@ -155,7 +164,12 @@ func (o CommandOrder) extensionProblem() string {
 		phrase.TextIf((o.For == "") == (o.Until == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
 		phrase.TextIf(o.For != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
-		phrase.TextIf(more < 0, "%s %s would shorten the drain; extend only gives more time", byFor, phrase.DurationText(more)),
+		phrase.TextIf(
+			more < 0,
+			"%s %s would shorten the drain; extend only gives more time",
+			byFor,
+			phrase.DurationText(more),
+		),
 		phrase.TextIf(
 			o.Until != "" && unread != nil,
 			"%s is not an RFC 3339 time such as 2026-11-21T18:00:00Z: %v",

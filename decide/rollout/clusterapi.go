@@ -28,7 +28,7 @@ type ClusterAPISet struct {
 	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
 	// none is missing. No rollback returns to a set that lacks an object.
 	Lacks    string
-	Answer   ExtensionAnswer   // an extension's answer about this set's machines and the current set; zero: not asked
+	Answer   ExtensionAnswer // an extension's answer about this set's machines and the current set; zero: not asked
 	Transfer MachineTransfer // the set's transfer annotations
 }
 
@@ -47,8 +47,8 @@ type ClusterAPIDeployment struct {
 	Machines *scale.DeploymentMachines
 }
 
-// ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the extension was not
-// asked.
+// ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the
+// extension was not asked.
 type ExtensionAnswer struct {
 	Set      string    // UID of the set whose template the machines would get
 	Possible bool      // the extension can update the machines to that template in place
@@ -61,8 +61,8 @@ type ExtensionAnswer struct {
 // repairs the extension waits at most 30 s.
 const AskAgain = 30 * time.Second
 
-// MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates; zero: no
-// machine moves.
+// MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;
+// zero: no machine moves.
 type MachineTransfer struct {
 	To   string `json:",omitempty"` // name of the set that gets this set's surplus
 	From string `json:",omitempty"` // sorted names of the sets whose surplus this set gets, comma-separated

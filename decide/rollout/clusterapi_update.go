@@ -193,7 +193,10 @@ func (p *planner) addSurgeMachine() {
 // machines whose updates have not begun are counted, because an annotation names these machines.
 func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
-		counted := list.Filter(set.Machines, func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged })
+		counted := list.Filter(
+			set.Machines,
+			func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged },
+		)
 		fresh := list.Filter(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
 		size := set.size + min(len(fresh), max(set.activeMachines-set.size, 0))

@@ -16,8 +16,8 @@ type ObjectTarget struct {
 	Why       string
 }
 
-// SetResize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a short
-// time after the decision, still the size From. If From equals To, only the annotations change.
+// SetResize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a
+// short time after the decision, still the size From. If From equals To, only the annotations change.
 type SetResize struct {
 	Name, UID, Version string
 	From, To           int
@@ -42,10 +42,10 @@ type SetCreation struct {
 type SetChanges struct {
 	Release       []ObjectTarget  // remove Millwright's controller reference
 	Adopt         []ObjectTarget  // make the deployment the controller, after a live read of the deployment
-	Create        *SetCreation // create the set of the current template
+	Create        *SetCreation    // create the set of the current template
 	AllowScaleUp  []ObjectTarget  // remove the label scale-up-disabled
 	ForbidScaleUp []ObjectTarget  // add the label scale-up-disabled
-	Revise        *RevisionChange   // set the revision of the current set and of the deployment
+	Revise        *RevisionChange // set the revision of the current set and of the deployment
 	Sync          []ObjectTarget  // copy the deployment's settings to the sets
 	// Ask asks an extension whether these sets' machines can be updated in place to the current set's template.
 	Ask    []ObjectTarget `json:",omitempty"`
@@ -64,7 +64,7 @@ func (c SetChanges) Len() int {
 type MachineChanges struct {
 	Mark              []ChoiceMark
 	Unmark            []ObjectTarget // remove the machine's priority and time of choice
-	Move              []MachineMove   // move machines to the current set
+	Move              []MachineMove  // move machines to the current set
 	ClearUpdateResult []ObjectTarget // remove the label update-result
 }
 
@@ -95,9 +95,9 @@ func (c NodeChanges) Len() int {
 // carried out. The lists have at most MaxBatch entries in all, or fewer if names are long. The next decision has the
 // remaining entries.
 type Decision struct {
-	Rollback *Rollback // set without other changes, because a rollback changes the template
-	Trigger  *TriggerAnnotationUpdate  // set only with Mark and Unmark
-	Record   *Progress // the Progress to record; Record.Failed has only names that are not recorded yet
+	Rollback *Rollback                // set without other changes, because a rollback changes the template
+	Trigger  *TriggerAnnotationUpdate // set only with Mark and Unmark
+	Record   *Progress                // the Progress to record; Record.Failed has only names that are not recorded yet
 	SetChanges
 	MachineChanges
 	NodeChanges
@@ -121,7 +121,7 @@ func (d Decision) HasActions() bool {
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
 }
 
-// asTarget returns the set as a Target of a decision.
+// asTarget returns the set as an ObjectTarget of a decision.
 func (s MachineSet) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: why}
 }
@@ -142,8 +142,17 @@ func (p *planner) addResizes(d *Decision) {
 		stale := (set.size > 0 || set == p.current) && (set.Desired != p.facts.Replicas || set.Max != maxReplicas(p.facts))
 		if stale || set.size != set.Replicas || set.transfer != set.MachineSet.machineTransfer() {
 			appendBounded(&d.Resize, SetResize{
-				Name: set.Name, UID: set.UID, Version: set.Version, From: set.Replicas, To: set.size, ActedOn: set.ActedOn,
-				Desired: p.facts.Replicas, Max: maxReplicas(p.facts), Forced: set.isForced, Transfer: set.transfer, Why: set.sizeReason,
+				Name:     set.Name,
+				UID:      set.UID,
+				Version:  set.Version,
+				From:     set.Replicas,
+				To:       set.size,
+				ActedOn:  set.ActedOn,
+				Desired:  p.facts.Replicas,
+				Max:      maxReplicas(p.facts),
+				Forced:   set.isForced,
+				Transfer: set.transfer,
+				Why:      set.sizeReason,
 			})
 		}
 	}
@@ -163,8 +172,8 @@ func (p *planner) unrecordedProgress(record Progress) *Progress {
 	return &record
 }
 
-// MergedWith returns the record after a decision's Record was written. If both records have the same revision, the failed
-// machines are merged. Recorded may be applied twice.
+// MergedWith returns the record after a decision's Record was written. If both records have the same revision, the
+// failed machines are merged. MergedWith may be applied twice.
 func (r Progress) MergedWith(next Progress) Progress {
 	if r.Revision == next.Revision {
 		next.Failed = slices.Concat(r.Failed, next.Failed)

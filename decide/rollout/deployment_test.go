@@ -175,7 +175,10 @@ func TestOnDelete(t *testing.T) {
 		)
 	})
 	t.Run("old ones serve as long as those have not gone", func(t *testing.T) {
-		assert.Empty(t, changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOnSize(currentSet(2, 3, 1, 0), 0))))
+		assert.Empty(
+			t,
+			changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOnSize(currentSet(2, 3, 1, 0), 0))),
+		)
 	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
 		assert.Equal(
@@ -222,7 +225,7 @@ func TestScalingWhilePaused(t *testing.T) {
 				Strategy: rollout.RollingUpdate,
 				Surge:    countBound(surge),
 			},
-			Sets:     sets,
+			Sets:             sets,
 			OperatorRequests: rollout.OperatorRequests{Paused: true},
 		}
 		o.Progress.Revision = 2

@@ -20,8 +20,8 @@ var (
 	failedAnswer     = rollout.ExtensionAnswer{Failed: true, Why: "no answer within 10 s"}
 )
 
-// withExtensionAnswer returns a rolling update in place. The extension has given answer a for all old sets and the current
-// set.
+// withExtensionAnswer returns a rolling update in place. The extension has given answer a for all old sets and the
+// current set.
 func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Facts {
 	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
 	current := slices.IndexFunc(o.Sets, func(s rollout.MachineSet) bool { return s.Current })
@@ -35,7 +35,10 @@ func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Fac
 }
 
 // setThatMovesMachines returns the set with a transfer of its surplus to set ms2.
-func setThatMovesMachines(s rollout.MachineSet) rollout.MachineSet { s.ClusterAPI.Transfer.To = "ms2"; return s }
+func setThatMovesMachines(s rollout.MachineSet) rollout.MachineSet {
+	s.ClusterAPI.Transfer.To = "ms2"
+	return s
+}
 
 // receivingSet returns the set with transfers from the sets in from. The set's size counts the machines in
 // acknowledged.
@@ -44,12 +47,13 @@ func receivingSet(s rollout.MachineSet, from, acknowledged string) rollout.Machi
 	return s
 }
 
-// asMovedMachine makes the machine one that was moved to its set and is not counted by the set's size. makeAcknowledged
-// makes it counted.
+// asMovedMachine makes the machine one that was moved to its set and is not counted by the set's size.
+// asAcknowledgedMachine makes it counted.
 func asMovedMachine(m *rollout.Member) {
 	asUpdatingMachine(m)
 	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
 }
+
 func asAcknowledgedMachine(m *rollout.Member) { asMovedMachine(m); m.ClusterAPI.Unacknowledged = false }
 
 func transfersBySet(d rollout.Decision) map[string]rollout.MachineTransfer {
@@ -152,7 +156,9 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 			}
 		})
 	}
-	d := rollout.Decide(withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))))
+	d := rollout.Decide(
+		withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+	)
 	assert.Equal(
 		t,
 		[]string{"ms2", "ms1"},
@@ -167,7 +173,10 @@ func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
 	// The set's workflow may create four machines, and then hands over available machines.
 	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
 	d := rollout.Decide(
-		withExtensionAnswer(possibleAnswer, rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+		withExtensionAnswer(
+			possibleAnswer,
+			rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", "")),
+		),
 	)
 	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
@@ -203,7 +212,11 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 	assert.Empty(
 		t,
 		changedSizes(
-			paused(6, setThatMovesMachines(oldSet(1, 4, 4, 4)), withMachine(withMachine(refused, 0, asMovedMachine), 1, asMovedMachine)),
+			paused(
+				6,
+				setThatMovesMachines(oldSet(1, 4, 4, 4)),
+				withMachine(withMachine(refused, 0, asMovedMachine), 1, asMovedMachine),
+			),
 		),
 		"two of six have moved",
 	)
@@ -252,7 +265,10 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	other.Sets[0].ClusterAPI.Answer.Set = "uid-ms0"
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(other).Ask), "it was asked about another template")
 
-	more := withExtensionAnswer(rollout.ExtensionAnswer{}, rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	more := withExtensionAnswer(
+		rollout.ExtensionAnswer{},
+		rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	assert.Empty(t, changedSizes(rollout.Decide(more)), "the answer comes within seconds")
 	more = withExtensionAnswer(failedAnswer, more)
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(more)))
@@ -262,7 +278,10 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	o.Paused = true
 	assert.Empty(t, rollout.Decide(o).Ask)
 
-	same := withExtensionAnswer(rollout.ExtensionAnswer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	same := withExtensionAnswer(
+		rollout.ExtensionAnswer{},
+		rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	same.Sets[0].ClusterAPI.Twin = true
 	d = rollout.Decide(same)
 	assert.Empty(t, d.Ask, "the machines of the same template are to be replaced")

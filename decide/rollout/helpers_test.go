@@ -48,12 +48,12 @@ func asUpdatedMachine(m *rollout.Member) {
 	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
 }
 func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
-func withTaintedNode(m *rollout.Member)    { m.MCM.Tainted = true }
-func withGuardedNode(m *rollout.Member)    { m.MCM.Guard, m.MCM.Guarded = "true", true }
-func withoutNode(m *rollout.Member)     { m.MCM.Node = "" }
+func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
+func withGuardedNode(m *rollout.Member)     { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func withoutNode(m *rollout.Member)         { m.MCM.Node = "" }
 
 func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
-func asChosenMachine(m *rollout.Member)      { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
+func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
 // oldSet returns the n-th set of a deployment with the given size and number of live machines. The first available
 // machines are available.

@@ -108,7 +108,13 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Equal(t, "hand over 1 machine", d.Why)
 	})
 	t.Run("its node serves again, and only then goes the label that protects it", func(t *testing.T) {
-		o := inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), withMachine(currentSet(2, 1, 1, 1), 0, asHandedOverMachine))
+		o := inPlaceUpdate(
+			3,
+			0,
+			1,
+			candidateSet(oldSet(1, 2, 2, 2)),
+			withMachine(currentSet(2, 1, 1, 1), 0, asHandedOverMachine),
+		)
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, targetNames(d.FinishUpdate))
 		assert.Empty(t, d.ClearUpdateResult)
@@ -167,7 +173,13 @@ func TestInPlaceSteps(t *testing.T) {
 	})
 	t.Run("one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(
-			inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asHandedOverMachine), currentSet(2, 0, 0, 0)),
+			inPlaceUpdate(
+				3,
+				0,
+				1,
+				withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asHandedOverMachine),
+				currentSet(2, 0, 0, 0),
+			),
 		)
 		assert.Empty(t, d.Move)
 		assert.Equal(t, []string{"ms1-00"}, targetNames(d.FinishUpdate))
@@ -187,14 +199,26 @@ func TestInPlaceSteps(t *testing.T) {
 		assert.Empty(t, d.AllowScaleUp)
 	})
 	t.Run("what it waits for", func(t *testing.T) {
-		busy := inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asUpdatingMachine), currentSet(2, 0, 0, 0))
+		busy := inPlaceUpdate(
+			3,
+			0,
+			1,
+			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asUpdatingMachine),
+			currentSet(2, 0, 0, 0),
+		)
 		assert.Equal(t, "1 machine being updated in place", rollout.Decide(busy).Hold)
 		manual := withStrategy(
 			rollout.InPlaceManual,
 			inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)),
 		)
 		assert.Equal(t, "a person has to select the next nodes", rollout.Decide(manual).Hold)
-		ill := inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asFailedMachine), currentSet(2, 0, 0, 0))
+		ill := inPlaceUpdate(
+			3,
+			0,
+			1,
+			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asFailedMachine),
+			currentSet(2, 0, 0, 0),
+		)
 		assert.Equal(t, "2 available, 2 needed", rollout.Decide(ill).Hold)
 	})
 }

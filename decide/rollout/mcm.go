@@ -46,8 +46,8 @@ type MCMDeployment struct {
 	Replacing int    // number of grants whose replacements are not complete
 }
 
-// WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the freeze, the
-// sets are not frozen either.
+// WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the
+// freeze, the sets are not frozen either.
 func (o Facts) WithEndedFreeze() Facts {
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {
@@ -101,7 +101,7 @@ func (m Member) isPreservedFailed() bool { return m.Failed && m.MCM.Preserved }
 // lastOperationFailed reports whether the machine's last operation failed. A preserved Failed machine does not count.
 func (m Member) lastOperationFailed() bool { return m.MCM.Troubled && !m.isPreservedFailed() }
 
-// asTarget returns the machine and its node as a Target of a decision.
+// asTarget returns the machine and its node as an ObjectTarget of a decision.
 func (m Member) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
 }
@@ -212,9 +212,9 @@ func (p *planner) finishInPlaceUpdates(d *Decision) {
 	})
 }
 
-// mayUnprotectMachines reports whether a set counts the machines that were moved to it, or may lose them. A set counts moved
-// machines once its status shows that it acts on a size that includes them, because the cached size may be older than
-// the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
+// mayUnprotectMachines reports whether a set counts the machines that were moved to it, or may lose them. A set counts
+// moved machines once its status shows that it acts on a size that includes them, because the cached size may be older
+// than the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
 // Recreate.
 func (p *planner) mayUnprotectMachines(set *setPlan) bool {
 	counts := min(set.Replicas, set.ActedOn)
@@ -230,9 +230,9 @@ func appendBounded[T any](list *[]T, entry T) {
 	}
 }
 
-// selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first, because
-// their updates cost no availability; then machines from the oldest set to the newest. Source of the formulas: MCM, but
-// a machine being updated is counted once.
+// selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first,
+// because their updates cost no availability; then machines from the oldest set to the newest. Source of the formulas:
+// MCM, but a machine being updated is counted once.
 func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachines()
 	waiting := max(p.current.size-p.current.availableMachines, 0)

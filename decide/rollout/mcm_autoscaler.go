@@ -55,9 +55,9 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// markChosenMachines marks the machines that the autoscaler's annotation names and unmarks the machines that it no longer
-// names. markChosen also drops machines from the annotation that are gone, being deleted or Failed. markChosen may be
-// repeated.
+// markChosenMachines marks the machines that the autoscaler's annotation names and unmarks the machines that it no
+// longer names. markChosenMachines also drops machines from the annotation that are gone, being deleted or Failed.
+// markChosenMachines may be repeated.
 func (o Facts) markChosenMachines(d *Decision) {
 	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
 	requests := scaleDownRequests(o.MCM.Trigger, t.At)
@@ -78,8 +78,8 @@ func (o Facts) markChosenMachines(d *Decision) {
 	}
 }
 
-// updateChoiceMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An existing time
-// of choice stays.
+// updateChoiceMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An
+// existing time of choice stays.
 func (m Member) updateChoiceMark(d *Decision, at string) {
 	chosen := m.Priority == vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 	switch {

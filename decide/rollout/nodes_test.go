@@ -90,7 +90,9 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 		o.MCM.Trigger, o.MCM.Scaled = trigger, at2
 		return rollout.Decide(o)
 	}
-	drop := func(names ...string) *rollout.TriggerAnnotationUpdate { return &rollout.TriggerAnnotationUpdate{Drop: names, At: at2} }
+	drop := func(names ...string) *rollout.TriggerAnnotationUpdate {
+		return &rollout.TriggerAnnotationUpdate{Drop: names, At: at2}
+	}
 	for _, row := range []struct {
 		name    string
 		in      rollout.Decision

@@ -28,7 +28,7 @@ type IntOrPercent struct {
 
 // Step is one entry of spec.rollout.steps.
 type Step struct {
-	Size    IntOrPercent         // number of new machines; a percentage is rounded up
+	Size    IntOrPercent  // number of new machines; a percentage is rounded up
 	Wait    time.Duration // how long the step lasts after it has its machines; zero: no wait
 	Approve bool          // a person must approve the end of the step
 }
@@ -124,9 +124,9 @@ type Condition struct {
 type Settings struct {
 	Replicas    int // wanted number of machines
 	Strategy    Strategy
-	Surge       IntOrPercent  // maxSurge; percentages are rounded up
-	Unavailable IntOrPercent  // maxUnavailable; percentages are rounded down
-	Steps       []Step // steps in order; none: all machines at once
+	Surge       IntOrPercent // maxSurge; percentages are rounded up
+	Unavailable IntOrPercent // maxUnavailable; percentages are rounded down
+	Steps       []Step       // steps in order; none: all machines at once
 	// FreeWhenDeleting: a machine that is being deleted takes no place, so that its replacement need not wait. With
 	// FreeWhenDeleting false (the default), there are never more machines than Replicas plus surge, including machines
 	// that are being deleted.
@@ -155,7 +155,7 @@ type Facts struct {
 	NoSet    string        // why the last creation of the current set failed; empty: no failure
 	Absent   time.Duration // time without a running worker since the last progress; the deadline excludes it
 	Progress Progress      // the recorded Progress
-	Sets     []MachineSet         // owned sets in any order
+	Sets     []MachineSet  // owned sets in any order
 	Orphans  []Orphan      // orphans in any order
 	// RolledBackTo is the UID of the set whose template the last automatic rollback restored; empty: there was no
 	// automatic rollback, or a person has changed the template since.
@@ -193,8 +193,8 @@ func (o Facts) reportedCondition(kind string) Condition {
 	return list.FindFirst(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// CountOfTotal returns the number of machines that the bound allows of total. If up is true, a percentage is rounded up,
-// otherwise down. A negative bound counts as 0.
+// CountOfTotal returns the number of machines that the bound allows of total. If up is true, a percentage is rounded
+// up, otherwise down. A negative bound counts as 0.
 func (b IntOrPercent) CountOfTotal(total int, up bool) int {
 	value := max(b.Value, 0)
 	if !b.Percent {
@@ -207,10 +207,10 @@ func (b IntOrPercent) CountOfTotal(total int, up bool) int {
 	return n / 100
 }
 
-// SurgeAndUnavailable returns how many machines there may be above Replicas, and how many of Replicas may be unavailable. If surge
-// and unavailable are both zero, one machine may be unavailable, because otherwise nothing could change. Recreate and
-// OnDelete have neither surge nor unavailable, and InPlaceManual has no surge. Source of the rounding: MCM, surge up
-// and unavailable down.
+// SurgeAndUnavailable returns how many machines there may be above Replicas, and how many of Replicas may be
+// unavailable. If surge and unavailable are both zero, one machine may be unavailable, because otherwise nothing could
+// change. Recreate and OnDelete have neither surge nor unavailable, and InPlaceManual has no surge. Source of the
+// rounding: MCM, surge up and unavailable down.
 func SurgeAndUnavailable(o Facts) (surge, unavailable int) {
 	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
 		return 0, 0

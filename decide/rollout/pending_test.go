@@ -10,7 +10,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// withCurrentStatus returns the deployment with a finalizer and with the status that Report returns.
+// withCurrentStatus returns the deployment with a finalizer and with the status that PlannedStatus returns.
 func withCurrentStatus(o rollout.Facts) rollout.Facts {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
 	for range 2 { // the next report depends on the reported status

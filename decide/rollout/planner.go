@@ -29,7 +29,7 @@ type setPlan struct {
 
 // planner is a deployment during a decision.
 type planner struct {
-	facts                   Facts
+	facts               Facts
 	surge               int
 	minAvailable        int        // number of machines that must be available
 	sets                []*setPlan // sets that are not being deleted, from the oldest to the newest
@@ -70,7 +70,7 @@ func newSetPlan(s MachineSet) *setPlan {
 	active := list.Filter(s.Machines, func(m Member) bool { return !m.Deleting })
 	of := func(holds func(Member) bool) int { return list.CountWhere(active, holds) }
 	set := &setPlan{
-		MachineSet:                 s,
+		MachineSet:          s,
 		size:                s.Replicas,
 		activeMachines:      len(active),
 		terminatingMachines: len(s.Machines) - len(active),
@@ -161,9 +161,9 @@ func (p *planner) existingMachines() int {
 	return active + sumOverSets(p.sets, func(set *setPlan) int { return set.terminatingMachines }) + p.terminatingMachines
 }
 
-// guaranteedAvailableMachines returns how many machines of a set certainly stay available at size n. The set deletes unhealthy
-// machines first, but may then delete available machines before others. The set's workflow may still act on a smaller
-// size. Machines that the autoscaler chose are deleted at any size.
+// guaranteedAvailableMachines returns how many machines of a set certainly stay available at size n. The set deletes
+// unhealthy machines first, but may then delete available machines before others. The set's workflow may still act on a
+// smaller size. Machines that the autoscaler chose are deleted at any size.
 func (set *setPlan) guaranteedAvailableMachines(n int) int {
 	return set.availableMachines - min(
 		max(set.safeSize()-min(n, set.smallestSize()), set.leavingMachines),
@@ -200,7 +200,10 @@ func (set *setPlan) setSize(n int, why string) bool {
 // removalBudget returns how many available machines may be removed. If removalBudget is 0 or negative, no available
 // machine may be removed.
 func (p *planner) removalBudget() int {
-	return sumOverSets(p.sets, func(set *setPlan) int { return set.guaranteedAvailableMachines(set.size) }) - p.minAvailable
+	return sumOverSets(
+		p.sets,
+		func(set *setPlan) int { return set.guaranteedAvailableMachines(set.size) },
+	) - p.minAvailable
 }
 
 // lowerSize reduces a set's size by at most by machines, and returns the reduction. At most removalBudget of these

@@ -57,7 +57,15 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 	for n := range d.randomIntBelow(5) {
 		live := d.randomIntBelow(most)
 		s := oldSet(n+1, d.randomIntBelow(most), live, d.randomIntBelow(live+1))
-		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.hasChanceOneIn(4), d.hasChanceOneIn(9), d.hasChanceOneIn(4), d.hasChanceOneIn(9)
+		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.hasChanceOneIn(
+			4,
+		), d.hasChanceOneIn(
+			9,
+		), d.hasChanceOneIn(
+			4,
+		), d.hasChanceOneIn(
+			9,
+		)
 		s.Counted, s.Desired, s.Max = d.randomIntBelow(most), d.randomIntBelow(most), d.randomIntBelow(most)
 		if d.hasChanceOneIn(3) {
 			s.ActedOn = d.randomIntBelow(most)

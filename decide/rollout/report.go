@@ -84,7 +84,9 @@ func (p *planner) progressDeadline() time.Time {
 
 // isLate reports whether the progress deadline has passed. isLate stays true until there is progress.
 func (p *planner) isLate() bool {
-	reported := p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonProgressDeadlineExceeded
+	reported := p.facts.reportedCondition(
+		vocabulary.ConditionProgressing,
+	).Reason == vocabulary.ReasonProgressDeadlineExceeded
 	if reported && p.facts.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
 		return true
 	}
@@ -109,7 +111,7 @@ type Status struct {
 	Failed []string
 }
 
-// PlannedStatus returns the Status of Plan.
+// PlannedStatus returns the Status of PlanDeployment.
 func PlannedStatus(o Facts) Status { return newPlanner(o.SortedCopy()).buildStatus() }
 
 func (p *planner) buildStatus() Status {
@@ -182,11 +184,19 @@ func (p *planner) progressingCondition() Condition {
 // progressingState returns the condition Progressing without times. was is the condition's current reason.
 func (p *planner) progressingState(was string) Condition {
 	counts := p.countMachines()
-	done := fmt.Sprintf("%d of %s up to date, %d available", counts.Updated, machineCount(p.facts.Replicas), counts.Available)
+	done := fmt.Sprintf(
+		"%d of %s up to date, %d available",
+		counts.Updated,
+		machineCount(p.facts.Replicas),
+		counts.Available,
+	)
 	// If only the number of machines changed, there is no rollout.
 	scaled := p.isOnlyScaling() && counts.Replicas == counts.Updated && p.facts.StopReason() == ""
 	return cmp.Or(
-		list.ValueIf(p.facts.Invalid != "", Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid}),
+		list.ValueIf(
+			p.facts.Invalid != "",
+			Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid},
+		),
 		list.ValueIf(
 			p.facts.suspensionReason() != "",
 			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.facts.suspensionReason()},
@@ -197,7 +207,11 @@ func (p *planner) progressingState(was string) Condition {
 		),
 		list.ValueIf(
 			p.facts.Paused,
-			Condition{Status: "Unknown", Reason: vocabulary.ReasonDeploymentPaused, Message: p.pausedMessage(p.facts.StopReason())},
+			Condition{
+				Status:  "Unknown",
+				Reason:  vocabulary.ReasonDeploymentPaused,
+				Message: p.pausedMessage(p.facts.StopReason()),
+			},
 		),
 		list.ValueIf(
 			p.facts.Held != "",

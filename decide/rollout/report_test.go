@@ -19,7 +19,10 @@ func TestMachineCounts(t *testing.T) {
 		5,
 		1,
 		0,
-		withMachines(withMachine(oldSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine), newMachine("out", asDeletingMachine)),
+		withMachines(
+			withMachine(oldSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine),
+			newMachine("out", asDeletingMachine),
+		),
 		withMachine(currentSet(2, 2, 2, 2), 1, asFailedMachine),
 	)
 	status := rollout.PlannedStatus(o)
@@ -31,7 +34,9 @@ func TestMachineCounts(t *testing.T) {
 	assert.Equal(t, []string{"ms2-01"}, status.Failed)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
 		before := rollout.PlannedStatus(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine)))
-		after := rollout.PlannedStatus(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)))
+		after := rollout.PlannedStatus(
+			rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)),
+		)
 		before.Counts.PreservedFailed++
 		assert.Equal(t, before.Counts, after.Counts)
 		assert.NotEqual(t, 0, after.Counts.PreservedFailed)

@@ -113,7 +113,8 @@ func (p *planner) highestRevision() int64 {
 	return revision
 }
 
-// revisionChangeOfCurrentSet gives the current set the highest revision. The history gets an entry only if the revision changes.
+// revisionChangeOfCurrentSet gives the current set the highest revision. The history gets an entry only if the revision
+// changes.
 func (p *planner) revisionChangeOfCurrentSet() *RevisionChange {
 	revision := p.highestRevision()
 	if p.current == nil || p.current.Revision == revision {
@@ -122,7 +123,11 @@ func (p *planner) revisionChangeOfCurrentSet() *RevisionChange {
 	former := phrase.TextIf(p.current.Revision > 0, "%d", p.current.Revision)
 	history := phrase.NonEmptyTexts(append(strings.Split(p.current.History, ","), former)...)
 	history = history[max(len(history)-maxHistoryEntries, 0):]
-	return &RevisionChange{p.current.asTarget(fmt.Sprintf("it is revision %d now", revision)), revision, strings.Join(history, ",")}
+	return &RevisionChange{
+		p.current.asTarget(fmt.Sprintf("it is revision %d now", revision)),
+		revision,
+		strings.Join(history, ","),
+	}
 }
 
 // setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
@@ -159,8 +164,8 @@ func (at *PausePoint) ReachedClause() string {
 	return fmt.Sprintf("step %d of %d has its %s", at.Step+1, at.Of, machineCount(at.Size))
 }
 
-// currentProgress returns the updated record of the revision being rolled out, and its pause point, if any. progress sets
-// stepTarget to the number of new machines that the current step requires.
+// currentProgress returns the updated record of the revision being rolled out, and its pause point, if any.
+// currentProgress sets stepTarget to the number of new machines that the current step requires.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
 	if p.current == nil {
@@ -206,8 +211,8 @@ func (p *planner) hasOldMachines() bool {
 	) > 0
 }
 
-// addFailedMachines adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed does not
-// apply, addFailed adds no name. addFailed keeps the known names.
+// addFailedMachines adds new machines that failed to the known names, up to MaxFailed + 1 names in all. If MaxFailed
+// does not apply, addFailedMachines adds no name. addFailedMachines keeps the known names.
 func (p *planner) addFailedMachines(known []string) []string {
 	if !p.facts.Automatic.Failed {
 		return known

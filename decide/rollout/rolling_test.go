@@ -57,10 +57,13 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 }
 
 func withPlacesFreeWhenDeleting(o rollout.Facts) rollout.Facts { o.FreeWhenDeleting = true; return o }
-func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet             { s.Counted = n; return s }
-func withActedOnSize(s rollout.MachineSet, n int) rollout.MachineSet             { s.ActedOn = n; return s }
-func withDeletion(s rollout.MachineSet) rollout.MachineSet                   { s.Deleting = true; return s }
-func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet                   { return s }
+
+func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet { s.Counted = n; return s }
+
+func withActedOnSize(s rollout.MachineSet, n int) rollout.MachineSet { s.ActedOn = n; return s }
+
+func withDeletion(s rollout.MachineSet) rollout.MachineSet    { s.Deleting = true; return s }
+func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet { return s }
 func rollingUpdateOfSets(r, s, u int, l []rollout.MachineSet) rollout.Facts {
 	return rollingUpdate(r, s, u, l...)
 }
@@ -153,7 +156,13 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 		d := rollout.Decide(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), currentSet(2, 1, 1, 1)))
 		assert.Equal(t, []string{"ms1"}, setsWithForcedResize(d))
 		d = rollout.Decide(
-			rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), withMachines(currentSet(2, 1, 1, 1), newMachine("out", asDeletingMachine))),
+			rollingUpdate(
+				3,
+				1,
+				0,
+				oldSet(1, 3, 3, 2),
+				withMachines(currentSet(2, 1, 1, 1), newMachine("out", asDeletingMachine)),
+			),
 		)
 		assert.Empty(t, changedSizes(d))
 	})
@@ -186,7 +195,9 @@ func TestADeadlockIsBroken(t *testing.T) {
 // A set whose status does not show its new size may still create machines. Machines that the set may still create take
 // places, but do not count as existing.
 func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
-	gone := func(s rollout.MachineSet) rollout.MachineSet { return withMachines(s, newMachine("out", asDeletingMachine)) }
+	gone := func(s rollout.MachineSet) rollout.MachineSet {
+		return withMachines(s, newMachine("out", asDeletingMachine))
+	}
 	for _, row := range []struct {
 		name, want string
 		old        rollout.MachineSet

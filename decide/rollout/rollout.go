@@ -25,11 +25,11 @@ type PlanResult struct {
 	Replaces   bool               // once Status is written, replacements are the most urgent pending work
 }
 
-// PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change is a decision of its
-// own. All other changes share one decision, so that each decision costs one round. The sizes never allow more machines
-// than Replicas and surge, unless Replicas became smaller. No decision removes available machines below Replicas minus
-// maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which promise no
-// availability. The same facts in any order give the same plan.
+// PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change is a
+// decision of its own. All other changes share one decision, so that each decision costs one round. The sizes never
+// allow more machines than Replicas and surge, unless Replicas became smaller. No decision removes available machines
+// below Replicas minus maxUnavailable. Only Forced resizes may do so, and the strategies Recreate and OnDelete, which
+// promise no availability. The same facts in any order give the same plan.
 func PlanDeployment(o Facts) PlanResult {
 	p := newPlanner(o.SortedCopy())
 	plan := PlanResult{Status: p.buildStatus()} // the report must not contain the sizes that the decision changes
@@ -41,7 +41,7 @@ func PlanDeployment(o Facts) PlanResult {
 	return plan
 }
 
-// Decide returns the Decision of Plan.
+// Decide returns the Decision of PlanDeployment.
 func Decide(o Facts) Decision { return newPlanner(o.SortedCopy()).decide() }
 
 func (p *planner) decide() Decision {
@@ -364,7 +364,9 @@ func (p *planner) changeOwnership() Decision {
 			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isForeign() }), foreign),
 			Adopt: list.Map(
 				adoptable,
-				func(s Orphan) ObjectTarget { return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours} },
+				func(s Orphan) ObjectTarget {
+					return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours}
+				},
 			),
 		},
 	}
@@ -400,7 +402,7 @@ func (o Facts) creationBlocker() string {
 	)
 }
 
-// createSet returns the Creation of the current template's set, with the size that resizeSets gives this set.
+// createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set.
 func (p *planner) createSet() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.current, p.sets = current, append(p.sets, current)
@@ -408,7 +410,12 @@ func (p *planner) createSet() Decision {
 	p.resizeSets()
 	return Decision{
 		SetChanges: SetChanges{
-			Create: &SetCreation{Replicas: current.size, Revision: current.Revision, Desired: p.facts.Replicas, Max: maxReplicas(p.facts)},
+			Create: &SetCreation{
+				Replicas: current.size,
+				Revision: current.Revision,
+				Desired:  p.facts.Replicas,
+				Max:      maxReplicas(p.facts),
+			},
 		},
 		Rolling: p.hasOldMachines(),
 		Why: fmt.Sprintf(

@@ -38,7 +38,7 @@ type sequence struct {
 	replicas, surge, unavailable int
 	newReplicas                  int  // spec.replicas from turn 5 on; 0: unchanged
 	changesTemplate              bool // the template changes again in turn 5
-	machinesDeletedAtATime               int  // number of machines that a person deletes at a time
+	machinesDeletedAtATime       int  // number of machines that a person deletes at a time
 	isClusterAPI                 bool // the sets are Cluster API sets
 }
 
@@ -108,25 +108,25 @@ func sequences() []sequence {
 		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, machinesDeletedAtATime: 1},
 		{name: "OnDelete, 6 replicas, 2 deleted at a time", strategy: onDelete, replicas: 6, machinesDeletedAtATime: 2},
 		{
-			name:           "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
-			strategy:       onDelete,
-			replicas:       6,
+			name:                   "OnDelete, 6 replicas, 1 deleted at a time, scaled to 9 on the way",
+			strategy:               onDelete,
+			replicas:               6,
 			machinesDeletedAtATime: 1,
-			newReplicas:    9,
+			newReplicas:            9,
 		},
 		{
-			name:           "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
-			strategy:       onDelete,
-			replicas:       12,
+			name:                   "OnDelete, 12 replicas, 1 deleted at a time, scaled to 6 on the way",
+			strategy:               onDelete,
+			replicas:               12,
 			machinesDeletedAtATime: 1,
-			newReplicas:    6,
+			newReplicas:            6,
 		},
 		{
-			name:            "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
-			strategy:        onDelete,
-			replicas:        6,
-			machinesDeletedAtATime:  1,
-			changesTemplate: true,
+			name:                   "OnDelete, 6 replicas, 1 deleted at a time, another template on the way",
+			strategy:               onDelete,
+			replicas:               6,
+			machinesDeletedAtATime: 1,
+			changesTemplate:        true,
 		},
 	}
 }

@@ -58,8 +58,8 @@ func (w *world) approveStep() {
 	}
 }
 
-// deleteMachineByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless the set
-// has the label scale-up-disabled.
+// deleteMachineByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless
+// the set has the label scale-up-disabled.
 func (w *world) deleteMachineByHand(g *worldSet, u *worldMachine) {
 	u.isReplacedEarly = !g.NoScaleUp
 	w.deleteMachine(u)
@@ -122,7 +122,10 @@ func (w *world) checkHold(o rollout.Facts, d rollout.Decision) {
 	total, active := 0, 0
 	for _, s := range o.Sets {
 		old[s.UID] = !s.Current
-		moved := list.CountWhere(s.Machines, func(m rollout.Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
+		moved := list.CountWhere(
+			s.Machines,
+			func(m rollout.Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting },
+		)
 		if total += s.Replicas + moved; s.Replicas > 0 {
 			active++
 		}
@@ -158,8 +161,8 @@ func (w *world) isRolloutDone() bool {
 		rollout.Decide(w.observeDeployment()).Complete
 }
 
-// runUntilDone runs turns until isDone is true. runUntilDone returns false if the rollout needs more than the given
-// number of turns.
+// runUntilDone runs turns until isRolloutDone is true. runUntilDone returns false if the rollout needs more than the
+// given number of turns.
 func (w *world) runUntilDone(random bool, turns int) bool {
 	for range turns {
 		if w.isRolloutDone() {

@@ -92,7 +92,11 @@ func TestPlan(t *testing.T) {
 			"resize set (new) 1→2: room for 1 machine, 2 wanted",
 			"resize set ms1 1→0: 3 available, 2 needed",
 		}, steps)
-		assert.Equal(t, []simulate.SizeOfSet{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}}, plan[1].Sizes)
+		assert.Equal(
+			t,
+			[]simulate.SizeOfSet{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}},
+			plan[1].Sizes,
+		)
 	})
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
 		o := withRolloutSteps(
@@ -118,7 +122,9 @@ func TestPlan(t *testing.T) {
 	})
 	t.Run(
 		"nothing to do",
-		func(t *testing.T) { assert.Empty(t, simulate.PredictSteps(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2)))) },
+		func(t *testing.T) {
+			assert.Empty(t, simulate.PredictSteps(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2))))
+		},
 	)
 	t.Run("in place, with a machine that is going and one that comes", func(t *testing.T) {
 		o := withStrategy(
@@ -175,5 +181,5 @@ func TestIdealOfMachinesThatDiffer(t *testing.T) {
 	}, time.Second)
 	assert.True(t, complete)
 	assert.Equal(t, 12*time.Second, took, "each creation and a deletion, one after the other")
-	assert.Empty(t, latencies, "IdealOf calls create once for each new machine")
+	assert.Empty(t, latencies, "IdealDurationOfMachines calls create once for each new machine")
 }

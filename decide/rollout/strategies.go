@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// resizeRolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets where
-// enough machines are available. The sizes also follow a changed spec.replicas.
+// resizeRolling sizes all sets of a rolling update: it raises the current set where there is room, and lowers old sets
+// where enough machines are available. The sizes also follow a changed spec.replicas.
 func (p *planner) resizeRolling() {
 	if p.waitsForAnswer() {
 		return
@@ -29,8 +29,8 @@ func (p *planner) resizeRolling() {
 	p.recordIdleReason(why)
 }
 
-// growCurrentSet raises the current set as far as there is room, and returns the reason why the set gets no more machines;
-// empty: the set has all machines.
+// growCurrentSet raises the current set as far as there is room, and returns the reason why the set gets no more
+// machines; empty: the set has all machines.
 func (p *planner) growCurrentSet(surge int) string {
 	current, goal := p.current, p.newMachineGoal()
 	if current.size > p.facts.Replicas {
@@ -56,7 +56,11 @@ func (p *planner) growNewestOldSet() {
 	room, _ := p.remainingPlaces(p.surge)
 	last.raiseSize(
 		min(room, missing),
-		fmt.Sprintf("%d wanted in all, and this step has %s of the new template", p.facts.Replicas, machineCount(p.stepTarget)),
+		fmt.Sprintf(
+			"%d wanted in all, and this step has %s of the new template",
+			p.facts.Replicas,
+			machineCount(p.stepTarget),
+		),
 	)
 }
 
@@ -107,7 +111,8 @@ func (p *planner) shrinkOldSets() {
 	}
 }
 
-// trimCurrentSet removes unavailable new machines if there are too many machines in all, as after a smaller spec.replicas.
+// trimCurrentSet removes unavailable new machines if there are too many machines in all, as after a smaller
+// spec.replicas.
 func (p *planner) trimCurrentSet() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	idle := p.current.size - p.current.availableMachines

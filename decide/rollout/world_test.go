@@ -12,11 +12,11 @@ import (
 // worldMachine is a machine of the world.
 type worldMachine struct {
 	rollout.Member
-	readyTime         time.Time
-	deletionEndTime          time.Time
+	readyTime       time.Time
+	deletionEndTime time.Time
 	willFail        bool // the machine fails instead of becoming ready
 	isReplacedEarly bool // the set replaces the failed or manually deleted machine before it is gone
-	hasUpdateBegun     bool // the in-place update by an extension has begun
+	hasUpdateBegun  bool // the in-place update by an extension has begun
 }
 
 // worldSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
@@ -53,7 +53,7 @@ type world struct {
 	now                time.Time
 	spec               rollout.Facts // the deployment's spec
 	template           string
-	editCount              int   // number of changes of the deployment
+	editCount          int   // number of changes of the deployment
 	decidedAtEdit      int   // value of edits at the last decision
 	approvedRevision   int64 // the revision that spec.Approved applies to
 	sets               []*worldSet
@@ -62,21 +62,21 @@ type world struct {
 	creationTime       func() time.Duration
 	deletionTime       func() time.Duration
 	newMachineFails    func() bool
-	isClusterAPI       bool                  // the sets are Cluster API sets
-	actsLate           bool                  // other actors may act between a decision and its writes
+	isClusterAPI       bool                           // the sets are Cluster API sets
+	actsLate           bool                           // other actors may act between a decision and its writes
 	extensionAnswer    func() rollout.ExtensionAnswer // an extension's answer about a set
-	turnsPerUserAction int                   // people act in one of turnsPerUserAction turns; zero: never
+	turnsPerUserAction int                            // people act in one of turnsPerUserAction turns; zero: never
 	pendingDecision    *rollout.Decision
 
-	turnTexts     []string
-	brokenPromise string      // the first broken promise
-	maxMachines   int         // largest number of machines that may exist
-	minServing    int         // number of machines that must serve
-	failureTimes  []time.Time // times of machine failures
-	removalTimes  []time.Time // times at which people deleted or selected machines
-	forcedResizes int
-	forcedResizeTime      time.Time
-	lastDecision  rollout.Decision
+	turnTexts        []string
+	brokenPromise    string      // the first broken promise
+	maxMachines      int         // largest number of machines that may exist
+	minServing       int         // number of machines that must serve
+	failureTimes     []time.Time // times of machine failures
+	removalTimes     []time.Time // times at which people deleted or selected machines
+	forcedResizes    int
+	forcedResizeTime time.Time
+	lastDecision     rollout.Decision
 }
 
 func newWorld(seed uint64, spec rollout.Facts) *world {

@@ -242,8 +242,8 @@ func (w *world) recordBrokenPromise(format string, values ...any) {
 	}
 }
 
-// checkServingMachines records a broken promise if a decision left too few serving machines. Losses by failures or by people
-// are not counted against the decision.
+// checkServingMachines records a broken promise if a decision left too few serving machines. Losses by failures or by
+// people are not counted against the decision.
 func (w *world) checkServingMachines(before int, act string) {
 	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasResizeForcedRecently() {
 		w.recordBrokenPromise("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)

@@ -20,8 +20,8 @@ type DeploymentMachines struct {
 	Unsized bool     // spec.replicas is not set yet
 }
 
-// DeploymentConditions returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order. replicas
-// is the deployment's wanted number of machines. Source of reasons and messages: Cluster API.
+// DeploymentConditions returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order.
+// replicas is the deployment's wanted number of machines. Source of reasons and messages: Cluster API.
 func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
 	o := newPlanner(Facts{
 		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,

@@ -82,7 +82,11 @@ func remediatingCondition(o *planner) Condition {
 		}
 	}
 	are := phrase.SingularOrPlural(len(others), " is ", " are ")
-	message := phrase.TextIf(len(others) > 0, "%snot healthy (not to be remediated by MachineSet)", nameMachines(others)+are)
+	message := phrase.TextIf(
+		len(others) > 0,
+		"%snot healthy (not to be remediated by MachineSet)",
+		nameMachines(others)+are,
+	)
 	return cmp.Or(
 		list.ValueIf(
 			len(replaced) > 0,
@@ -301,5 +305,11 @@ func staleDeletionsLine(o *planner) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "\n* " + nameMachines(names) + phrase.SingularOrPlural(len(names), " is ", " are ") + "in deletion since more than 15m"
+	return "\n* " + nameMachines(
+		names,
+	) + phrase.SingularOrPlural(
+		len(names),
+		" is ",
+		" are ",
+	) + "in deletion since more than 15m"
 }

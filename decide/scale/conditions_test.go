@@ -17,9 +17,9 @@ type conditionText struct {
 }
 
 type conditionRow struct {
-	name string
-	facts    scale.Facts
-	want conditionText
+	name  string
+	facts scale.Facts
+	want  conditionText
 }
 
 func checkCondition(t *testing.T, kind string, rows []conditionRow) {

@@ -47,12 +47,14 @@ func creationBlockers(o *planner) []string {
 	// If something removes the labels of new machines, the set releases each machine and would create another without end.
 	// Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
 	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
-	return append(list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }), phrase.NonEmptyTexts(
-		missingTemplateObjects(o),
-		phrase.TextIf(o.isFrozen(), "MachineSet is frozen"),
-		strings.Join(o.Stopped, "; "),
-		phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
-	)...)
+	return append(
+		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
+		phrase.NonEmptyTexts(
+			missingTemplateObjects(o),
+			phrase.TextIf(o.isFrozen(), "MachineSet is frozen"),
+			strings.Join(o.Stopped, "; "),
+			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
+		)...)
 }
 
 // missingTemplateObjects names the kinds of the template's objects that do not exist; empty: all objects exist.
@@ -129,8 +131,8 @@ func newMachineNames(o *planner, n int) []string {
 	return result
 }
 
-// nextRandomValue is one step of the SplitMix64 generator, which gives the same values with every version of Go. Source of the
-// constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+// nextRandomValue is one step of the SplitMix64 generator, which gives the same values with every version of Go. Source
+// of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 func nextRandomValue(state uint64) (next, value uint64) {
 	next = state + 0x9e3779b97f4a7c15
 	z := next

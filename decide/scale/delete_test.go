@@ -67,7 +67,11 @@ func TestDelete(t *testing.T) {
 func TestADeletedSetDeletesItsMachines(t *testing.T) {
 	o := newSet(
 		5,
-		append(runningMembers(2, asPreservedMachine), newMember("u", 0, asUpdatedMachine), newMember("z", 0, asDeletingMachine))...)
+		append(
+			runningMembers(2, asPreservedMachine),
+			newMember("u", 0, asUpdatedMachine),
+			newMember("z", 0, asDeletingMachine),
+		)...)
 	o.Deleting, o.MCM.Freeze.Label, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targetNames(d.Delete))

@@ -55,7 +55,8 @@ func (o *planner) isFrozen() bool {
 	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.hasFreezeEnded()
 }
 
-// preserveFailedMembers preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in all.
+// preserveFailedMembers preserves failed members instead of replacing them: the oldest first, at most o.MCM.Keep in
+// all.
 func preserveFailedMembers(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.CountWhere(active, func(m Member) bool { return m.MCM.Kept })
 	failed := memberPointers(
@@ -80,8 +81,8 @@ func removeFailedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
-// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler expects the
-// deletion of exactly these machines. A choice later than the last change of the size does not count yet.
+// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus: the autoscaler
+// expects the deletion of exactly these machines. A choice later than the last change of the size does not count yet.
 func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// GenerationRecord is the status's record of generations. A generation is a group of machines that failed before they joined
-// and were deleted together.
+// GenerationRecord is the status's record of generations. A generation is a group of machines that failed before they
+// joined and were deleted together.
 type GenerationRecord struct {
 	Failed int       // number of generations in a row without a machine that joined
 	Last   time.Time // when the last generation was deleted, in whole seconds like all status times
@@ -50,7 +50,7 @@ func nextDeletionTime(o *planner) time.Time {
 	return o.MCM.Generations.Last.Add(min(pause, most))
 }
 
-// generationsToRecord returns the Generations to record before the given machines are deleted; nil: the record stays.
+// generationsToRecord returns the generations to record before the given machines are deleted; nil: the record stays.
 func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return isNewGeneration(o, m) }) {
 		return nil

@@ -13,17 +13,17 @@ import (
 // DeletionOrder is the order of age in which a set deletes healthy machines.
 type DeletionOrder string
 
-// Values of Order. The empty Order means Newest.
+// Values of DeletionOrder. The empty DeletionOrder means Newest.
 const (
 	Newest DeletionOrder = "Newest" // youngest machines first, because older machines have proven themselves
 	Oldest DeletionOrder = "Oldest"
 	Random DeletionOrder = "Random" // by a hash of the name: independent of age, and always the same
 )
 
-// ConditionStatus is the status of a condition. The empty Answer: not reported yet.
+// ConditionStatus is the status of a condition. The empty ConditionStatus: not reported yet.
 type ConditionStatus string
 
-// Values of Answer.
+// Values of ConditionStatus.
 const (
 	True    ConditionStatus = vocabulary.StatusTrue
 	False   ConditionStatus = vocabulary.StatusFalse
@@ -71,9 +71,9 @@ type Member struct {
 
 // Template holds the differences between a machine and the template.
 type Template struct {
-	Drift       string // differences that can be changed in place; empty: none
+	Drift       string          // differences that can be changed in place; empty: none
 	UpToDate    ConditionStatus // whether the machine matches the current template
-	UpToDateWhy string // differences from the current template; empty if True
+	UpToDateWhy string          // differences from the current template; empty if True
 }
 
 // Readiness says whether a machine's node is ready.
@@ -86,8 +86,8 @@ type Readiness struct {
 // HealthCheck is the result of a machine's health check.
 type HealthCheck struct {
 	Healthy ConditionStatus // False allows a replacement, and True ends a mark; empty: no check, or no result yet
-	Marked  bool   // the health check asks the set to replace the machine
-	Urgent  bool   // an operator asked for the replacement: Urgent members are replaced first
+	Marked  bool            // the health check asks the set to replace the machine
+	Urgent  bool            // an operator asked for the replacement: Urgent members are replaced first
 }
 
 // Problem is a failure that repeats. The zero Problem: no failure.
@@ -131,7 +131,7 @@ type Deletion struct {
 	Finalizer bool // Millwright's finalizer is on the object
 }
 
-// WriteFailure is an error of the last batch of writes. The zero Failure: no error.
+// WriteFailure is an error of the last batch of writes. The zero WriteFailure: no error.
 type WriteFailure struct {
 	Deleting bool // the error was of a deletion; false: of a creation
 	Message  string
@@ -155,7 +155,7 @@ type Facts struct {
 	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from other
 	// facts.
 	Stopped   []string
-	Missing   []string           // kinds of the template's objects that do not exist
+	Missing   []string        // kinds of the template's objects that do not exist
 	Preflight preflight.Facts // zero: no control plane is configured, and there is no check
 
 	LastFailure WriteFailure
@@ -168,7 +168,7 @@ type Facts struct {
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
 }
 
-// asTarget returns the member as a Target of a decision.
+// asTarget returns the member as a MachineTarget of a decision.
 func (m Member) asTarget(why string) MachineTarget {
 	return MachineTarget{Name: m.Name, UID: m.UID, Version: m.Version, Why: why}
 }
@@ -179,11 +179,11 @@ func (m *Member) name() string { return m.Name }
 // and Replicas is not negative. The lists must not be changed.
 type planner struct {
 	Facts
-	liveMembers        []Member         // members that are not being deleted
+	liveMembers           []Member         // members that are not being deleted
 	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
-	membersToRemediate      []Member         // marked members that are deleted now, at most MaxBatch
-	waitingMarkedMembers      []machineMessage // the other marked members, each with the reason why it stays
-	postponedMembers          []machineMessage // waitingMarked, and failed members that stay, each with the reason
+	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatch
+	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it stays
+	postponedMembers      []machineMessage // waitingMarkedMembers, and failed members that stay, each with the reason
 }
 
 // newPlanner returns the planner of these facts.
@@ -202,7 +202,10 @@ func newPlanner(observed Facts) *planner {
 	if deleting := func(m Member) bool { return m.Deleting }; slices.ContainsFunc(o.Members, deleting) {
 		o.liveMembers = slices.DeleteFunc(slices.Clone(o.Members), deleting)
 	}
-	o.hasJoinedAfterFailure = slices.ContainsFunc(o.Members, func(m Member) bool { return m.Joined && o.isAfterFailure(m) })
+	o.hasJoinedAfterFailure = slices.ContainsFunc(
+		o.Members,
+		func(m Member) bool { return m.Joined && o.isAfterFailure(m) },
+	)
 	o.membersToRemediate, o.waitingMarkedMembers = splitMarkedMembers(o)
 	o.postponedMembers = slices.Concat(o.waitingMarkedMembers, waitingFailedMembers(o))
 	return o

@@ -73,7 +73,9 @@ func TestTargetsHaveTheVersionThatWasRead(t *testing.T) {
 	d := scale.Decide(o)
 	assert.Equal(
 		t,
-		[]scale.MachineTarget{{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"}},
+		[]scale.MachineTarget{
+			{Name: "a", UID: "uid-a", Version: "7", Why: "the labels match the selector, and there is no owner"},
+		},
 		d.Adopt,
 	)
 	assert.Equal(t, "adopt 1 machine: the labels match the selector, and there is no owner", d.Why)

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// withCurrentStatus returns the set with a finalizer and with the status that Plan returns.
+// withCurrentStatus returns the set with a finalizer and with the status that PlanSet returns.
 func withCurrentStatus(o scale.Facts) scale.Facts {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
 	o.Reported = scale.PlanSet(o).Status
@@ -25,7 +25,7 @@ func removeFinalizer(o *scale.Facts)      { o.Finalizer = false }
 func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
 func raiseReplicas(o *scale.Facts)        { o.Replicas = 4 }
 func changeReportedStatus(o *scale.Facts) { o.Reported.Overshoot = 7 }
-func withRecheckLater(o *scale.Facts)           { o.MinReady = o.Now.Sub(o.Members[0].ReadyFrom) + time.Minute }
+func withRecheckLater(o *scale.Facts)     { o.MinReady = o.Now.Sub(o.Members[0].ReadyFrom) + time.Minute }
 
 func pendingWorkAfter(edits ...func(*scale.Facts)) scale.Facts {
 	o := withCurrentStatus(newSet(3, runningMembers(3)...))

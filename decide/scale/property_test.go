@@ -59,7 +59,17 @@ func randomSet(d *randomSource, most int) scale.Facts {
 		m.Matches, m.Deleting = !d.hasChanceOneIn(3), d.hasChanceOneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
-	o.Seed, o.MCM.Keep, o.Order = uint64(*d), d.randomIntBelow(3), pickRandomItem(d, scale.Newest, scale.Oldest, scale.Random, "")
+	o.Seed, o.MCM.Keep, o.Order = uint64(
+		*d,
+	), d.randomIntBelow(
+		3,
+	), pickRandomItem(
+		d,
+		scale.Newest,
+		scale.Oldest,
+		scale.Random,
+		"",
+	)
 	o.Deleting, o.MCM.Freeze.Label, o.SelectsAll = d.hasChanceOneIn(10), d.hasChanceOneIn(10), d.hasChanceOneIn(10)
 	if d.hasChanceOneIn(15) {
 		pauseSet(&o)

@@ -26,7 +26,17 @@ func TestOrderOfDeletion(t *testing.T) {
 	plain := func(name string, changes ...memberChange) scale.Member {
 		return newMember(name, 0, append(changes, withoutCreationTime)...)
 	}
-	h1, h2, going1, going2 := plain("h1"), plain("h2"), plain("going1", asDeletingMachine), plain("going2", asDeletingMachine)
+	h1, h2, going1, going2 := plain(
+		"h1",
+	), plain(
+		"h2",
+	), plain(
+		"going1",
+		asDeletingMachine,
+	), plain(
+		"going2",
+		asDeletingMachine,
+	)
 	bad1, bad2, bad3 := plain(
 		"bad1",
 		withUnhealthyNode,
@@ -174,7 +184,13 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		newMember("old-a", 2*day),
 		newMember("old-b", 2*day),
 		newMember("dear", day, withPriority(4), asFailedMachine, revokeReplacement),
-		newMember("kept", day, asFailedMachine, asKeptMachine, func(m *scale.Member) { m.MCM.PreservedUntil = epochPlus(9 * day) }),
+		newMember(
+			"kept",
+			day,
+			asFailedMachine,
+			asKeptMachine,
+			func(m *scale.Member) { m.MCM.PreservedUntil = epochPlus(9 * day) },
+		),
 		newMember("preserved-soon", day, asMachineToDeleteFirst, withPreservationEnd(epochPlus(day))),
 		newMember("preserved-long", day, withPriority(0), withPreservationEnd(epochPlus(2*day))),
 	}

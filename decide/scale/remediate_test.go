@@ -79,11 +79,18 @@ func TestRemediation(t *testing.T) {
 
 func TestAHealthyMachineLosesTheMark(t *testing.T) {
 	d := scale.Decide(
-		newSet(2, newMember("a", day, asMarkedMachine, asHealthyMachine), newMember("b", day, asMarkedMachine, asUnhealthyMachine)),
+		newSet(
+			2,
+			newMember("a", day, asMarkedMachine, asHealthyMachine),
+			newMember("b", day, asMarkedMachine, asUnhealthyMachine),
+		),
 	)
 	assert.Equal(t, []string{"a"}, targetNames(d.Unmark))
 	assert.Empty(t, d.Remediate, "one thing after the other")
-	assert.Empty(t, scale.Decide(newSet(0, newMember("a", day, asMarkedMachine, asHealthyMachine, asDeletingMachine))).Unmark)
+	assert.Empty(
+		t,
+		scale.Decide(newSet(0, newMember("a", day, asMarkedMachine, asHealthyMachine, asDeletingMachine))).Unmark,
+	)
 	assert.Empty(
 		t,
 		scale.Decide(newSet(1, newMember("a", day, asMarkedMachine, withUnknownHealth))).Unmark,
@@ -96,7 +103,15 @@ func TestGenerationsBackOff(t *testing.T) {
 	last := epochPlus(-time.Hour)
 	policy := scale.RemediationPolicy{Backoff: 10 * time.Minute, MaxBackoff: 8 * time.Hour}
 	tried := func(failed int) scale.GenerationRecord { return scale.GenerationRecord{Failed: failed, Last: last} }
-	young, older := newMember("young", 30*time.Minute, asNeverJoinedMachine), newMember("older", 2*time.Hour, asNeverJoinedMachine)
+	young, older := newMember(
+		"young",
+		30*time.Minute,
+		asNeverJoinedMachine,
+	), newMember(
+		"older",
+		2*time.Hour,
+		asNeverJoinedMachine,
+	)
 	for _, row := range []struct {
 		name    string
 		record  scale.GenerationRecord

@@ -75,15 +75,19 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	return d
 }
 
-// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other marked
-// members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest. A
-// member that is being deleted counts as in flight until its object is gone.
+// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other
+// marked members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest.
+// A member that is being deleted counts as in flight until its object is gone.
 func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	var now []*Member
 	var later []machineMessage
 	marked := memberPointers(o.liveMembers, func(m Member) bool { return m.isMarkedUnhealthy() && !m.isProtected() })
 	slices.SortFunc(marked, func(a, b *Member) int {
-		return cmp.Or(list.CompareFalseFirst(b.Urgent, a.Urgent), list.CompareKnownFirst(b.Created, a.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			list.CompareFalseFirst(b.Urgent, a.Urgent),
+			list.CompareKnownFirst(b.Created, a.Created),
+			cmp.Compare(a.Name, b.Name),
+		)
 	})
 	left := len(marked)
 	if o.Remediation.Limited {
@@ -130,7 +134,7 @@ func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False
 //  3. lower priority
 //  4. members that the autoscaler chose, the earliest choice first
 //  5. failed; creation keeps failing; being updated in place; without a node; with an unhealthy node; the others
-//  6. age, by the set's Order
+//  6. age, by the set's DeletionOrder
 //  7. name
 //
 // Sources: MCM for 1 and 3 to 5; Cluster API for 2, 5 and 6. A failed machine is therefore deleted before a new machine

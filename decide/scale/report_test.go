@@ -11,7 +11,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// reportedCondition returns the condition of the given type from Plan's status.
+// reportedCondition returns the condition of the given type from PlanSet's status.
 func reportedCondition(t *testing.T, o scale.Facts, kind string) scale.Condition {
 	t.Helper()
 	all := scale.PlanSet(o).Status.Conditions
@@ -103,7 +103,12 @@ func TestAStatusThatChangesWithTheClockIsRechecked(t *testing.T) {
 		newMember("a", 4*time.Second, func(m *scale.Member) { m.UpToDate = "" }),
 		newMember("z", day, withDeletionDuration(10*time.Minute)),
 	)
-	assert.Equal(t, epochPlus(6*time.Second), scale.Decide(o).Recheck, "until then nobody wonders whether it is up to date")
+	assert.Equal(
+		t,
+		epochPlus(6*time.Second),
+		scale.Decide(o).Recheck,
+		"until then nobody wonders whether it is up to date",
+	)
 	o.Now = epochPlus(6 * time.Second)
 	assert.Equal(t, epochPlus(5*time.Minute), scale.Decide(o).Recheck, "then its deletion lasts long")
 	o.Now = epochPlus(5 * time.Minute)

@@ -14,10 +14,10 @@ import (
 // transitionRow is a row of Cluster API's transition tables: facts, expected changes, and the status after the changes.
 type transitionRow struct {
 	name       string
-	facts          scale.Facts
+	facts      scale.Facts
 	create     int
 	delete     []string
-	counts     scale.MachineCounts             // Labelled and UpToDate are not compared
+	counts     scale.MachineCounts      // Labelled and UpToDate are not compared
 	conditions map[string][2]string     // status and reason by condition type, after the changes
 	messages   map[string]string        // messages by condition type
 	extraCheck func(*testing.T, *world) // further checks
@@ -59,7 +59,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:   "normal 1: 0 of 3, initial creation",
-			facts:      newSet(3),
+			facts:  newSet(3),
 			create: 3,
 			counts: scale.MachineCounts{
 				Replicas: 3,
@@ -68,7 +68,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 		},
 		{
 			name:   "normal 2: 1 of 3, not ready",
-			facts:      newSet(3, runningMembers(1, asPendingMachine)...),
+			facts:  newSet(3, runningMembers(1, asPendingMachine)...),
 			create: 2,
 			counts: scale.MachineCounts{
 				Replicas: 3,
@@ -90,7 +90,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 		},
 		{
 			name:   "normal 5: 5, scaled down to 3",
-			facts:      newSet(3, runningMembers(5)...),
+			facts:  newSet(3, runningMembers(5)...),
 			delete: []string{"m-5", "m-4"},
 			counts: scale.MachineCounts{
 				Replicas:  5,
@@ -111,7 +111,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 		},
 		{
 			name:   "normal 7: the health check marks a machine",
-			facts:      newSet(3, append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine))...),
+			facts:  newSet(3, append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine))...),
 			delete: []string{"x"},
 			counts: scale.MachineCounts{
 				Replicas:  4,
@@ -138,7 +138,7 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:       "preflight 1: ControlPlaneIsStable",
-			facts:          checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.MachineFacts{}),
+			facts:      checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.MachineFacts{}),
 			conditions: blocked,
 			hold:       `("ControlPlaneIsStable" preflight check failed)`,
 		},
@@ -153,7 +153,7 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 		},
 		{
 			name:       "preflight 3: KubernetesVersionSkew",
-			facts:          checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.MachineFacts{Version: "v1.32.0"}),
+			facts:      checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.MachineFacts{Version: "v1.32.0"}),
 			conditions: blocked,
 			hold:       `("KubernetesVersionSkew" preflight check failed)`,
 		},
@@ -179,7 +179,7 @@ func TestRowsOfDeletion(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:   "deletion 1: all owned machines are deleted",
-			facts:      withChange(newSet(2, runningMembers(2)...), goes),
+			facts:  withChange(newSet(2, runningMembers(2)...), goes),
 			delete: []string{"m-2", "m-1"},
 			counts: scale.MachineCounts{
 				Replicas: 2,
@@ -189,8 +189,8 @@ func TestRowsOfDeletion(t *testing.T) {
 			extraCheck: done(false),
 		},
 		{
-			name: "deletion 2: machines are left",
-			facts:    withChange(newSet(2, runningMembers(1, asDeletingMachine)...), goes),
+			name:  "deletion 2: machines are left",
+			facts: withChange(newSet(2, runningMembers(1, asDeletingMachine)...), goes),
 			counts: scale.MachineCounts{
 				Replicas: 1,
 			},
@@ -216,7 +216,7 @@ func TestRowsOfErrors(t *testing.T) {
 	runTransitions(t, []transitionRow{
 		{
 			name:       "error 1: what infrastructure is made from does not exist",
-			facts:          missing("MachineClass"),
+			facts:      missing("MachineClass"),
 			conditions: blocked,
 			messages: map[string]string{
 				"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist",
@@ -229,7 +229,7 @@ func TestRowsOfErrors(t *testing.T) {
 		},
 		{
 			name:       "error 3: a creation failed: a part is made, the rest follows",
-			facts:          withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
+			facts:      withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
 			create:     1,
 			counts:     scale.MachineCounts{Replicas: 3},
 			conditions: map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},

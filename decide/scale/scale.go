@@ -40,7 +40,7 @@ type Decision struct {
 	Delete    []MachineTarget
 	Update    []MachineTarget // begin the machines' in-place updates
 	Move      []MachineTarget // move machines to the set MoveTo, which updates them in place
-	Create    []string // names of machines to create
+	Create    []string        // names of machines to create
 	Sync      []MachineTarget // copy the parts of the template that may change in place
 
 	// Generations is the record that the status must have before the lists are carried out; nil: the record stays.
@@ -69,7 +69,7 @@ type PlanResult struct {
 	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
 	Pending    attention.Decision // the most urgent pending work
 	Calm       bool               // once Status is written, no work is pending
-	Postponed  []MachineTarget           // marked members that stay for now, each with the reason
+	Postponed  []MachineTarget    // marked members that stay for now, each with the reason
 	Outdated   bool               // the set is an old set: Postponed members stay until the rollout removes them
 }
 
@@ -106,7 +106,7 @@ func postponedTargets(o *planner) (members []MachineTarget) {
 	return members
 }
 
-// Decide returns the Decision of Plan.
+// Decide returns the Decision of PlanSet.
 func Decide(o Facts) Decision { return decide(newPlanner(o)) }
 
 // pendingWork returns the set's pending work.

@@ -71,7 +71,7 @@ func (w *world) changeMachines() {
 	}
 }
 
-// carryOutOneDecision carries a decision out. carryOut returns false if a creation failed.
+// carryOutOneDecision carries a decision out. carryOutOneDecision returns false if a creation failed.
 func (w *world) carryOutOneDecision(d scale.Decision) bool {
 	w.Seed++
 	if d.Generations != nil {

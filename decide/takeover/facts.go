@@ -12,16 +12,16 @@ type Facts struct {
 	Namespace string
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
-	Others       []OtherNamespace       // other namespaces with Machines that the flags of worker and bridge do not exclude
-	Leases       []Lease       // Leases of MCM's processes
-	Controllers  []Controller  // Deployments that run MCM
-	MissingKinds []string      // kinds of Millwright that the API server does not serve
-	Unreadable   []string      // objects that could not be read, and why
-	Classes      []Class       // existing classes, and classes that only a template or a machine names
-	Deployments  []Deployment  // facts about the MachineDeployments
-	Sets         []MachineSet         // facts about the MachineSets
-	Machines     []Machine     // facts about the Machines
-	Refused      []RefusedSpec // templates whose machines the API server rejects
+	Others       []OtherNamespace // other namespaces with Machines that the flags of worker and bridge do not exclude
+	Leases       []Lease          // Leases of MCM's processes
+	Controllers  []Controller     // Deployments that run MCM
+	MissingKinds []string         // kinds of Millwright that the API server does not serve
+	Unreadable   []string         // objects that could not be read, and why
+	Classes      []Class          // existing classes, and classes that only a template or a machine names
+	Deployments  []Deployment     // facts about the MachineDeployments
+	Sets         []MachineSet     // facts about the MachineSets
+	Machines     []Machine        // facts about the Machines
+	Refused      []RefusedSpec    // templates whose machines the API server rejects
 }
 
 // Lease is the Lease of a leader election.

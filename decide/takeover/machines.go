@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ownershipFindings returns findings about machines that share an instance or a node, and about nodes of another instance
-// than their machine's.
+// ownershipFindings returns findings about machines that share an instance or a node, and about nodes of another
+// instance than their machine's.
 func (f Facts) ownershipFindings() (all []Finding) {
 	shared := func(what string, of func(Machine) string) {
 		byTie := map[string][]string{}
@@ -116,7 +116,12 @@ func (f Facts) machineFindings() (all []Finding) {
 		says := fmt.Sprintf("%s %s (%s)", phrase.CountText(len(of), "machine"), what.says, joinNames(names))
 		all = append(
 			all,
-			Finding{Note, "machines", strings.Join(append([]string{says}, phrase.NonEmptyTexts(joinNames(whys))...), "; "), what.do},
+			Finding{
+				Note,
+				"machines",
+				strings.Join(append([]string{says}, phrase.NonEmptyTexts(joinNames(whys))...), "; "),
+				what.do,
+			},
 		)
 	}
 	add(

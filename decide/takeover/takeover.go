@@ -26,9 +26,9 @@ const (
 // Finding is one result of the check.
 type Finding struct {
 	Weight FindingWeight `json:"weight"`
-	Object string `json:"object"`       // kind/name, or the part of the installation with the finding
-	Says   string `json:"says"`         // one sentence
-	Do     string `json:"do,omitempty"` // what to do; empty: nothing
+	Object string        `json:"object"`       // kind/name, or the part of the installation with the finding
+	Says   string        `json:"says"`         // one sentence
+	Do     string        `json:"do,omitempty"` // what to do; empty: nothing
 }
 
 // maxNames is the most objects that one finding names. Source of maxNames: the width of a terminal.

@@ -37,7 +37,9 @@ func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
 		f := newFacts(func(f *takeover.Facts) {
 			l := takeover.SecretOfOtherNamespace{Namespace: "credentials", Name: "account", Allowed: before}
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{l}}}
+			f.Classes = []takeover.Class{
+				{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{l}},
+			}
 		})
 		first := takeover.Decide(f)[0]
 		assert.Equal(t, "machineclass/c", first.Object)
@@ -172,7 +174,11 @@ func TestTheHeaviestFindingsComeFirst(t *testing.T) {
 		weights = append(weights, f.Weight)
 		assert.Equal(t, f.Weight == takeover.First, f.Weight == takeover.First && f.Do != "", "it says what to do: %+v", f)
 	}
-	assert.Equal(t, []takeover.FindingWeight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK}, weights)
+	assert.Equal(
+		t,
+		[]takeover.FindingWeight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK},
+		weights,
+	)
 	assert.Equal(t, 2, takeover.CountBlockers(findings))
 	assert.Zero(t, takeover.CountBlockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
 }

@@ -114,9 +114,9 @@ func (r *release) packPrograms(context.Context) error {
 	})
 }
 
-// writeModuleLists writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules from
-// the program. In a program of another module cyclonedx-gomod names the root module "../..": listModules replaces this
-// name by the root module's path and version.
+// writeModuleLists writes one list of modules per program, in the CycloneDX format; cyclonedx-gomod reads the modules
+// from the program. In a program of another module cyclonedx-gomod names the root module "../..": writeModuleLists
+// replaces this name by the root module's path and version.
 func (r *release) writeModuleLists(ctx context.Context) error {
 	root, err := runProgram(ctx, r.cloneFolder, r.goEnvironment(), "go", "list", "-m")
 	if err != nil {

@@ -128,7 +128,8 @@ func (c *cluster) resourceClient(group, version, resource string) dynamic.Namesp
 	return c.dynamicClient.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given values.
+// requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given
+// values.
 func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
 	t.Helper()
 	want := renderedObjects(t, loadChart(t), given)

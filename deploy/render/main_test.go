@@ -131,8 +131,9 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	}
 }
 
-// normalizeObjects removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name that
-// restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the CRDs.
+// normalizeObjects removes the intended differences between Helm and kustomize: the pod annotation or ConfigMap name
+// that restarts pods after a change of a setting, the name of the bootstrap Job, and Helm's annotation that keeps the
+// CRDs.
 func normalizeObjects(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""

@@ -23,7 +23,8 @@ var parentThreadQueue = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// StartCommand starts a process that the kernel kills when this process ends for any reason. Start is safe for concurrent use.
+// StartCommand starts a process that the kernel kills when this process ends for any reason. StartCommand is safe for
+// concurrent use.
 func StartCommand(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}

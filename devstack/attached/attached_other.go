@@ -8,4 +8,6 @@ import (
 )
 
 // StartCommand returns an error: only Linux has parent-death signals.
-func StartCommand(*exec.Cmd) error { return errors.New("processes that end with their parent need Linux") }
+func StartCommand(*exec.Cmd) error {
+	return errors.New("processes that end with their parent need Linux")
+}

@@ -45,8 +45,8 @@ func Read(certificatePath, keyPath string) (Authority, error) {
 	return Authority{parsed, key}, nil
 }
 
-// CertificateTemplate returns a certificate template with the name, for Issue. The certificate is valid for ten years: longer than
-// any local stack exists.
+// CertificateTemplate returns a certificate template with the name, for IssueCertificate. The certificate is valid for
+// ten years: longer than any local stack exists.
 func CertificateTemplate(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),
@@ -58,8 +58,8 @@ func CertificateTemplate(name string, usage ...x509.ExtKeyUsage) *x509.Certifica
 	}
 }
 
-// IssueCertificate makes a key and a certificate and writes both. The certificate's file also contains the CA's certificate, as
-// the second PEM block. The zero Authority makes a self-signed certificate.
+// IssueCertificate makes a key and a certificate and writes both. The certificate's file also contains the CA's
+// certificate, as the second PEM block. The zero Authority makes a self-signed certificate.
 func (a Authority) IssueCertificate(template *x509.Certificate, certificatePath, keyPath string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

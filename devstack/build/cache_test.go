@@ -84,7 +84,7 @@ func TestSecondBuilderWaitsForTheLock(t *testing.T) {
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = acquireFileLock(ctx, path, cancel) // lockFile calls cancel when it begins to wait
+	_, err = acquireFileLock(ctx, path, cancel) // acquireFileLock calls cancel when it begins to wait
 	require.ErrorIs(t, err, context.Canceled)
 
 	unlock()

@@ -203,8 +203,8 @@ func buildClusterAPIPrograms(
 	return nil
 }
 
-// copyEditedModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns the
-// path of a go.mod that replaces these modules with the copies.
+// copyEditedModules copies each module that loopbackEdits names into the folder edited, edits the copies, and returns
+// the path of a go.mod that replaces these modules with the copies.
 func copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	maxMessageLines   = 40 // number of lines of the compiler's output in an error
 )
 
-// runGoCommand runs the go command in dir with additional environment variables, and reports progress. If the context is
-// cancelled, compile also kills the compilers.
+// runGoCommand runs the go command in dir with additional environment variables, and reports progress. If the context
+// is cancelled, compile also kills the compilers.
 func runGoCommand(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
@@ -72,8 +72,8 @@ type compilerOutput struct {
 	lastMessages      []string     // the last lines that name neither a package nor a download
 }
 
-// parseLines reads lines until the output ends. A line without a space names a package. A line with a space is a download or
-// a message.
+// parseLines reads lines until the output ends. A line without a space names a package. A line with a space is a
+// download or a message.
 func (o *compilerOutput) parseLines(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)

@@ -48,7 +48,10 @@ func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module small\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(module, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
 	var progress bytes.Buffer
-	require.NoError(t, compileIntoCache(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress))
+	require.NoError(
+		t,
+		compileIntoCache(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress),
+	)
 	assert.Contains(t, progress.String(), "building kubernetes (etcd, ")
 	assert.NotContains(t, progress.String(), "minutes")
 }

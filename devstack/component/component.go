@@ -40,11 +40,11 @@ const (
 // Component has the facts that the supervisor needs about a component. The component's command line is in
 // kubernetes.go, clusterapi.go or ours.go, and its readiness probe is in probes.go.
 type Component struct {
-	Name       string
-	NeededComponents      []string // components that are chosen with this component and must be ready before it starts
-	StartsAfter      []string // components that, if chosen, must be ready before this component starts
-	HeavyBinary      string   // name of the heavy binary; empty: the program is not a heavy binary
-	MainFolder     string   // folder of the main package; empty: the program is not a Millwright binary
+	Name                string
+	NeededComponents    []string // components that are chosen with this component and must be ready before it starts
+	StartsAfter         []string // components that, if chosen, must be ready before this component starts
+	HeavyBinary         string   // name of the heavy binary; empty: the program is not a heavy binary
+	MainFolder          string   // folder of the main package; empty: the program is not a Millwright binary
 	IsClusterAPIProgram bool     // the program is in build.ClusterAPIPrograms, under the component's name
 
 	IsOnDemand bool // runs only if named; a whole stack does not include the component
@@ -54,7 +54,7 @@ type Component struct {
 // Plan.Args has its command line. An extra gets one port.
 type ExtraComponent struct {
 	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // like Component.Needs
+	Needs []string `json:"needs,omitempty"` // like Component.NeededComponents
 	Ready string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
 }
 
@@ -71,13 +71,23 @@ func All(extras ...ExtraComponent) []Component {
 		{Name: Bootstrap, NeededComponents: []string{APIServer}, StartsAfter: []string{Temporal}, MainFolder: build.Starter},
 		{Name: Worker, NeededComponents: []string{Bootstrap, Temporal, VirtualCloud}, MainFolder: build.Worker},
 		{Name: Bridge, NeededComponents: []string{Bootstrap, Temporal}, MainFolder: build.Bridge},
-		{Name: ProviderWorker, NeededComponents: []string{Bootstrap, Temporal, VirtualCloud}, MainFolder: build.Worker, IsOnDemand: true},
+		{
+			Name:             ProviderWorker,
+			NeededComponents: []string{Bootstrap, Temporal, VirtualCloud},
+			MainFolder:       build.Worker,
+			IsOnDemand:       true,
+		},
 		{Name: SecondBridge, NeededComponents: []string{Bridge}, MainFolder: build.Bridge, IsOnDemand: true},
 		{Name: SecondWorker, NeededComponents: []string{Worker}, MainFolder: build.Worker, IsOnDemand: true},
 		{Name: MCMManager, NeededComponents: []string{Bootstrap}, HeavyBinary: build.MCM, IsOnDemand: true},
 		{Name: MCMMachines, NeededComponents: []string{Bootstrap, VirtualCloud}, HeavyBinary: build.MCM, IsOnDemand: true},
 		// Core needs ControllerManager, whose garbage collector deletes the objects that a deleted Cluster owns.
-		{Name: ClusterAPICore, NeededComponents: []string{Bootstrap, ControllerManager}, IsClusterAPIProgram: true, IsOnDemand: true},
+		{
+			Name:                ClusterAPICore,
+			NeededComponents:    []string{Bootstrap, ControllerManager},
+			IsClusterAPIProgram: true,
+			IsOnDemand:          true,
+		},
 		{Name: ClusterAPIBootstrap, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
 		{Name: ClusterAPIControlPlane, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
 		{Name: ClusterAPIDev, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
@@ -110,8 +120,8 @@ func FindByName(name string, extras ...ExtraComponent) (Component, error) {
 	return all[i], nil
 }
 
-// WithNeededComponents returns the chosen components and all components that the chosen components need, in starting order. For an
-// empty choice, WithNeeds returns Names.
+// WithNeededComponents returns the chosen components and all components that the chosen components need, in starting
+// order. For an empty choice, WithNeededComponents returns Names.
 func WithNeededComponents(chosen []string, extras ...ExtraComponent) ([]string, error) {
 	if len(chosen) == 0 {
 		return Names(), nil

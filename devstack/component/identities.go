@@ -38,8 +38,8 @@ func UserNames() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
-// UsersOfRole returns the users that have one of Millwright's roles (deploy/rbac) in the stack; nil for any other role. The
-// worker may read Secrets, because it also polls the task queue of the virtual provider.
+// UsersOfRole returns the users that have one of Millwright's roles (deploy/rbac) in the stack; nil for any other role.
+// The worker may read Secrets, because it also polls the task queue of the virtual provider.
 func UsersOfRole(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
@@ -114,8 +114,8 @@ func writeIdentities(l Layout, server string) error {
 	return nil
 }
 
-// newKubeconfig returns the kubeconfig of a user. The kubeconfig contains the path of the API server's certificate instead
-// of its data, because the API server creates the certificate later.
+// newKubeconfig returns the kubeconfig of a user. The kubeconfig contains the path of the API server's certificate
+// instead of its data, because the API server creates the certificate later.
 func newKubeconfig(server, authority, name, token string) clientcmdapi.Config {
 	const cluster = "devstack"
 	config := clientcmdapi.NewConfig()

@@ -40,11 +40,11 @@ func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.
 // clients. The file exists only if Temporal's frontend requires certificates.
 func (l Layout) TemporalCACertificate() string { return l.Path("pki", "temporal-ca.crt") }
 
-// TemporalClientCertificate is the path of the certificate of Temporal's clients. The file exists only if Temporal's frontend
-// requires certificates.
+// TemporalClientCertificate is the path of the certificate of Temporal's clients. The file exists only if Temporal's
+// frontend requires certificates.
 func (l Layout) TemporalClientCertificate() string { return l.Path("pki", "temporal-client.crt") }
 
-// TemporalClientKey is the path of the private key of TemporalClient.
+// TemporalClientKey is the path of the private key of TemporalClientCertificate.
 func (l Layout) TemporalClientKey() string { return l.Path("pki", "temporal-client.key") }
 
 func (l Layout) temporalCertificate() string { return l.Path("pki", "temporal.crt") }
@@ -53,8 +53,8 @@ func (l Layout) temporalServerKey() string   { return l.Path("pki", "temporal.ke
 // ClusterAPICACertificate is the path of the CA certificate of Cluster API's webhooks.
 func (l Layout) ClusterAPICACertificate() string { return l.Path("pki", "cluster-api-ca.crt") }
 
-// clusterAPIWebhooksFolder is the folder with the certificate and the key of Cluster API's webhooks. The file names are the
-// names that Cluster API expects.
+// clusterAPIWebhooksFolder is the folder with the certificate and the key of Cluster API's webhooks. The file names are
+// the names that Cluster API expects.
 func (l Layout) clusterAPIWebhooksFolder() string { return l.Path("pki", "cluster-api") }
 
 // Kubeconfig is the path of an identity's kubeconfig.

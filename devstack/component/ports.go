@@ -100,8 +100,8 @@ func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, e
 	return ports, nil
 }
 
-// FindFreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller closes
-// the lock when the stack has ended, or passes the lock to the supervisor.
+// FindFreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller
+// closes the lock when the stack has ended, or passes the lock to the supervisor.
 func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponent) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteStackFiles writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the kubectl
-// script. A second call replaces these files, except the ServiceAccount key. Prepare never changes the components'
-// data.
+// WriteStackFiles writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the
+// kubectl script. A second call replaces these files, except the ServiceAccount key. WriteStackFiles never changes the
+// components' data.
 func WriteStackFiles(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.privateFolders() {

@@ -52,8 +52,8 @@ func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackHTTPClient does not verify certificates: it only connects to components of the stack on loopback addresses, and
-// sends no secret over TLS.
+// LoopbackHTTPClient does not verify certificates: it only connects to components of the stack on loopback addresses,
+// and sends no secret over TLS.
 var LoopbackHTTPClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	DisableKeepAlives: true,                                  // connections to a component do not outlive its restart

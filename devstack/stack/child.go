@@ -24,13 +24,13 @@ const terminationGrace = 3 * time.Second
 
 // childProcess is one process of a component, a child of the supervisor.
 type childProcess struct {
-	name       string
-	process    Process
-	osProcess  *os.Process
-	startedAt  time.Time
-	done      chan struct{} // closed when Wait has returned
-	exitReason string        // how the process ended; valid once ended is closed
-	hasSucceeded  bool          // whether the exit code was 0; valid once ended is closed
+	name         string
+	process      Process
+	osProcess    *os.Process
+	startedAt    time.Time
+	done         chan struct{} // closed when Wait has returned
+	exitReason   string        // how the process ended; valid once ended is closed
+	hasSucceeded bool          // whether the exit code was 0; valid once ended is closed
 }
 
 // startComponent starts a component's process unless the process runs, and waits until the component is ready. The
@@ -151,7 +151,8 @@ func (s *supervisor) recordProcessEnd(c *childProcess, command *exec.Cmd) {
 	close(c.done)
 }
 
-// awaitReadyComponent waits until the component is ready. If the process or ctx ends earlier, awaitReady returns the reason.
+// awaitReadyComponent waits until the component is ready. If the process or ctx ends earlier, awaitReadyComponent
+// returns the reason.
 func (s *supervisor) awaitReadyComponent(ctx context.Context, c *childProcess) error {
 	ticker := time.NewTicker(component.ProbeEvery)
 	defer ticker.Stop()

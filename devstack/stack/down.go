@@ -55,8 +55,8 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// killLeftoverProcesses kills the processes that a dead supervisor left (normally there are none), and removes the supervisor's
-// state file. The caller holds the stack's lock.
+// killLeftoverProcesses kills the processes that a dead supervisor left (normally there are none), and removes the
+// supervisor's state file. The caller holds the stack's lock.
 func killLeftoverProcesses(ctx context.Context, dir string) error {
 	state, err := readState(dir)
 	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order and removed the file

@@ -52,21 +52,21 @@ type Options struct {
 	// Quiet makes Nodes renew their Leases six times less often, for benchmarks: 5,000 idle Nodes would otherwise use a
 	// core. The detection of a dead Node then takes five minutes instead of one minute.
 	Quiet bool
-	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this time, and a dead
-	// Node is detected after five quarters. Zero: Quiet decides, with 40 s or 240 s. NodeLease is for large fleets: 10,000
-	// Nodes with a Lease of 240 s send 167 renewals a second.
+	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this time, and
+	// a dead Node is detected after five quarters. Zero: Quiet decides, with 40 s or 240 s. NodeLeaseDuration is for large
+	// fleets: 10,000 Nodes with a Lease of 240 s send 167 renewals a second.
 	NodeLeaseDuration time.Duration
 	// Extras describes additional components, in starting order, at most component.MaxExtras. Up starts only the extras
 	// that Components names.
 	Extras []component.ExtraComponent
-	// Up calls Complete once the ports of the plan are known. Complete adds the files, flags and manifests that depend on
-	// the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up does not call
-	// Complete. Nil adds nothing.
+	// Up calls CompletePlan once the ports of the plan are known. CompletePlan adds the files, flags and manifests that
+	// depend on the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up
+	// does not call CompletePlan. Nil adds nothing.
 	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15 s.
 	Timeout time.Duration
-	// SupervisorProgram is the path of a binary with the command "run": the devstack command passes its own path. If empty, Up
-	// builds devstack from the clone.
+	// SupervisorProgram is the path of a binary with the command "run": the devstack command passes its own path. If
+	// empty, Up builds devstack from the clone.
 	SupervisorProgram string
 }
 

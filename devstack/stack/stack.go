@@ -64,25 +64,25 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	return status, nil
 }
 
-// StartComponent starts a component and returns when the component is ready. If the component is ready already, Start does
-// nothing.
+// StartComponent starts a component and returns when the component is ready. If the component is ready already,
+// StartComponent does nothing.
 func (s *Stack) StartComponent(ctx context.Context, name string) error {
 	return s.postComponentAction(ctx, name, "start")
 }
 
-// StopComponent sends SIGTERM to a component, SIGKILL after a grace period, and returns when the process has ended. If the
-// component does not run, Stop does nothing.
+// StopComponent sends SIGTERM to a component, SIGKILL after a grace period, and returns when the process has ended. If
+// the component does not run, StopComponent does nothing.
 func (s *Stack) StopComponent(ctx context.Context, name string) error {
 	return s.postComponentAction(ctx, name, "stop")
 }
 
-// KillComponent sends SIGKILL to a component and returns when the process has ended. If the component does not run, Kill does
-// nothing.
+// KillComponent sends SIGKILL to a component and returns when the process has ended. If the component does not run,
+// KillComponent does nothing.
 func (s *Stack) KillComponent(ctx context.Context, name string) error {
 	return s.postComponentAction(ctx, name, "kill")
 }
 
-// RestartComponent stops a component as Stop does, and starts the component as Start does.
+// RestartComponent stops a component as StopComponent does, and starts the component as StartComponent does.
 func (s *Stack) RestartComponent(ctx context.Context, name string) error {
 	if err := s.StopComponent(ctx, name); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (s *Stack) RestartComponent(ctx context.Context, name string) error {
 	return s.StartComponent(ctx, name)
 }
 
-// SignalComponent sends a signal to a component: SIGSTOP pauses the component, SIGCONT continues it. If the component does not
-// run, Signal returns an error.
+// SignalComponent sends a signal to a component: SIGSTOP pauses the component, SIGCONT continues it. If the component
+// does not run, SignalComponent returns an error.
 func (s *Stack) SignalComponent(ctx context.Context, name string, signal syscall.Signal) error {
 	return s.postComponentAction(ctx, name, "signal/"+strconv.Itoa(int(signal)))
 }
@@ -128,11 +128,13 @@ func (s State) postToSupervisor(ctx context.Context, path string) error {
 // Dir returns the stack's folder.
 func (s *Stack) Dir() string { return s.state.Plan.Dir }
 
-// KubeconfigPath returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after the
-// first start of a stack that has an API server.
-func (s *Stack) KubeconfigPath(identity string) string { return s.state.Plan.Layout().Kubeconfig(identity) }
+// KubeconfigPath returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after
+// the first start of a stack that has an API server.
+func (s *Stack) KubeconfigPath(identity string) string {
+	return s.state.Plan.Layout().Kubeconfig(identity)
+}
 
-// CheckedKubeconfigPath returns the same path as Kubeconfig, or an error if the stack has no such identity.
+// CheckedKubeconfigPath returns the same path as KubeconfigPath, or an error if the stack has no such identity.
 func (s *Stack) CheckedKubeconfigPath(identity string) (string, error) {
 	if !slices.Contains(component.IdentityNames(), identity) {
 		return "", fmt.Errorf("no identity %q: have %s", identity, strings.Join(component.IdentityNames(), ", "))
@@ -168,8 +170,8 @@ func (s *Stack) MetricsAddress(name string) string {
 // LogPath returns the file with a component's output; restarts append to this file.
 func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().LogFile(name) }
 
-// AuditLogPath returns the path of the API server's audit log, with one line of JSON for each request of the identities in
-// the audit policy.
+// AuditLogPath returns the path of the API server's audit log, with one line of JSON for each request of the identities
+// in the audit policy.
 func (s *Stack) AuditLogPath() string { return s.state.Plan.Layout().AuditLogFile() }
 
 // Kubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.

@@ -102,8 +102,8 @@ func (s State) writeFile() error {
 	return nil
 }
 
-// readLiveState reads stack.json and reports whether the supervisor in this file runs. The state of a dead supervisor is
-// stale. A missing file is not an error.
+// readLiveState reads stack.json and reports whether the supervisor in this file runs. The state of a dead supervisor
+// is stale. A missing file is not an error.
 func readLiveState(dir string) (state State, live bool, err error) {
 	state, err = readState(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -35,7 +35,11 @@ func startSleepProcess(t *testing.T) (Process, <-chan struct{}) {
 func TestProcessWithAReusedPIDIsNotAlive(t *testing.T) {
 	process, ended := startSleepProcess(t)
 	assert.True(t, process.isAlive())
-	assert.False(t, Process{PID: process.PID, Start: "another-boot/1"}.isAlive(), "the number was given to another process")
+	assert.False(
+		t,
+		Process{PID: process.PID, Start: "another-boot/1"}.isAlive(),
+		"the number was given to another process",
+	)
 	assert.False(t, Process{}.isAlive())
 
 	require.NoError(t, killProcess(t.Context(), process))

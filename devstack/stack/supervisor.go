@@ -32,7 +32,7 @@ type supervisor struct {
 	plan      component.Plan
 	cancelRun context.CancelCauseFunc // starts the shutdown
 
-	launchMu sync.Mutex // held during the start of a process
+	launchMu   sync.Mutex // held during the start of a process
 	isStopping bool       // true: no process may start any more; launchMu guards this field
 
 	mu       sync.Mutex
@@ -43,9 +43,9 @@ type supervisor struct {
 // errStackStopped is the cause of a shutdown by POST /stop, and the error of a component's start during a shutdown.
 var errStackStopped = errors.New("told to stop")
 
-// RunSupervisor runs a stack until a signal or POST /stop ends the stack. Supervise is the hidden command "run": Up starts
-// the command and writes the plan to its standard input. If a component does not become ready, Supervise stops all
-// components and returns an error.
+// RunSupervisor runs a stack until a signal or POST /stop ends the stack. RunSupervisor is the hidden command "run": Up
+// starts the command and writes the plan to its standard input. If a component does not become ready, RunSupervisor
+// stops all components and returns an error.
 func RunSupervisor(ctx context.Context, input io.Reader) error {
 	var given supervisorInput
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
@@ -103,8 +103,8 @@ func (s *supervisor) writeFirstState(control string) error {
 	return s.state.writeFile()
 }
 
-// startAllComponents starts each component as soon as the components that it needs are ready, and returns when all components are
-// ready.
+// startAllComponents starts each component as soon as the components that it needs are ready, and returns when all
+// components are ready.
 func (s *supervisor) startAllComponents(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,

@@ -64,15 +64,18 @@ func newCloud(t *testing.T) testCloud {
 	}
 	denied := class(startDaemon(t, "sasl")) // this daemon requires a password, which the driver does not have
 	return testCloud{Libvirt: person, proxy: between, Cloud: conformance.Cloud{
-		Provider: libvirt.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
-		Class:    class(between.socket),
-		DeniedClass:   &denied,
+		Provider: libvirt.New(
+			driver.WithRequestLife(100*time.Millisecond),
+			driver.WithSearchInterval(20*time.Millisecond),
+		),
+		Class:       class(between.socket),
+		DeniedClass: &denied,
 		FailNextCall: func(method provider.Method, err *provider.Error) {
 			between.refuseNextRequest(method, errorNumbers[err.Code], err.Message)
 		},
-		SupportedCodes:    slices.Sorted(maps.Keys(errorNumbers)),
+		SupportedCodes:   slices.Sorted(maps.Keys(errorNumbers)),
 		LacksRetryDelays: true,
-		HangCalls:     between.holdRequests,
+		HangCalls:        between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			id := uuid.New()
 			_, err := person.DomainCreateXML(domainMadeByHand(m, id), 0)

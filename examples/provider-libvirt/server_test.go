@@ -27,7 +27,7 @@ const (
 )
 
 // requireDaemon installs libvirtd if libvirtd is missing and the test runs as root. If libvirtd is not available,
-// needDaemon skips the test, or fails the test in CI.
+// requireDaemon skips the test, or fails the test in CI.
 func requireDaemon(t *testing.T) {
 	t.Helper()
 	if err := installDaemon(); err != nil {

@@ -29,8 +29,8 @@ type session struct {
 	close func()
 }
 
-// openSession connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end of the
-// context closes the connection, which ends every wait for an answer.
+// openSession connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end
+// of the context closes the connection, which ends every wait for an answer.
 func openSession(ctx context.Context, class provider.Class) (session, error) {
 	path, uri := string(class.Secret[keyOfSocket]), string(class.Secret[keyOfURI])
 	if path == "" {
@@ -108,7 +108,8 @@ func (s session) readTaggedInstance(d libvirt.Domain) (taggedInstance, error) {
 	}}, nil
 }
 
-// lookupDomain returns the domain with the UUID. lookup returns NotFound if no domain of the cluster has the UUID.
+// lookupDomain returns the domain with the UUID. lookupDomain returns NotFound if no domain of the cluster has the
+// UUID.
 func (s session) lookupDomain(id uuid.UUID, cluster string) (libvirt.Domain, taggedInstance, error) {
 	d, err := s.DomainLookupByUUID(libvirt.UUID(id))
 	if err != nil {
@@ -133,8 +134,8 @@ func parseProviderID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// toProviderError maps an error of the client to a provider.Error. libvirt's message may quote the XML of the request on
-// several lines. withCode first redacts the values of the Secret, and then joins the lines.
+// toProviderError maps an error of the client to a provider.Error. libvirt's message may quote the XML of the request
+// on several lines. toProviderError first redacts the values of the Secret, and then joins the lines.
 func (s session) toProviderError(err error) *provider.Error {
 	text := s.class.Secret.Redact(err.Error())
 	return provider.Errorf(codeOfError(err), "%s", strings.Join(strings.Fields(text), " "))

@@ -93,7 +93,12 @@ func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 }
 
 func TestCodes(t *testing.T) {
-	assert.Equal(t, provider.Unavailable, codeOfError(libvirt.ErrInterrupted), "whether the request took effect is not known")
+	assert.Equal(
+		t,
+		provider.Unavailable,
+		codeOfError(libvirt.ErrInterrupted),
+		"whether the request took effect is not known",
+	)
 	assert.Equal(t, provider.Unimplemented, codeOfError(libvirt.ErrUnsupported))
 	assert.Equal(t, provider.Unknown, codeOfError(libvirt.Error{Code: 9999}))
 	assert.Equal(t, provider.Unavailable, codeOfError(errors.New("any other")))

@@ -173,7 +173,10 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 	}
 	deployments := g.apiCache.Deployments()
 	for _, d := range deployments {
-		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)))
+		all = append(
+			all,
+			clusterAPIObjectWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)),
+		)
 	}
 	for _, m := range machines {
 		all = append(all, clusterAPIObjectWork(kindOfMachine, capiset.MachineOperation(m, now)))

@@ -48,7 +48,12 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 	drained := capitest.NewMachine(
 		"m-drained",
 		s,
-		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, "True", clusterv1.MachineDeletingDrainingNodeReason, ""),
+		capitest.WithConditionReason(
+			clusterv1.MachineDeletingCondition,
+			"True",
+			clusterv1.MachineDeletingDrainingNodeReason,
+			"",
+		),
 	)
 	drained.DeletionTimestamp, drained.Status.Phase = new(timeAt(20)), "Deleting"
 	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.DeploymentChange) *clusterv1.MachineDeployment {

@@ -19,7 +19,9 @@ func deploymentGauges() []gauge[deployment] {
 			prefix+"info",
 			"1 for each MachineDeployment, with its strategy.",
 			[]string{"createdAt", "spec_strategy_type"},
-			func(d deployment, send emitSampleFunc) { send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType())) },
+			func(d deployment, send emitSampleFunc) {
+				send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType()))
+			},
 		),
 		numberGauge(
 			prefix+"status_replicas",

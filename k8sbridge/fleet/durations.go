@@ -59,8 +59,8 @@ func NewDurations(registry prometheus.Registerer) Durations {
 	return d
 }
 
-// WatchMachines measures durations from cache events until stop is called. Watch does not measure changes before the call, or
-// while no bridge is the leader.
+// WatchMachines measures durations from cache events until stop is called. WatchMachines does not measure changes
+// before the call, or while no bridge is the leader.
 func (d Durations) WatchMachines(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
 	w := machineWatcher{Durations: d, cluster: cluster}
@@ -183,7 +183,8 @@ func deletionStage(m machine) v1alpha1.MachineDeletionStage {
 	return m.Status.Deletion.Stage
 }
 
-// timeConditionBecameTrue reports whether a condition became True between two versions of a machine, and returns the time.
+// timeConditionBecameTrue reports whether a condition became True between two versions of a machine, and returns the
+// time.
 func timeConditionBecameTrue(before, after machine, of corev1.NodeConditionType) (time.Time, bool) {
 	c := cache.FindNodeCondition(after.Status.Conditions, of)
 	if c == nil || c.Status != corev1.ConditionTrue {

@@ -22,11 +22,11 @@ import (
 type Gauges struct {
 	cluster     *cache.Cluster
 	machines    []gauge[*v1alpha1.Machine]
-	machineSets        []gauge[*v1alpha1.MachineSet]
+	machineSets []gauge[*v1alpha1.MachineSet]
 	deployments []gauge[*v1alpha1.MachineDeployment]
-	waitGauges       waitGauges
+	waitGauges  waitGauges
 
-	apiCache                   *capi.Cache // nil: Cluster API is not watched
+	apiCache              *capi.Cache // nil: Cluster API is not watched
 	clusterAPIDeployments []gauge[*clusterv1.MachineDeployment]
 	clusterAPISets        []gauge[*clusterv1.MachineSet]
 	clusterAPIMachines    []gauge[*clusterv1.Machine]
@@ -38,10 +38,10 @@ func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
 		cluster:               cluster,
 		machines:              machineGauges(),
-		machineSets:                  machineSetGauges(),
+		machineSets:           machineSetGauges(),
 		deployments:           deploymentGauges(),
-		waitGauges:                 newWaitGauges(),
-		apiCache:                   api,
+		waitGauges:            newWaitGauges(),
+		apiCache:              api,
 		clusterAPIDeployments: clusterAPIDeploymentGauges(),
 		clusterAPISets:        clusterAPISetGauges(),
 		clusterAPIMachines:    clusterAPIMachineGauges(),

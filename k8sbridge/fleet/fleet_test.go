@@ -34,8 +34,8 @@ func filledCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *fak
 	return cluster, client
 }
 
-// scrapeMetrics returns the samples of a registry as name{label="value",…}, in the order of the labels. A histogram's value
-// is its count.
+// scrapeMetrics returns the samples of a registry as name{label="value",…}, in the order of the labels. A histogram's
+// value is its count.
 func scrapeMetrics(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

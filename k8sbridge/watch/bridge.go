@@ -53,13 +53,13 @@ type objectKey struct {
 // wakeRequest contains the changes of an object since the last signal to its workflow.
 type wakeRequest struct {
 	versions       cache.MinVersions
-	deletedObjects        []deletedObject // deletedObjects objects of this name
+	deletedObjects []deletedObject // deletedObjects objects of this name
 	earliestSignal time.Time       // earliest signal to the workflows of deleted; ignored if an object has the name again
 }
 
 // deletedObject is an object that no longer exists.
 type deletedObject struct {
-	uid       string
+	uid         string
 	workflowIDs []string // IDs of its own workflow and, for a deployment, of the rollout in its last status
 }
 
@@ -93,11 +93,11 @@ type Bridge struct {
 	countPollers func(ctx context.Context, provider string) (int, error) // nil: the bridge does not ask for pollers
 
 	mu                  sync.Mutex
-	storedFingerprints  map[string]fingerprints // the key is resource and UID
-	pendingWakes        map[objectKey]wakeRequest      // content of the next signal
-	nextSignalTimes     map[objectKey]time.Time // earliest time of the object's next signal
-	workersByProvider   map[string]int          // number of workers by provider; nil: unknown
-	temporalUnreachable bool                    // Temporal did not answer the last request
+	storedFingerprints  map[string]fingerprints   // the key is resource and UID
+	pendingWakes        map[objectKey]wakeRequest // content of the next signal
+	nextSignalTimes     map[objectKey]time.Time   // earliest time of the object's next signal
+	workersByProvider   map[string]int            // number of workers by provider; nil: unknown
+	temporalUnreachable bool                      // Temporal did not answer the last request
 }
 
 // New returns a bridge of an installation. The caches of cluster must be running.
@@ -118,11 +118,11 @@ func New(
 		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
 		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
 		orphanSchedules: &sweepSchedules{
-			installation:  installation,
-			cluster:       cluster,
-			metrics:       metrics,
-			log:           log,
-			queue:         workqueue.NewTypedDelayingQueue[sweepTask](),
+			installation:     installation,
+			cluster:          cluster,
+			metrics:          metrics,
+			log:              log,
+			queue:            workqueue.NewTypedDelayingQueue[sweepTask](),
 			lastTriggerTimes: map[cache.ObjectRef]time.Time{},
 		},
 		storedFingerprints: map[string]fingerprints{},
@@ -178,9 +178,9 @@ func (b *Bridge) enqueue(k objectKey, w wakeRequest, delay time.Duration) {
 	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k]))) // at once without a positive delay
 }
 
-// takeWakeRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake. Before
-// the earliest time of the next signal, takeWake returns no wake and reschedules the evaluation: all wakes until then
-// are merged.
+// takeWakeRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake.
+// Before the earliest time of the next signal, takeWakeRequest returns no wake and reschedules the evaluation: all
+// wakes until then are merged.
 func (b *Bridge) takeWakeRequest(k objectKey) (w wakeRequest, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

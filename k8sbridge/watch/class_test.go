@@ -83,9 +83,13 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 			change: putChangedObject(aMachine()),
 		},
 		{fact: "Unguarded", change: putChangedObject(aSecret(), removeFinalizers[secretMetadata])},
-		{fact: "Unguarded", before: []runtime.Object{other}, change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) {
-			c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
-		})},
+		{
+			fact:   "Unguarded",
+			before: []runtime.Object{other},
+			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) {
+				c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
+			}),
+		},
 		{
 			fact: "Unguarded",
 			before: []runtime.Object{
@@ -94,7 +98,10 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 			},
 			change: putChangedObject(other),
 		},
-		{fact: "Unused", change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil })},
+		{
+			fact:   "Unused",
+			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil }),
+		},
 	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 

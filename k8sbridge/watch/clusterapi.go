@@ -92,7 +92,10 @@ func (b *Bridge) handleClusterAPI(e event) {
 			},
 		)
 		if c.specChanged {
-			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersToObject(s, object) }, e.toWakeRequest())
+			b.enqueueClusterAPISets(
+				func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersToObject(s, object) },
+				e.toWakeRequest(),
+			)
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.GetNamespace() && capi.SpecNamesTemplate(&d.Spec.Template.Spec, object)
 			}, e.toWakeRequest())
@@ -169,7 +172,10 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 	}
 	if capidrain.HasHook(m) && isDeleting(m) {
 		v := capidrain.ToMillwrightMachine(m)
-		f.isDraining, f.isQueuedForDrain = observedrain.IsInDrainQueue(v), v.Status.Deletion != nil && v.Status.Deletion.Queued
+		f.isDraining, f.isQueuedForDrain = observedrain.IsInDrainQueue(
+			v,
+		), v.Status.Deletion != nil &&
+			v.Status.Deletion.Queued
 		f.specHash = hashOf(
 			m.UID,
 			foreignMetadata(m),

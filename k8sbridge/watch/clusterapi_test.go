@@ -39,7 +39,13 @@ func capiSet(name string, change ...capitest.SetChange) *clusterv1.MachineSet {
 // withCAPISetStatus gives a set the status for its related objects.
 func withCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *clusterv1.MachineSet {
 	plan := scale.PlanSet(
-		capiset.ScaleFacts(capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}), s, related, capitest.Noon, 0),
+		capiset.ScaleFacts(
+			capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
+			s,
+			related,
+			capitest.Noon,
+			0,
+		),
 	)
 	capiset.ApplyStatus(
 		s,
@@ -64,8 +70,15 @@ func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.Machin
 func capiStack(more ...runtime.Object) []runtime.Object {
 	s := capiSet("s", capitest.WithDeploymentOwner, annotatedSet(clusterv1.RevisionAnnotation, "1"))
 	return append([]runtime.Object{
-		s, capiMachine("m-s", s), capitest.NewCluster(), capitest.NewDeployment(),
-		capitest.BootstrapTemplate(capitest.WithClusterOwner), capitest.InfrastructureTemplate(capitest.WithClusterOwner), capitest.NewControlPlane(),
+		s,
+		capiMachine("m-s", s),
+		capitest.NewCluster(),
+		capitest.NewDeployment(),
+		capitest.BootstrapTemplate(
+			capitest.WithClusterOwner,
+		),
+		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewControlPlane(),
 	}, more...)
 }
 
@@ -140,7 +153,7 @@ type capiWakeTestCase struct {
 	want   string
 }
 
-// The times in a capiWakesRow.
+// The times in a capiWakeTestCase.
 const neverEvaluated, atOnce, debounced = "never", "at once", "debounced"
 
 // assertCAPIWakes checks for each row when the bridge evaluates the object of a kind after the change.
@@ -179,7 +192,8 @@ func withCondition(kind string, status metav1.ConditionStatus) capitest.MachineC
 
 // infrastructureTemplate returns the changed infrastructure template of the stacks.
 func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Object {
-	return capitest.InfrastructureTemplate(append([]capitest.ProviderObjectChange{capitest.WithClusterOwner}, change...)...)
+	return capitest.InfrastructureTemplate(
+		append([]capitest.ProviderObjectChange{capitest.WithClusterOwner}, change...)...)
 }
 
 // The rows say which change of which object makes the bridge evaluate the set, and when.
@@ -278,7 +292,9 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		},
 		{
 			"the Cluster's step of an upgrade",
-			capitest.NewCluster(capitest.WithAnnotation[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1")),
+			capitest.NewCluster(
+				capitest.WithAnnotation[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1"),
+			),
 			atOnce,
 		},
 		{"the Cluster is deleted", capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), atOnce},
@@ -371,7 +387,10 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 		s, related := capitest.NewSet(name, 0, change...), capitest.RelatedObjects()
 		if s.Namespace != capitest.Shop { // this set has neither a Cluster nor templates
 			related = capi.RelatedObjects{
-				Templates: []capi.ProviderObject{capitest.MissingObject(capitest.BootstrapTemplate()), capitest.MissingObject(capitest.InfrastructureTemplate())},
+				Templates: []capi.ProviderObject{
+					capitest.MissingObject(capitest.BootstrapTemplate()),
+					capitest.MissingObject(capitest.InfrastructureTemplate()),
+				},
 			}
 		}
 		sets = append(sets, withCAPISetStatus(s, related))
@@ -416,10 +435,15 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 // A set without Millwright's label is never signaled. A set that was handed over is signaled until Millwright's
 // finalizer is removed. A set that loses its machines one after the other must be signaled for each.
 func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
-	released := capiMachine("o", capitest.NewSet("s", 0), capitest.WithoutOwner[*clusterv1.Machine], func(m *clusterv1.Machine) {
-		m.Labels["pool"] = "another"
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
-	})
+	released := capiMachine(
+		"o",
+		capitest.NewSet("s", 0),
+		capitest.WithoutOwner[*clusterv1.Machine],
+		func(m *clusterv1.Machine) {
+			m.Labels["pool"] = "another"
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
+		},
+	)
 	runInCAPIWorld(t, capiStack(), func(w *world) {
 		before := w.countSetEvaluations()
 		w.putObject(released)
@@ -464,7 +488,12 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	withCAPISetStatus(waiting, related)
 	runInCAPIWorld(
 		t,
-		[]runtime.Object{waiting, capitest.NewCluster(), capitest.BootstrapTemplate(capitest.WithClusterOwner), capitest.NewControlPlane()},
+		[]runtime.Object{
+			waiting,
+			capitest.NewCluster(),
+			capitest.BootstrapTemplate(capitest.WithClusterOwner),
+			capitest.NewControlPlane(),
+		},
 		func(w *world) {
 			w.takeCalls()
 			version := w.putObject(capitest.InfrastructureTemplate(capitest.WithClusterOwner))

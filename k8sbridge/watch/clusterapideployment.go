@@ -86,7 +86,14 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 		),
 		hasFinalizer: hasFinalizer(s, capi.Finalizer),
 
-		immediateParentHash: hashOf(s.UID, spec, isDeleting(s), nonDeploymentMetadata(s), metav1.GetControllerOf(s), s.Finalizers),
+		immediateParentHash: hashOf(
+			s.UID,
+			spec,
+			isDeleting(s),
+			nonDeploymentMetadata(s),
+			metav1.GetControllerOf(s),
+			s.Finalizers,
+		),
 		debouncedParentHash: hashOf(
 			said,
 			status.ObservedGeneration,
@@ -102,8 +109,8 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 	return f
 }
 
-// controllerNameIfMatches returns the controller's name if is(ref) is true. If is(ref) is false, controllerNameIf returns an
-// impossible name, because an empty name would make the object an orphan.
+// controllerNameIfMatches returns the controller's name if is(ref) is true. If is(ref) is false,
+// controllerNameIfMatches returns an impossible name, because an empty name would make the object an orphan.
 func controllerNameIfMatches(ref metav1.OwnerReference, is func(metav1.OwnerReference) bool) string {
 	if is(ref) {
 		return ref.Name

@@ -106,7 +106,10 @@ func changedMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
 	return changedCopy(capiFleet()[2].(*clusterv1.Machine), change)
 }
 
-var fleetDeploymentSignal = "signal-with-start " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment()))
+var fleetDeploymentSignal = "signal-with-start " + garden.ID(
+	run.KindClusterAPIDeployment,
+	refOf(capitest.NewDeployment()),
+)
 
 func TestACalmClusterAPIDeploymentIsNotSignaled(t *testing.T) {
 	assertCAPIStaysCalm(t, capiFleet(), run.KindClusterAPIDeployment)
@@ -126,7 +129,10 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			"orphan",
 			0,
 			append(
-				[]capitest.SetChange{capitest.WithoutOwner[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" }},
+				[]capitest.SetChange{
+					capitest.WithoutOwner[*clusterv1.MachineSet],
+					func(s *clusterv1.MachineSet) { s.Labels["pool"] = "s" },
+				},
 				change...)...)
 	}
 	assertCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakeTestCase{
@@ -210,7 +216,9 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		},
 		{
 			"a condition of its set at another time",
-			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].LastTransitionTime = capitest.MinutesBeforeNoon(1) }),
+			set(func(s *clusterv1.MachineSet) {
+				s.Status.Conditions[0].LastTransitionTime = capitest.MinutesBeforeNoon(1)
+			}),
 			neverEvaluated,
 		},
 		{"a set that it may adopt", orphan(), atOnce},
@@ -275,7 +283,11 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			infrastructure(func(o *unstructured.Unstructured) { o.SetNamespace("garden"); o.SetUID("uid-other") }),
 			neverEvaluated,
 		},
-		{"the control plane", capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")), neverEvaluated},
+		{
+			"the control plane",
+			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
+			neverEvaluated,
+		},
 		{"a RolloutPolicy", policyInNamespace(capitest.Shop), atOnce},
 		{"a RolloutPolicy of another namespace", policyInNamespace("garden"), neverEvaluated},
 	})
@@ -295,7 +307,9 @@ func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
 			capi.ClustersResource: w.putObject(capitest.NewCluster()),
 			capi.MachinesResource: w.putObject(capiFleet()[2]),
 			capi.SetsResource:     w.putObject(capiFleet()[1]),
-			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(capitest.InfrastructureTemplate(capitest.WithClusterOwner)),
+			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(
+				capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+			),
 			cache.Policies: w.putObject(policyInNamespace(capitest.Shop)),
 		}
 		w.advanceClock(2 * time.Second)

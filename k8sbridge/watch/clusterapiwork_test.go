@@ -47,7 +47,11 @@ func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
 func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 	strays := []string{
 		garden.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
-		garden.ID(run.KindClusterAPIDeployment, refOfGoneObject("d")), garden.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
+		garden.ID(
+			run.KindClusterAPIDeployment,
+			refOfGoneObject("d"),
+		),
+		garden.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
 	}
 	exist := []string{
 		garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack())),

@@ -63,7 +63,12 @@ func deploymentTestCases() []factTestCase {
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 			),
 		},
-		{name: "what it waits for", fact: "Says", before: rollingStack(), change: putChangedObject(machineOfNewRevision(), setJoined)},
+		{
+			name:   "what it waits for",
+			fact:   "Says",
+			before: rollingStack(),
+			change: putChangedObject(machineOfNewRevision(), setJoined),
+		},
 		{
 			name:   "paused",
 			fact:   "Says",
@@ -94,7 +99,10 @@ func deploymentActionTestCases() []factTestCase {
 			name:   "its revision",
 			fact:   "Next",
 			resync: true,
-			change: putChangedObject(aDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7")),
+			change: putChangedObject(
+				aDeployment(),
+				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7"),
+			),
 		},
 		named("maxSurge, of which its set tells", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
@@ -107,7 +115,10 @@ func deploymentActionTestCases() []factTestCase {
 			resync: true,
 			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
 		},
-		named("what the autoscaler chose", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m")),
+		named(
+			"what the autoscaler chose",
+			withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationTriggerDeletion, "m"),
+		),
 		{
 			name: "what it does not choose any more",
 			fact: "Next",
@@ -173,8 +184,16 @@ func deploymentStatusTestCases() []factTestCase {
 		status("no conditions", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions = nil }),
 		status("the message of a condition", func(s *v1alpha1.MachineDeploymentStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "it runs no more", fact: "Unreported", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown))},
-		{name: "it is being deleted", fact: "Unreported", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{
+			name:   "it runs no more",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown)),
+		},
+		{
+			name:   "it is being deleted",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine]),
+		},
 		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		set("machines get no instance", func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{

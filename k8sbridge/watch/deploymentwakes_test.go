@@ -119,14 +119,24 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 		},
 		{"its status counts others", nil, putChangedObject(aSet(), withoutReady), []string{d}},
 		{"given to another one: both", nil, putChangedObject(aSet(), setOtherOwner), []string{d, e}},
-		{"its reference is removed: who had it, and takes it again", nil, putChangedObject(aSet(), withoutOwner), []string{d}},
+		{
+			"its reference is removed: who had it, and takes it again",
+			nil,
+			putChangedObject(aSet(), withoutOwner),
+			[]string{d},
+		},
 		{"taken: who has it now", objectList(stray), putChangedObject(stray, setOtherOwner), []string{e}},
 		{"to be deleted", nil, putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
 		{"deleted", nil, func(w *world) { w.deleteObject(aSet()) }, []string{d}},
 
 		{"nobody's, with labels that match: made", nil, putChangedObject(stray), []string{d}},
 		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withoutPool), nil},
-		{"nobody's, gets labels that match", objectList(changedCopy(stray, withoutPool)), putChangedObject(stray), []string{d}},
+		{
+			"nobody's, gets labels that match",
+			objectList(changedCopy(stray, withoutPool)),
+			putChangedObject(stray),
+			[]string{d},
+		},
 		{
 			"released by it, gets other labels",
 			objectList(changedCopy(stray, setReleasedByD)),
@@ -138,7 +148,12 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
 		}), []string{d}},
 		{"nobody's, with labels that match: its status", objectList(stray), putChangedObject(stray, withoutReady), nil},
-		{"nobody's, with labels that match: deleted", objectList(stray), func(w *world) { w.deleteObject(stray) }, []string{d}},
+		{
+			"nobody's, with labels that match: deleted",
+			objectList(stray),
+			func(w *world) { w.deleteObject(stray) },
+			[]string{d},
+		},
 		{"owned, and not controlled", nil, putChangedObject(ownedOnly), []string{d}},
 
 		{"nothing changed: a resync of the informer", nil, resyncSet, nil},
@@ -208,7 +223,12 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	assertWakes(t, stack, []wakeTestCase{
 		{"it succeeded", nil, putChangedObject(updating, succeeded), []string{d}},
 		{"it failed", nil, putChangedObject(updating, failed), []string{d}},
-		{"it succeeded after all", objectList(changedCopy(updating, failed)), putChangedObject(updating, succeeded), []string{d}},
+		{
+			"it succeeded after all",
+			objectList(changedCopy(updating, failed)),
+			putChangedObject(updating, succeeded),
+			[]string{d},
+		},
 		{"one of another deployment succeeded", nil, putChangedObject(theirs, succeeded), []string{e}},
 		{"its node goes on", nil, putChangedObject(updatingNode(v1alpha1.ReasonDrainSuccessful, setNodeUnready)), nil},
 		{"its conditions go on", nil, putChangedObject(updating, func(m *v1alpha1.Machine) {

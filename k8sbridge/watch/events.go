@@ -24,13 +24,15 @@ import (
 
 // event is an informer's report about one object.
 type event struct {
-	resource observecache.Resource
-	object   metav1.Object
-	isDeleted  bool   // the object no longer exists
-	version  string // a cache with at least this version contains the change
+	resource  observecache.Resource
+	object    metav1.Object
+	isDeleted bool   // the object no longer exists
+	version   string // a cache with at least this version contains the change
 }
 
-func (e event) toWakeRequest() wakeRequest { return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}} }
+func (e event) toWakeRequest() wakeRequest {
+	return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}}
+}
 
 // eventHandler returns the event handler for an informer.
 func (b *Bridge) eventHandler(
@@ -148,9 +150,9 @@ func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
 	})
 }
 
-// enqueueMachinesOfNode enqueues the machines that depend on a node. enqueueMachinesOf also enqueues the sets of the
-// failed machines, because a user may request preservation on the node. A machine that is being deleted depends only
-// on the node's health.
+// enqueueMachinesOfNode enqueues the machines that depend on a node. enqueueMachinesOfNode also enqueues the sets of
+// the failed machines, because a user may request preservation on the node. A machine that is being deleted depends
+// only on the node's health.
 func (b *Bridge) enqueueMachinesOfNode(node *corev1.Node, w wakeRequest, health bool) {
 	machines := slices.Concat(b.cluster.MachinesOfNode(node.Name), b.cluster.MachinesOfInstance(node.Spec.ProviderID))
 	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {
@@ -177,7 +179,8 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 		machine.HasDeployment(set) {
 		b.enqueue(objectKey{run.KindMachineDeployment, m.Namespace, controllerName(set)}, e.toWakeRequest(), 0)
 	}
-	if c.nodeChanged && (dependentNodeName(m) != "" && b.cluster.NodeOfMachine(m) != nil || b.cluster.UnrecordedNodeOfMachine(m) != nil) {
+	if c.nodeChanged &&
+		(dependentNodeName(m) != "" && b.cluster.NodeOfMachine(m) != nil || b.cluster.UnrecordedNodeOfMachine(m) != nil) {
 		// earlier events of the node did not enqueue this machine
 		b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, e.toWakeRequest(), debounce)
 	}
@@ -226,7 +229,7 @@ func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	}
 }
 
-// handleOwnedObject enqueues an object that has a workflow, and its controller. handleOwned returns the change.
+// handleOwnedObject enqueues an object that has a workflow, and its controller. handleOwnedObject returns the change.
 func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now fingerprints) fingerprintChange {
 	c := b.compareAndStoreFingerprints(e, now)
 	delay := debounce
@@ -265,22 +268,22 @@ func rolloutInStatus(o metav1.Object) string {
 }
 
 // fingerprintChange says which fingerprints of an object differ from the last stored ones. For a new or deleted
-// object nearly all fingerprints count as different; compareAndStore contains the exceptions.
+// object nearly all fingerprints count as different; compareAndStoreFingerprints contains the exceptions.
 type fingerprintChange struct {
-	isNew      bool // the object is new
+	isNew             bool // the object is new
 	specChanged       bool
 	childrenChanged   bool
 	healthChanged     bool
 	deploymentChanged bool
 	nodeChanged       bool // a machine depends on another node than before
 	// the object has (or had, if deleted) no controller, and a parent fingerprint changed
-	orphanChanged     bool
-	drainChanged    bool // a machine's drain has ended, or has started after a wait in the queue
+	orphanChanged    bool
+	drainChanged     bool // a machine's drain has ended, or has started after a wait in the queue
 	becameOutOfRange bool // a machine's provider has started to report OutOfRange
-	wakesParentNow  bool // the parents are enqueued at once
+	wakesParentNow   bool // the parents are enqueued at once
 
 	wakesParentDebounced bool
-	parentNames         []string // the present and former controller, if a parent fingerprint changed
+	parentNames          []string // the present and former controller, if a parent fingerprint changed
 	// present and former class of a machine, if the machine is new or deleted or its class changed
 	classNames []string
 	// present and former claim of a machine to an instance and node, if the machine is new or deleted or its claim
@@ -301,9 +304,12 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 	}
 	c := diffFingerprints(before, now)
 	if !known || e.isDeleted {
-		c.isNew, c.specChanged, c.childrenChanged, c.healthChanged, c.deploymentChanged = !e.isDeleted, true, true, true, c.deploymentChanged || e.isDeleted
+		c.isNew, c.specChanged, c.childrenChanged, c.healthChanged, c.deploymentChanged = !e.isDeleted, true, true, true, c.deploymentChanged ||
+			e.isDeleted
 		c.wakesParentNow, c.wakesParentDebounced = e.isDeleted, true
-		c.nodeChanged, c.drainChanged, c.becameOutOfRange = false, e.isDeleted && before.isDraining, known && c.becameOutOfRange
+		c.nodeChanged, c.drainChanged, c.becameOutOfRange = false, e.isDeleted &&
+			before.isDraining, known &&
+			c.becameOutOfRange
 		c.classNames = distinctNames(now.className, before.className)
 		c.claims = []observecache.MachineClaim{now.claim}
 	}
@@ -316,13 +322,13 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 // diffFingerprints compares the fingerprints of an object that existed before and still exists.
 func diffFingerprints(before, now fingerprints) fingerprintChange {
 	c := fingerprintChange{
-		specChanged:            now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
-		childrenChanged:        now.childrenHash != before.childrenHash,
-		healthChanged:          now.healthHash != before.healthHash,
-		deploymentChanged:      now.deploymentText != before.deploymentText,
-		nodeChanged:            now.nodeName != before.nodeName,
+		specChanged:          now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
+		childrenChanged:      now.childrenHash != before.childrenHash,
+		healthChanged:        now.healthHash != before.healthHash,
+		deploymentChanged:    now.deploymentText != before.deploymentText,
+		nodeChanged:          now.nodeName != before.nodeName,
 		drainChanged:         before.isDraining && !now.isDraining || before.isQueuedForDrain && !now.isQueuedForDrain,
-		becameOutOfRange:      now.reportsOutOfRange && !before.reportsOutOfRange,
+		becameOutOfRange:     now.reportsOutOfRange && !before.reportsOutOfRange,
 		wakesParentNow:       now.immediateParentHash != before.immediateParentHash,
 		wakesParentDebounced: now.debouncedParentHash != before.debouncedParentHash,
 	}

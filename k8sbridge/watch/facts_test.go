@@ -34,8 +34,8 @@ func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*world) {
 	return func(w *world) { w.putObject(changedCopy(o, changes...)) }
 }
 
-// assertFactsWake checks that a change of each fact that determines pending work signals the object's workflow: at once,
-// debounced, or at the next resync.
+// assertFactsWake checks that a change of each fact that determines pending work signals the object's workflow: at
+// once, debounced, or at the next resync.
 func assertFactsWake(
 	t *testing.T,
 	facts reflect.Type,
@@ -249,12 +249,18 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{
 			fact:   "NoTimeout",
 			before: ill,
-			change: putChangedObject(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) })),
+			change: putChangedObject(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) }),
+			),
 		},
 		{
 			fact:   "UpdateTimeout",
 			before: ill,
-			change: putChangedObject(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour })),
+			change: putChangedObject(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour }),
+			),
 		},
 		{
 			fact:   "CreateBy",
@@ -297,15 +303,22 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{fact: "Carries.Finalizer", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
 		{fact: "Carries.Labels", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Labels = nil })},
 		{
-			fact:   "Carries.Annotations",
-			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged)),
+			fact: "Carries.Annotations",
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged),
+			),
 		},
 		{fact: "Carries.Taints", before: []runtime.Object{tainted}, change: putChangedObject(aNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "other", Effect: "NoExecute"}}
 		})},
-		{fact: "Carries.Capacity", before: []runtime.Object{withCapacity}, change: putChangedObject(aNode(), func(n *corev1.Node) {
-			n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
-		})},
+		{
+			fact:   "Carries.Capacity",
+			before: []runtime.Object{withCapacity},
+			change: putChangedObject(aNode(), func(n *corev1.Node) {
+				n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
+			}),
+		},
 		{fact: "Carries.Deleting", change: putChangedObject(aNode(), setDeleting[*corev1.Node])},
 		{
 			fact: "Wanted.Labels",
@@ -364,12 +377,18 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 			}),
 		},
 		{
-			fact:   "Preservation.OnMachine",
-			change: putChangedObject(aMachine(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			fact: "Preservation.OnMachine",
+			change: putChangedObject(
+				aMachine(),
+				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
-			fact:   "Preservation.OnNode",
-			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			fact: "Preservation.OnNode",
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
 			fact:   "Preservation.Failed",

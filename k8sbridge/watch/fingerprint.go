@@ -24,7 +24,7 @@ import (
 // writes does not signal that workflow, because its run decides again after the write. A field that only the object's
 // own workflow writes signals the controller's workflow.
 type fingerprints struct {
-	specHash      uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
+	specHash            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
 	immediateParentHash uint64 // signals the controller's workflow at once: controller; for a set, all but size and progress
 	// signals the controller's workflow debounced: the other fields of a machine, the progress of a set
 	debouncedParentHash uint64
@@ -35,11 +35,11 @@ type fingerprints struct {
 	nodeName            string // name of the node that a machine depends on
 	// instance and node in a machine's claim; a change signals the other machines that claim the same instance or
 	// node
-	claim        cache.MachineClaim
+	claim            cache.MachineClaim
 	deploymentText   string // signals the deployment of the machine's set at once; empty: nothing that the deployment reads
-	hasFinalizer bool   // Millwright's finalizer is set; its removal signals the object's workflow
-	isDraining     bool   // the machine's node is being drained, or is queued for a drain
-	isQueuedForDrain       bool   // the machine is queued for its drain
+	hasFinalizer     bool   // Millwright's finalizer is set; its removal signals the object's workflow
+	isDraining       bool   // the machine's node is being drained, or is queued for a drain
+	isQueuedForDrain bool   // the machine is queued for its drain
 	// the provider reports OutOfRange for the machine: several instances, or none where one is expected
 	reportsOutOfRange bool
 }
@@ -54,7 +54,7 @@ func hashOf(parts ...any) uint64 {
 }
 
 // foreignMetadata returns the labels and annotations that others write, without the machine priority. Millwright
-// writes a default priority that means the same as its absence, so drain.Priority is compared instead.
+// writes a default priority that means the same as its absence, so drain.DeletionPriority is compared instead.
 func foreignMetadata(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
@@ -81,7 +81,7 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	blocked, _ := machine.CreationBlocker(m)
 	check, marked := set.HealthCheckResult(m)
 	return fingerprints{
-		specHash:      hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
+		specHash:            hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
 		immediateParentHash: hashOf(m.UID, metav1.GetControllerOf(m)),
 		debouncedParentHash: hashOf(
 			phase,
@@ -100,15 +100,15 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 			m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			machine.HasJoined(m),
 		),
-		parentName:       controllerName(m),
-		className:        m.Spec.Class.Name,
-		nodeName:         cmp.Or(dependentNodeName(m), cache.InstanceWithoutNodeName(m)),
-		claim:        cache.ClaimOfMachine(m),
-		deploymentText:   fieldsForDeployment(m),
-		hasFinalizer: cache.HasFinalizer(m.Finalizers),
-		isDraining:     drain.IsInDrainQueue(m),
-		isQueuedForDrain:       drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
-		reportsOutOfRange:   operation.ErrorCode == codeOutOfRange,
+		parentName:        controllerName(m),
+		className:         m.Spec.Class.Name,
+		nodeName:          cmp.Or(dependentNodeName(m), cache.InstanceWithoutNodeName(m)),
+		claim:             cache.ClaimOfMachine(m),
+		deploymentText:    fieldsForDeployment(m),
+		hasFinalizer:      cache.HasFinalizer(m.Finalizers),
+		isDraining:        drain.IsInDrainQueue(m),
+		isQueuedForDrain:  drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
+		reportsOutOfRange: operation.ErrorCode == codeOutOfRange,
 	}
 }
 
@@ -135,9 +135,9 @@ func dependentNodeName(m *v1alpha1.Machine) string {
 // codeOutOfRange is the provider's code that starts an orphan sweep, as in machine-controller-manager.
 const codeOutOfRange = "OutOfRange"
 
-// fieldsForDeployment returns the machine fields that a deployment reads directly, without waiting for the set's status:
-// whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its in-place
-// update, and the mark of the cluster autoscaler.
+// fieldsForDeployment returns the machine fields that a deployment reads directly, without waiting for the set's
+// status: whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its
+// in-place update, and the mark of the cluster autoscaler.
 func fieldsForDeployment(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
@@ -186,7 +186,7 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 		),
 		debouncedParentHash: hashOf(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
 		parentName:          controllerName(s),
-		hasFinalizer:    cache.HasFinalizer(s.Finalizers),
+		hasFinalizer:        cache.HasFinalizer(s.Finalizers),
 	}
 }
 
@@ -194,8 +194,8 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		specHash:         hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
-		childrenHash:     hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
+		specHash:     hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
+		childrenHash: hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }
@@ -205,8 +205,8 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 // machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
-		specHash:         hashOf(c.UID, c.Generation, isDeleting(c)),
-		childrenHash:     hashOf(class.UnservedMessage(c)),
+		specHash:     hashOf(c.UID, c.Generation, isDeleting(c)),
+		childrenHash: hashOf(class.UnservedMessage(c)),
 		hasFinalizer: cache.HasFinalizer(c.Finalizers),
 	}
 }

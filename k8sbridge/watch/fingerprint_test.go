@@ -16,8 +16,12 @@ import (
 func differingFingerprints(before, now fingerprints) (names []string) {
 	c := diffFingerprints(before, now)
 	differs := map[string]bool{
-		"spec": c.specChanged, "parentNow": c.wakesParentNow, "parentDebounced": c.wakesParentDebounced, "children": c.childrenChanged,
-		"deployment": c.deploymentChanged, "node": c.nodeChanged,
+		"spec":            c.specChanged,
+		"parentNow":       c.wakesParentNow,
+		"parentDebounced": c.wakesParentDebounced,
+		"children":        c.childrenChanged,
+		"deployment":      c.deploymentChanged,
+		"node":            c.nodeChanged,
 	}
 	for _, name := range []string{"spec", "parentNow", "parentDebounced", "children", "deployment", "node"} {
 		if differs[name] {

@@ -153,7 +153,8 @@ func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
-		w.bridge.eventHandler(observecache.Machines, informer).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
+		w.bridge.eventHandler(observecache.Machines, informer).
+			OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
 		w.advanceClock(deletionGrace + time.Second)
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(old) {

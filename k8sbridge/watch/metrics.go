@@ -4,10 +4,10 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics counts received events and sent signals. Create it with NewMetrics.
 type Metrics struct {
-	events   *prometheus.CounterVec
-	signals  *prometheus.CounterVec
-	calmEvaluations     *prometheus.CounterVec
-	failures *prometheus.CounterVec
+	events          *prometheus.CounterVec
+	signals         *prometheus.CounterVec
+	calmEvaluations *prometheus.CounterVec
+	failures        *prometheus.CounterVec
 }
 
 // NewMetrics registers the bridge's metrics.
@@ -20,7 +20,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		events:  counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
 		signals: counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
-		calmEvaluations:    counter("millwright_bridge_calm_total", "Evaluations that sent no signal: the object was calm.", "kind"),
+		calmEvaluations: counter(
+			"millwright_bridge_calm_total",
+			"Evaluations that sent no signal: the object was calm.",
+			"kind",
+		),
 		failures: counter(
 			"millwright_bridge_signal_failures_total",
 			"Signals that Temporal did not take; each is tried again.",

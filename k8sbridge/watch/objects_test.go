@@ -73,7 +73,11 @@ func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object
 			tree.Members = append(tree.Members, o)
 		}
 	}
-	deployment.ApplyStatus(&d.Status, rollout.PlannedStatus(deployment.RolloutFacts(tree, creationTime.Time)), creationTime)
+	deployment.ApplyStatus(
+		&d.Status,
+		rollout.PlannedStatus(deployment.RolloutFacts(tree, creationTime.Time)),
+		creationTime,
+	)
 	return d
 }
 

@@ -36,7 +36,7 @@ type sweepSchedules struct {
 	log          *slog.Logger
 	queue        workqueue.TypedDelayingInterface[sweepTask]
 
-	mu            sync.Mutex
+	mu               sync.Mutex
 	lastTriggerTimes map[cache.ObjectRef]time.Time // time of the last early sweep of each class
 }
 

@@ -186,7 +186,7 @@ func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule
 	return schedule, input
 }
 
-// runInSweepWorld is inWorld with a bridge that maintains schedules.
+// runInSweepWorld is runInWorld with a bridge that maintains schedules.
 func runInSweepWorld(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *world)) {
 	t.Helper()
 	runInWorld(t, objects, func(w *world) {

@@ -79,7 +79,10 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 					row.change(w, i)
 					w.advanceClock(100 * time.Millisecond)
 				}
-				calls := slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(row.object) })
+				calls := slices.DeleteFunc(
+					w.takeCalls(),
+					func(c temporalCall) bool { return c.workflowID != workflowIDOf(row.object) },
+				)
 				require.Len(t, calls, int(9500*time.Millisecond/row.pause)+1)
 				for i, at := range callTimes(calls) {
 					assert.Equal(t, time.Duration(i)*row.pause, at)

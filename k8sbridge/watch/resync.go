@@ -82,9 +82,10 @@ func (b *Bridge) resync(ctx context.Context) {
 	}
 }
 
-// ensureOpenRun gives an object that is not calm an open run. ensureRun uses a plain start, which adds no event to an open
-// run. If the pending work should finish within a second, or the status does not name the blocker, ensureRun enqueues
-// a signal instead, because an open run may have missed a signal. ensureRun returns false when ctx has ended.
+// ensureOpenRun gives an object that is not calm an open run. ensureOpenRun uses a plain start, which adds no event to
+// an open run. If the pending work should finish within a second, or the status does not name the blocker,
+// ensureOpenRun enqueues a signal instead, because an open run may have missed a signal. ensureOpenRun returns false
+// when ctx has ended.
 func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	s, found := b.readSubject(ctx, k)
 	if !found || s.decision.NeedsNothing() {
@@ -125,9 +126,9 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	return ctx.Err() == nil
 }
 
-// signalLongCalls runs until ctx ends. watchCalls signals each machine whose provider call has been open for long but is
-// missing in the status. No event reports that a provider call is open for long, and a timer in each creation would
-// cost more.
+// signalLongCalls runs until ctx ends. signalLongCalls signals each machine whose provider call has been open for long
+// but is missing in the status. No event reports that a provider call is open for long, and a timer in each creation
+// would cost more.
 func (b *Bridge) signalLongCalls(ctx context.Context) {
 	for {
 		select {

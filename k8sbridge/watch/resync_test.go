@@ -258,7 +258,9 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 }
 
 // refOfGoneObject names an object that does not exist.
-func refOfGoneObject(name string) cache.ObjectRef { return cache.ObjectRef{Namespace: "ns", Name: name, UID: "uid-gone"} }
+func refOfGoneObject(name string) cache.ObjectRef {
+	return cache.ObjectRef{Namespace: "ns", Name: name, UID: "uid-gone"}
+}
 
 // assertStrayRunsSignaled checks that of these open runs only the strays are signaled.
 func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, others []string) {

@@ -92,7 +92,15 @@ func withOpenRollout(d *v1alpha1.MachineDeployment) {
 
 // stackBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
 func stackBeforeApproval() []runtime.Object {
-	return []runtime.Object{deploymentBeforeApproval(), aSet(), aMachine(), emptySetOfNewRevision(), guardedNode(), aClass(), aSecret()}
+	return []runtime.Object{
+		deploymentBeforeApproval(),
+		aSet(),
+		aMachine(),
+		emptySetOfNewRevision(),
+		guardedNode(),
+		aClass(),
+		aSecret(),
+	}
 }
 
 func deploymentBeforeApproval() *v1alpha1.MachineDeployment {

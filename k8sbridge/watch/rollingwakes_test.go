@@ -24,7 +24,9 @@ const rolloutSignal = "signal " + rolloutOfD
 func (w *world) takeDeploymentCalls() []temporalCall {
 	return slices.DeleteFunc(
 		w.takeCalls(),
-		func(c temporalCall) bool { return c.workflowID != workflowIDOf(aDeployment()) && c.workflowID != rolloutOfD },
+		func(c temporalCall) bool {
+			return c.workflowID != workflowIDOf(aDeployment()) && c.workflowID != rolloutOfD
+		},
 	)
 }
 
@@ -167,7 +169,10 @@ func TestARolloutHasFourSignalsASecond(t *testing.T) {
 		w.takeCalls()
 		for i := range 20 {
 			w.putObject(
-				changedCopy(machineOfNewRevision(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, fmt.Sprint(i))),
+				changedCopy(
+					machineOfNewRevision(),
+					withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, fmt.Sprint(i)),
+				),
 			)
 			w.advanceClock(50 * time.Millisecond)
 		}
@@ -212,7 +217,10 @@ func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
 	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
 		w.takeCalls()
 		w.putObject(
-			changedCopy(setOfNewRevision(), func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 }),
+			changedCopy(
+				setOfNewRevision(),
+				func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 },
+			),
 		)
 		w.runDueWork()
 		assert.Empty(t, w.takeDeploymentCalls())

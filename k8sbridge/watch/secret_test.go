@@ -62,7 +62,12 @@ func TestASecretAndItsClasses(t *testing.T) {
 			assert.Contains(t, calls, workflowIDOf(waiting))
 			require.Contains(t, calls, workflowIDOf(aClass()))
 			assert.Equal(t, version, calls[workflowIDOf(aClass())].signalContent.Versions[cache.Secrets])
-			assert.NotContains(t, calls[workflowIDOf(waiting)].signalContent.Versions, cache.Secrets, "machines read Secrets live")
+			assert.NotContains(
+				t,
+				calls[workflowIDOf(waiting)].signalContent.Versions,
+				cache.Secrets,
+				"machines read Secrets live",
+			)
 		})
 	})
 	t.Run("one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {

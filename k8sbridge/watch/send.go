@@ -11,8 +11,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// sendSignals delivers queued wakes until the queue shuts down. The queue gives each object to one sender at a time, so an
-// object never has two signals in flight.
+// sendSignals delivers queued wakes until the queue shuts down. The queue gives each object to one sender at a time, so
+// an object never has two signals in flight.
 func (b *Bridge) sendSignals(ctx context.Context) {
 	for {
 		k, shutdown := b.evaluationQueue.Get()
@@ -26,8 +26,8 @@ func (b *Bridge) sendSignals(ctx context.Context) {
 	}
 }
 
-// deliverWakeRequest evaluates one object. A failed signal is retried after a back-off, and then includes all wakes that have
-// arrived until then.
+// deliverWakeRequest evaluates one object. A failed signal is retried after a back-off, and then includes all wakes
+// that have arrived until then.
 func (b *Bridge) deliverWakeRequest(ctx context.Context, k objectKey, w wakeRequest) {
 	sent, err := b.evaluateObject(ctx, k, w)
 	switch {
@@ -98,8 +98,8 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 	return true, nil
 }
 
-// signalWorkflow signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is open,
-// signal signals only the rollout, because the rollout writes the deployment's sets.
+// signalWorkflow signals an object's workflow, and starts the workflow if it is not open. If a deployment's rollout is
+// open, signal signals only the rollout, because the rollout writes the deployment's sets.
 func (b *Bridge) signalWorkflow(ctx context.Context, k objectKey, s subject, changed run.ChangeSignal) error {
 	if s.openRolloutID != "" {
 		err := b.starter.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)
@@ -126,8 +126,8 @@ func (b *Bridge) signalDeletedObject(ctx context.Context, d deletedObject, versi
 	return nil
 }
 
-// recordTemporalFailure records that Temporal did not answer, or that Millwright's namespace is missing in Temporal. A missing
-// namespace means that Temporal has lost its data, and that an operator will bootstrap it again.
+// recordTemporalFailure records that Temporal did not answer, or that Millwright's namespace is missing in Temporal. A
+// missing namespace means that Temporal has lost its data, and that an operator will bootstrap it again.
 func (b *Bridge) recordTemporalFailure(err error) {
 	_, unavailable := errors.AsType[*serviceerror.Unavailable](err)
 	_, late := errors.AsType[*serviceerror.DeadlineExceeded](err)
@@ -139,8 +139,8 @@ func (b *Bridge) recordTemporalFailure(err error) {
 	}
 }
 
-// recordTemporalAnswer records that Temporal answered. If Temporal did not answer before, all objects are evaluated and all
-// schedules are checked.
+// recordTemporalAnswer records that Temporal answered. If Temporal did not answer before, all objects are evaluated and
+// all schedules are checked.
 func (b *Bridge) recordTemporalAnswer() {
 	b.mu.Lock()
 	again := b.temporalUnreachable

@@ -12,8 +12,8 @@ import (
 )
 
 // EnablePollerChecks makes the bridge ask regularly whether each provider of a class has a worker. The bridge wakes the
-// classes whose status lacks the answer or contradicts it. Call AskPollers before Run. ask returns the number of a
-// provider's workers.
+// classes whose status lacks the answer or contradicts it. Call EnablePollerChecks before Run. ask returns the number
+// of a provider's workers.
 func (b *Bridge) EnablePollerChecks(ask func(ctx context.Context, provider string) (int, error)) {
 	b.countPollers = ask
 }

@@ -98,7 +98,8 @@ func readSet(w *world) any {
 	return facts
 }
 
-// machineSetTestCases are the facts that a set shares with all objects that have a workflow, and the facts that change with time.
+// machineSetTestCases are the facts that a set shares with all objects that have a workflow, and the facts that change
+// with time.
 func machineSetTestCases() []factTestCase {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
 	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
@@ -188,12 +189,19 @@ func machineSetStatusTestCases() []factTestCase {
 		status("the message of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Message = "odd" }),
 
 		{name: "ready no more", fact: "Unreported", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown))},
-		{name: "available only", fact: "Unreported", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineAvailable))},
+		{
+			name:   "available only",
+			fact:   "Unreported",
+			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineAvailable)),
+		},
 		{
 			name:   "a label of the template",
 			fact:   "Unreported",
 			before: objectList(withSelector(aSet())),
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }),
+			change: putChangedObject(
+				aMachine(),
+				func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) },
+			),
 		},
 		{name: "no instance can be made", fact: "Unreported", change: putChangedObject(aMachine(), crashing)},
 		{
@@ -206,7 +214,10 @@ func machineSetStatusTestCases() []factTestCase {
 			name:   "what it waits for",
 			fact:   "Unreported",
 			before: ofPending,
-			change: putChangedObject(pending, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" }),
+			change: putChangedObject(
+				pending,
+				func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" },
+			),
 		},
 		{
 			name:   "it had joined",
@@ -239,9 +250,12 @@ func machineSetStatusTestCases() []factTestCase {
 			}),
 		},
 		{
-			name:   "its deployment has another template",
-			fact:   "Unreported",
-			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
+			name: "its deployment has another template",
+			fact: "Unreported",
+			change: putChangedObject(
+				aDeployment(),
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" },
+			),
 		},
 		{
 			name:   "its deployment is paused",
@@ -267,7 +281,10 @@ func machineSetStatusTestCases() []factTestCase {
 			name:   "the node of a failed machine asks for it",
 			fact:   "Unreported",
 			before: reportedFailedMachine(),
-			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow)),
+			change: putChangedObject(
+				aNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+			),
 		},
 		{
 			name:   "paused",

@@ -35,9 +35,16 @@ func machineSetActionTestCases() []factTestCase {
 	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
 	withStatusForRelated(
 		classless,
-		set.RelatedObjects{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment(), MissingKinds: []string{"MachineClass"}},
+		set.RelatedObjects{
+			Members:      []*v1alpha1.Machine{aMachine()},
+			Deployment:   aDeployment(),
+			MissingKinds: []string{"MachineClass"},
+		},
 	)
-	askingNode := changedCopy(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow))
+	askingNode := changedCopy(
+		aNode(),
+		withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
+	)
 	scaled := withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
 	marked := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:30:00Z")
 	chosen := func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }
@@ -60,7 +67,11 @@ func machineSetActionTestCases() []factTestCase {
 		{name: "one is gone", fact: "Next", change: func(w *world) { w.deleteObject(aMachine()) }},
 		{name: "one goes", fact: "Next", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
 		{name: "one too many", fact: "Next", change: putChangedObject(second)},
-		{name: "the size", fact: "Next", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 })},
+		{
+			name:   "the size",
+			fact:   "Next",
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 }),
+		},
 		{
 			name:   "no longer just updated",
 			fact:   "Next",
@@ -108,9 +119,11 @@ func machineSetActionTestCases() []factTestCase {
 			change: putChangedObject(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		},
 		{
-			name:   "to be kept",
-			fact:   "Next",
-			before: objectList(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine())),
+			name: "to be kept",
+			fact: "Next",
+			before: objectList(
+				sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine()),
+			),
 			change: putChangedObject(aMachine(), failed),
 		},
 		{
@@ -185,7 +198,12 @@ func machineSetActionTestCases() []factTestCase {
 			before: objectList(freezing, frozenBelow),
 			change: putChangedObject(freezing, withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, "")),
 		},
-		{name: "its class comes", fact: "Next", before: objectList(classless), change: putChangedObject(classWithName("large"))},
+		{
+			name:   "its class comes",
+			fact:   "Next",
+			before: objectList(classless),
+			change: putChangedObject(classWithName("large")),
+		},
 		{
 			name:   "the node of a failed machine asks for it no more",
 			fact:   "Next",
@@ -229,11 +247,15 @@ func machineSetActionTestCases() []factTestCase {
 			change: putChangedObject(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
 		},
 
-		{name: "the template has another timeout", fact: "Next", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
-			}
-		})},
+		{
+			name: "the template has another timeout",
+			fact: "Next",
+			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+				s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+					MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
+				}
+			}),
+		},
 		{name: "the machine has", fact: "Next", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},

@@ -99,7 +99,11 @@ func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 		w.runDebouncedWork()
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(lone) {
-				assert.Equal(t, []string{class, node}, []string{c.signalContent.Versions[cache.Classes], c.signalContent.Versions[cache.Nodes]})
+				assert.Equal(
+					t,
+					[]string{class, node},
+					[]string{c.signalContent.Versions[cache.Classes], c.signalContent.Versions[cache.Nodes]},
+				)
 				return
 			}
 		}
@@ -116,7 +120,9 @@ func TestSetsThatAClassSignals(t *testing.T) {
 		signaled := func() []temporalCall {
 			return slices.DeleteFunc(
 				w.takeCalls(),
-				func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) && c.workflowID != workflowIDOf(waiting) },
+				func(c temporalCall) bool {
+					return c.workflowID != workflowIDOf(aSet()) && c.workflowID != workflowIDOf(waiting)
+				},
 			)
 		}
 		signaled()

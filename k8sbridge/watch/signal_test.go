@@ -70,7 +70,10 @@ func TestNewMachine(t *testing.T) {
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(
 			t,
-			run.StartAttributes("ns", run.ParentNames{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"}),
+			run.StartAttributes(
+				"ns",
+				run.ParentNames{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"},
+			),
 			c.options.TypedSearchAttributes,
 		)
 	})
@@ -231,7 +234,11 @@ func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
 		for _, c := range calls {
 			assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
 		}
-		assert.ElementsMatch(t, []string{workflowIDOf(waiting), workflowIDOf(gone)}, []string{calls[0].workflowID, calls[1].workflowID})
+		assert.ElementsMatch(
+			t,
+			[]string{workflowIDOf(waiting), workflowIDOf(gone)},
+			[]string{calls[0].workflowID, calls[1].workflowID},
+		)
 		assert.Len(t, calls, 2)
 		w.advanceClock(2 * time.Second)
 
@@ -282,7 +289,9 @@ func TestAMachineChangesOwner(t *testing.T) {
 	runInWorld(t, append(calmStack(), other), func(w *world) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(other, "MachineSet") }))
+		w.putObject(
+			changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(other, "MachineSet") }),
+		)
 		w.runDueWork()
 		asked := strings.Join(w.takeRequests(), "\n")
 		assert.Contains(t, asked, startSignalOf(aSet()), "who has lost it")

@@ -24,11 +24,11 @@ import (
 
 // subject is an object with the data for a signal to its workflow.
 type subject struct {
-	ref        cache.ObjectRef
-	generation int64
-	isBeingDeleted   bool
-	owner      run.ParentNames
-	decision   attention.Decision
+	ref            cache.ObjectRef
+	generation     int64
+	isBeingDeleted bool
+	owner          run.ParentNames
+	decision       attention.Decision
 	// versions are the resource versions of all objects that the decision read. The workflow's decision must read at
 	// least the subject's versions: for a resource without an event, such as a new machine's class, the worker's
 	// cache may be behind the bridge's cache.
@@ -86,8 +86,8 @@ func (b *Bridge) readSubject(ctx context.Context, k objectKey) (s subject, found
 	return subject{}, false
 }
 
-// machineSetSubject returns the subject for a set. The subject's versions include those of the machines and of all other
-// objects that the decision reads.
+// machineSetSubject returns the subject for a set. The subject's versions include those of the machines and of all
+// other objects that the decision reads.
 func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
 	related := set.ReadRelated(b.cluster, of)
 	observed := set.ScaleFacts(of, related, time.Now(), 0)
@@ -134,7 +134,10 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 	plan := rollout.PlanDeployment(deployment.RolloutFacts(tree, now))
 	// while a replacement is held, the deployment is not calm
 	hold := deployment.ConditionMessage(d, v1alpha1.MachineDeploymentReplacementHeld)
-	said := deployment.StatusShowsBlockers(&d.Status, deployment.ExplanationFacts(tree, plan, hold, now).BlockedSummary(now))
+	said := deployment.StatusShowsBlockers(
+		&d.Status,
+		deployment.ExplanationFacts(tree, plan, hold, now).BlockedSummary(now),
+	)
 	s := newSubject(cache.Deployments, d, pendingWorkOrStatusWrite(plan.Pending, said))
 	if tree.Policy != nil {
 		s.versions.RaiseVersion(cache.Policies, tree.Policy.ResourceVersion)
@@ -174,8 +177,8 @@ func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 	return s
 }
 
-// pendingWorkOrStatusWrite returns the pending work of a set or a deployment. If there is no pending work but the status
-// does not name the blocker, pendingOrStatusWrite returns the write of the status as pending work.
+// pendingWorkOrStatusWrite returns the pending work of a set or a deployment. If there is no pending work but the
+// status does not name the blocker, pendingWorkOrStatusWrite returns the write of the status as pending work.
 func pendingWorkOrStatusWrite(pending attention.Decision, said bool) attention.Decision {
 	if pending.NeedsNothing() && !said {
 		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}

@@ -45,13 +45,13 @@ import (
 
 // temporalCall is one request to Temporal.
 type temporalCall struct {
-	verb     string // kind of request: signal-with-start, signal or start
-	workflowID       string
-	signalContent  run.ChangeSignal // content of a signal
-	input    run.Input   // workflow input of a start
-	workflow any
-	options  client.StartWorkflowOptions
-	callTime       time.Time
+	verb          string // kind of request: signal-with-start, signal or start
+	workflowID    string
+	signalContent run.ChangeSignal // content of a signal
+	input         run.Input        // workflow input of a start
+	workflow      any
+	options       client.StartWorkflowOptions
+	callTime      time.Time
 }
 
 // fakeTemporal records requests and returns the answers that the test has set.
@@ -59,7 +59,7 @@ type fakeTemporal struct {
 	mu                 sync.Mutex
 	calls              []temporalCall
 	nextError          error         // error that every call returns
-	answerDelay              time.Duration // answerDelay before Temporal's answer
+	answerDelay        time.Duration // answerDelay before Temporal's answer
 	closedWorkflow     string        // ID of a workflow that is not open: a plain signal returns NotFound
 	openRuns           []string      // IDs of all open runs
 	callsInFlight      map[string]int
@@ -168,19 +168,19 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 // world is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
 type world struct {
 	*fakeTemporal
-	t             *testing.T
-	machines      *fake.Clientset
-	target        *kubefake.Clientset
-	metadataClient          *metadatafake.FakeMetadataClient
-	controlClient       *dynamicfake.FakeDynamicClient
-	provider      *capitest.FakeServer // server of the Cluster API objects; nil without such objects
-	apiCache           *capi.Cache
-	cluster       *cache.Cluster
-	bridge        *Bridge
-	metrics       *prometheus.Registry // metrics of the current bridge
-	lastVersion       int
-	stopBridge          func()
-	prepareBridge func(*Bridge) // changes a bridge before it runs; may be nil
+	t              *testing.T
+	machines       *fake.Clientset
+	target         *kubefake.Clientset
+	metadataClient *metadatafake.FakeMetadataClient
+	controlClient  *dynamicfake.FakeDynamicClient
+	provider       *capitest.FakeServer // server of the Cluster API objects; nil without such objects
+	apiCache       *capi.Cache
+	cluster        *cache.Cluster
+	bridge         *Bridge
+	metrics        *prometheus.Registry // metrics of the current bridge
+	lastVersion    int
+	stopBridge     func()
+	prepareBridge  func(*Bridge) // changes a bridge before it runs; may be nil
 }
 
 // runInWorld runs a test with a bridge that has evaluated the given objects and is idle.
@@ -200,12 +200,12 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &world{
-		fakeTemporal: &fakeTemporal{callsInFlight: map[string]int{}},
-		t:            t,
-		lastVersion:      100,
-		machines:     fake.NewSimpleClientset(),
-		target:       kubefake.NewClientset(),
-		metadataClient:         metadatafake.NewSimpleMetadataClient(scheme),
+		fakeTemporal:   &fakeTemporal{callsInFlight: map[string]int{}},
+		t:              t,
+		lastVersion:    100,
+		machines:       fake.NewSimpleClientset(),
+		target:         kubefake.NewClientset(),
+		metadataClient: metadatafake.NewSimpleMetadataClient(scheme),
 		controlClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 			runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"},

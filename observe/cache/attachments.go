@@ -35,14 +35,18 @@ func (c *Cluster) WatchDrains() error {
 	if c.target == nil {
 		return nil
 	}
-	rules := externalversions.NewSharedInformerFactoryWithOptions(c.client, 0, externalversions.WithTransform(stripUnusedFields))
+	rules := externalversions.NewSharedInformerFactoryWithOptions(
+		c.client,
+		0,
+		externalversions.WithTransform(stripUnusedFields),
+	)
 	c.factories = append(c.factories, rules)
 	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	return c.watchTarget()
 }
 
-// NewTargetCluster prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and volume
-// attachments. Start fills the caches.
+// NewTargetCluster prepares the caches of a cluster with nodes but without machine objects: its disruption budgets and
+// volume attachments. Start fills the caches.
 func NewTargetCluster(target kubernetes.Interface) (*Cluster, error) {
 	c := &Cluster{
 		target:          target,
@@ -72,7 +76,8 @@ func (c *Cluster) watchTarget() error {
 	return nil
 }
 
-// VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no volume.
+// VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
+// volume.
 func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		return *name
@@ -90,9 +95,9 @@ func (c *Cluster) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment
 	return IndexedObjects[*storagev1.VolumeAttachment](c.Informers[Attachments], byVolume, name)
 }
 
-// AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is interrupted, the
-// cache may be out of date, and Attached returns at least 1: a deletion does not wait for volumes if Attached returns
-// 0.
+// AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is
+// interrupted, the cache may be out of date, and AttachedVolumeCount returns at least 1: a deletion does not wait for
+// volumes if AttachedVolumeCount returns 0.
 func (c *Cluster) AttachedVolumeCount(node string) int {
 	n := len(c.AttachmentsOfNode(node))
 	if n == 0 && !c.KnowsAttachments() {
@@ -107,8 +112,8 @@ func (c *Cluster) KnowsAttachments() bool {
 	return c.attachmentWatches == nil || c.attachmentWatches.isCurrent()
 }
 
-// VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The name is the
-// persistent volume's; an attachment without a persistent volume gives its own name.
+// VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The
+// name is the persistent volume's; an attachment without a persistent volume gives its own name.
 func (c *Cluster) VolumesAttachedToNode(node string) []string {
 	var names []string
 	for _, attachment := range c.AttachmentsOfNode(node) {

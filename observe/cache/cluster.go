@@ -56,7 +56,7 @@ const (
 	byNode      = "node"      // key: name of a machine's node
 	byInstance  = "instance"  // key: normalized provider ID of a node or of a machine
 	byUID       = "uid"
-	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCalling
+	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCallingCloud
 )
 
 // Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
@@ -74,16 +74,17 @@ type Cluster struct {
 	absences          atomic.Pointer[Absences]
 	evictionSupport   evictionSupport // answer to the question whether the target can evict pods
 
-	Scope            NamespaceScope // Millwright's namespaces. Set Scope before Start.
+	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers
 
-	// WithoutSecretFinalizers means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set Unguarded before
-	// Start.
+	// WithoutSecretFinalizers means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set
+	// WithoutSecretFinalizers before Start.
 	WithoutSecretFinalizers bool
-	// WithoutAutoscalerGuard means that rollouts do not stop the cluster autoscaler from scaling down nodes. Set Unguided before Start.
+	// WithoutAutoscalerGuard means that rollouts do not stop the cluster autoscaler from scaling down nodes. Set
+	// WithoutAutoscalerGuard before Start.
 	WithoutAutoscalerGuard bool
-	// BehavesAsMCM selects machine-controller-manager's behavior where Millwright differs (docs/migration.md). Set AsMCM before
-	// Start.
+	// BehavesAsMCM selects machine-controller-manager's behavior where Millwright differs (docs/migration.md). Set
+	// BehavesAsMCM before Start.
 	BehavesAsMCM bool
 }
 
@@ -112,7 +113,9 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		nodes := informers.NewSharedInformerFactoryWithOptions(target, 0, informers.WithTransform(stripUnusedFields))
 		c.Informers[Nodes] = nodes.Core().V1().Nodes().Informer()
 		err := c.Informers[Nodes].AddIndexers(
-			cache.Indexers{byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) })},
+			cache.Indexers{
+				byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
+			},
 		)
 		if err != nil {
 			return nil, fmt.Errorf("index nodes: %w", err)
@@ -120,7 +123,11 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		c.factories = append(c.factories, nodes)
 	}
 	if meta != nil {
-		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(meta, 0, metadatainformer.WithTransform(stripSecretData))
+		secrets := metadatainformer.NewSharedInformerFactoryWithOptions(
+			meta,
+			0,
+			metadatainformer.WithTransform(stripSecretData),
+		)
 		c.Informers[Secrets] = secrets.ForResource(secretsResource).Informer()
 		c.factories = append(c.factories, secrets)
 	}
@@ -135,7 +142,11 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
 	if err := c.Informers[Sets].AddIndexers(
-		cache.Indexers{ByOwner: indexByKey(ownerKeyOfObject), byOwnerName: indexByKey(ownerNameKeyOfObject), byClass: indexByKey(ClassOfSet)},
+		cache.Indexers{
+			ByOwner:     indexByKey(ownerKeyOfObject),
+			byOwnerName: indexByKey(ownerNameKeyOfObject),
+			byClass:     indexByKey(ClassOfSet),
+		},
 	); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
 	}
@@ -150,8 +161,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.AwaitFilledCaches(ctx)
 }
 
-// StartWithoutWaiting keeps the caches current until ctx ends, and does not wait until the caches are filled. Call Begin once,
-// instead of Start.
+// StartWithoutWaiting keeps the caches current until ctx ends, and does not wait until the caches are filled. Call
+// StartWithoutWaiting once, instead of Start.
 func (c *Cluster) StartWithoutWaiting(ctx context.Context) {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
@@ -161,7 +172,8 @@ func (c *Cluster) StartWithoutWaiting(ctx context.Context) {
 	}
 }
 
-// AwaitFilledCaches waits until the caches that Start waits for are filled. AwaitFilled returns an error if ctx ends first.
+// AwaitFilledCaches waits until the caches that Start waits for are filled. AwaitFilledCaches returns an error if ctx
+// ends first.
 func (c *Cluster) AwaitFilledCaches(ctx context.Context) error {
 	for _, informer := range c.otherControllers.informers {
 		if !cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
@@ -184,9 +196,9 @@ func (c *Cluster) AwaitFilledCaches(ctx context.Context) error {
 	return nil
 }
 
-// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it cannot
-// evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgets returns false if ctx ends
-// first.
+// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it
+// cannot evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgetCache returns false if
+// ctx ends first.
 func (c *Cluster) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, budgetsTimeout)
@@ -353,8 +365,8 @@ func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, foun
 	return getByKey[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
 }
 
-// stripSecretData keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains a
-// copy of the Secret's data.
+// stripSecretData keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains
+// a copy of the Secret's data.
 func stripSecretData(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ObjectMeta = metav1.ObjectMeta{

@@ -40,12 +40,13 @@ func ParseControlPlane(text string) (ControlPlaneRef, error) {
 	return ref, nil
 }
 
-// PreflightConfig configures the checks of the control plane before sets create machines. The zero value disables all checks.
+// PreflightConfig configures the checks of the control plane before sets create machines. The zero value disables all
+// checks.
 type PreflightConfig struct {
 	Client       dynamic.Interface
 	ControlPlane ControlPlaneRef
 	Checks       []string // names of checks, as in preflight.Settings
-	IsStrict       bool
+	IsStrict     bool
 }
 
 // WatchControlPlane caches the control plane that machines join. Call WatchControlPlane once, before Start. Start does

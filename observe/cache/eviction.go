@@ -18,9 +18,9 @@ type evictionSupport struct {
 	missingReason atomic.Pointer[string]
 }
 
-// NoEvictionReason returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The first
-// call runs discovery, and NoEviction caches the answer. NoEviction does not cache an error: the next call runs
-// discovery again. Concurrent calls wait for one discovery.
+// NoEvictionReason returns why the target cluster of a namespace cannot evict pods by policy/v1; empty if it can. The
+// first call runs discovery, and NoEvictionReason caches the answer. NoEvictionReason does not cache an error: the next
+// call runs discovery again. Concurrent calls wait for one discovery.
 func (c *Cluster) NoEvictionReason(ctx context.Context, namespace string) (why string, err error) {
 	if known := c.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil

@@ -24,8 +24,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// newTargetWithEviction returns a target whose discovery lists pods and their evictions, and serves policy/v1 if policy is
-// true.
+// newTargetWithEviction returns a target whose discovery lists pods and their evictions, and serves policy/v1 if policy
+// is true.
 func newTargetWithEviction(policy bool) *kubefake.Clientset {
 	target := kubefake.NewClientset()
 	target.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{

@@ -25,26 +25,30 @@ type otherControllers struct {
 	namespaces cache.SharedIndexInformer
 	informers  []cache.SharedIndexInformer // informers of Leases and namespaces
 
-	mu            sync.Mutex
-	mcmLeases     mcmLeases
-	installations installations
-	onActiveController      func(why string, in func(namespace string) bool)
-	ownershipSignals  chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
+	mu                 sync.Mutex
+	mcmLeases          mcmLeases
+	installations      installations
+	onActiveController func(why string, in func(namespace string) bool)
+	ownershipSignals   chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
 }
 
 // activeController describes a controller that has become active: the message, and the controller's namespaces.
 type activeController struct {
-	message string
-	actsInNamespace  func(namespace string) bool
+	message         string
+	actsInNamespace func(namespace string) bool
 }
 
 // WatchOtherControllers watches the Leases of machine-controller-manager and of other installations, and the labels of
 // namespaces, so that the cluster can tell which controller is active in a namespace. The parameter ours is the name of
-// this installation. Call WatchForeign before Start.
+// this installation. Call WatchOtherControllers before Start.
 func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours string) error {
 	f := &c.otherControllers
 	f.mcmLeases = mcmLeases{}
-	f.installations = installations{ownName: ours, leases: map[string]installation{}, labelsOfNamespace: f.labelsOfNamespace}
+	f.installations = installations{
+		ownName:           ours,
+		leases:            map[string]installation{},
+		labelsOfNamespace: f.labelsOfNamespace,
+	}
 	f.ownershipSignals = make(chan struct{}, 1)
 	for _, name := range append(MCMLeaseNames(), v1alpha1.LeaseWorkers) {
 		factory := informers.NewSharedInformerFactoryWithOptions(
@@ -108,7 +112,8 @@ func (f *otherControllers) labelsOfNamespace(namespace string) labels.Labels {
 	return nil
 }
 
-// notifyOwnershipChange signals that a namespace may have become Millwright's, or another controller's. notifyMoved never blocks.
+// notifyOwnershipChange signals that a namespace may have become Millwright's, or another controller's.
+// notifyOwnershipChange never blocks.
 func (f *otherControllers) notifyOwnershipChange() {
 	select {
 	case f.ownershipSignals <- struct{}{}:
@@ -116,14 +121,15 @@ func (f *otherControllers) notifyOwnershipChange() {
 	}
 }
 
-// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another controller's,
-// since the last receive. Two changes send no element: the expiry of a Lease of machine-controller-manager, and the
-// appearance of this installation's own Lease. The channel is for one receiver; it is nil without WatchForeign.
+// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another
+// controller's, since the last receive. Two changes send no element: the expiry of a Lease of
+// machine-controller-manager, and the appearance of this installation's own Lease. The channel is for one receiver; it
+// is nil without WatchOtherControllers.
 func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.ownershipSignals }
 
 // OnOtherController calls begins for each other controller that is active, and later for each that becomes active.
-// begins receives a message about the controller, and a function that reports whether the controller acts in a namespace. Call
-// OnOtherController once.
+// begins receives a message about the controller, and a function that reports whether the controller acts in a
+// namespace. Call OnOtherController once.
 func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
 	now := time.Now()
@@ -184,9 +190,9 @@ func (c *Cluster) IsInScope(namespace string) bool {
 	return c.Scope.ContainsNamespace(namespace, c.otherControllers.labelsOfNamespace(namespace))
 }
 
-// ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the Scope contains the namespace,
-// and no older installation claims it. Acts is sufficient for objects of Cluster API; for machine-controller-manager's
-// kinds, see Ours.
+// ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the NamespaceScope
+// contains the namespace, and no older installation claims it. Acts is sufficient for objects of Cluster API; for
+// machine-controller-manager's kinds, see Ours.
 func (c *Cluster) ActsInNamespace(namespace string) bool {
 	if !c.IsInScope(namespace) {
 		return false
@@ -196,8 +202,8 @@ func (c *Cluster) ActsInNamespace(namespace string) bool {
 	return !c.otherControllers.installations.isClaimedNamespace(namespace)
 }
 
-// ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this installation
-// acts in the namespace, and machine-controller-manager is not active in it.
+// ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this
+// installation acts in the namespace, and machine-controller-manager is not active in it.
 func (c *Cluster) ActsOnMachines(namespace string) bool {
 	if !c.ActsInNamespace(namespace) {
 		return false
@@ -227,8 +233,8 @@ type mcmLease struct {
 	activeUntil time.Time // expiry of the Lease, by this worker's clock
 }
 
-// LeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal; an
-// empty name if the Lease is not held.
+// LeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal;
+// an empty name if the Lease is not held.
 func LeaseHolder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
 	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(leaseDuration(lease)).Before(now) {

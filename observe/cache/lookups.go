@@ -45,8 +45,8 @@ func (c *Cluster) MachinesOfOwner(ownerUID string) []*v1alpha1.Machine {
 }
 
 // MachinesCallingCloud returns the machines of a set that are at the step in which the cloud creates or deletes their
-// instances, unsorted. Each machine calls MachinesCalling before a cloud call: a scan of all members would cost the
-// square of their number.
+// instances, unsorted. Each machine calls MachinesCallingCloud before a cloud call: a scan of all members would cost
+// the square of their number.
 func (c *Cluster) MachinesCallingCloud(ownerUID string, deleting bool) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
 }
@@ -92,18 +92,24 @@ func (c *Cluster) MachinesOfSets(sets []*v1alpha1.MachineSet) []*v1alpha1.Machin
 	return members
 }
 
-// MachinesWithoutController returns the machines that a set may adopt if its selector matches them, unsorted; see IsFree.
+// MachinesWithoutController returns the machines that a set may adopt if its selector matches them, unsorted; see
+// CanBeAdopted.
 func (c *Cluster) MachinesWithoutController(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
 	return objectsWithoutController[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
 }
 
-// SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see IsFree.
+// SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see
+// CanBeAdopted.
 func (c *Cluster) SetsWithoutController(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
 	return objectsWithoutController[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
 }
 
-// objectsWithoutController returns the objects of a cache that are free for this owner; see IsFree.
-func objectsWithoutController[T metav1.Object](informer cache.SharedIndexInformer, owner metav1.Object, kind string) []T {
+// objectsWithoutController returns the objects of a cache that are free for this owner; see CanBeAdopted.
+func objectsWithoutController[T metav1.Object](
+	informer cache.SharedIndexInformer,
+	owner metav1.Object,
+	kind string,
+) []T {
 	list := IndexedObjects[T](informer, ByOwner, OrphanKey(owner.GetNamespace()))
 	for _, o := range IndexedObjects[T](informer, byOwnerName, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
 		if CanBeAdopted(o, owner, kind) {
@@ -113,8 +119,8 @@ func objectsWithoutController[T metav1.Object](informer cache.SharedIndexInforme
 	return list
 }
 
-// LiveSetsOfDeployment reads from the API server the sets that a deployment controls (owned) and the sets that it may adopt
-// (free).
+// LiveSetsOfDeployment reads from the API server the sets that a deployment controls (owned) and the sets that it may
+// adopt (free).
 func (c *Cluster) LiveSetsOfDeployment(
 	ctx context.Context,
 	d *v1alpha1.MachineDeployment,
@@ -135,8 +141,13 @@ func (c *Cluster) LiveSetsOfDeployment(
 }
 
 // VisitMachines reads the machines of a namespace from the API server, not from a cache, in pages of 500, and calls do
-// for each machine. If EachMachine returns an error, it has called do for only some of the machines.
-func VisitMachines(ctx context.Context, client versioned.Interface, namespace string, do func(*v1alpha1.Machine)) error {
+// for each machine. If VisitMachines returns an error, it has called do for only some of the machines.
+func VisitMachines(
+	ctx context.Context,
+	client versioned.Interface,
+	namespace string,
+	do func(*v1alpha1.Machine),
+) error {
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return client.MachineV1alpha1().Machines(namespace).List(ctx, options)
 	})

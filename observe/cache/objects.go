@@ -12,16 +12,16 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// NodeNameOfMachine returns the name of a machine's node; empty if the machine has no node name. The name in the status is
-// proven, by the provider or by the node's provider ID. Without a name in the status, NodeNameOf returns the label of
-// the machine, for example of a machine from another controller or from a backup. The label does not prove that the
-// node is the machine's; see Cluster.WhoseNode.
+// NodeNameOfMachine returns the name of a machine's node; empty if the machine has no node name. The name in the status
+// is proven, by the provider or by the node's provider ID. Without a name in the status, NodeNameOfMachine returns the
+// label of the machine, for example of a machine from another controller or from a backup. The label does not prove
+// that the node is the machine's; see Cluster.OwnerOfNode.
 func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
-// InstanceWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all other
-// machines.
+// InstanceWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all
+// other machines.
 func InstanceWithoutNodeName(m *v1alpha1.Machine) string {
 	if NodeNameOfMachine(m) != "" {
 		return ""
@@ -53,10 +53,10 @@ func IsOrphaning(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 }
 
-// CanBeAdopted reports whether an owner of this kind may adopt an object: the object has no controller, or its controller
-// reference has the owner's kind and name but another UID, for example after a restore. The controller with that other
-// UID no longer exists, because names are unique and this owner has the name now. IsFree therefore requires that the
-// owner exists.
+// CanBeAdopted reports whether an owner of this kind may adopt an object: the object has no controller, or its
+// controller reference has the owner's kind and name but another UID, for example after a restore. The controller with
+// that other UID no longer exists, because names are unique and this owner has the name now. CanBeAdopted therefore
+// requires that the owner exists.
 func CanBeAdopted(o, owner metav1.Object, kind string) bool {
 	ref := metav1.GetControllerOf(o)
 	if ref == nil {

@@ -73,9 +73,9 @@ func (c *Cluster) NodesOfInstance(providerID string) []*corev1.Node {
 	return nodes
 }
 
-// UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider ID, if the
-// machine has no node name or the name of another node. NodeToName returns nil if no node or several nodes have the
-// provider ID. If there are several, a person or the cloud must remove all but one.
+// UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider
+// ID, if the machine has no node name or the name of another node. UnrecordedNodeOfMachine returns nil if no node or
+// several nodes have the provider ID. If there are several, a person or the cloud must remove all but one.
 func (c *Cluster) UnrecordedNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	nodes := c.NodesOfInstance(m.Spec.ProviderID)
 	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) {

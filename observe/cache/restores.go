@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RestoreDetector detects that an API server was restored to a former state. After a restore, the API server is older than the
-// version from which a watch continues. After a restore, such a watch shows no change until the API server has reached
-// that version, and never shows the changes that the restore made. A restore interrupts each watch, so Restores reads
-// the API server's version whenever a watch continues after an interruption. After a restore, the process has to end:
-// its next start fills the caches again. Restores is safe for concurrent use.
+// RestoreDetector detects that an API server was restored to a former state. After a restore, the API server is older
+// than the version from which a watch continues. After a restore, such a watch shows no change until the API server has
+// reached that version, and never shows the changes that the restore made. A restore interrupts each watch, so
+// RestoreDetector reads the API server's version whenever a watch continues after an interruption. After a restore, the
+// process has to end: its next start fills the caches again. RestoreDetector is safe for concurrent use.
 type RestoreDetector struct {
 	restoreErrors chan error
 
@@ -27,7 +27,7 @@ type RestoreDetector struct {
 	watchEndTimes map[string]time.Time // URL → end of the last watch
 }
 
-// NewRestoreDetector returns a Restores without a detected restore.
+// NewRestoreDetector returns a RestoreDetector without a detected restore.
 func NewRestoreDetector() *RestoreDetector {
 	return &RestoreDetector{restoreErrors: make(chan error, 1), watchEndTimes: map[string]time.Time{}}
 }
@@ -50,9 +50,9 @@ func (r *RestoreDetector) reportRestore(resource, version string) {
 	}
 }
 
-// ConfigWithRestoreCheck returns a copy of a config. Clients of the copy check each watch of a whole resource that continues from a
-// version after an interruption. If the check fails, the watch does not open. Each check costs one request for one
-// object. A nil config stays nil.
+// ConfigWithRestoreCheck returns a copy of a config. Clients of the copy check each watch of a whole resource that
+// continues from a version after an interruption. If the check fails, the watch does not open. Each check costs one
+// request for one object. A nil config stays nil.
 func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Config {
 	if config == nil {
 		return nil
@@ -64,8 +64,8 @@ func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Conf
 
 // restoreChecker compares the version of a watch with the version of the API server.
 type restoreChecker struct {
-	nextTransport     http.RoundTripper
-	detector *RestoreDetector
+	nextTransport http.RoundTripper
+	detector      *RestoreDetector
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -98,8 +98,8 @@ func (r *RestoreDetector) recordWatchEnd(resource string) {
 	r.watchEndTimes[resource] = time.Now()
 }
 
-// isWatchRenewal reports whether the previous watch ended at most maxRenewalGap ago. The API server ends each watch after
-// some minutes, and the next watch follows at once; a restart of the API server takes longer.
+// isWatchRenewal reports whether the previous watch ended at most maxRenewalGap ago. The API server ends each watch
+// after some minutes, and the next watch follows at once; a restart of the API server takes longer.
 func (r *RestoreDetector) isWatchRenewal(resource string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -142,8 +142,8 @@ func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
 	})
 }
 
-// cacheFillOptions returns the list options of a reflector that fills a cache; before is the version that the cache had,
-// empty for a new cache.
+// cacheFillOptions returns the list options of a reflector that fills a cache; before is the version that the cache
+// had, empty for a new cache.
 func cacheFillOptions(before string) metav1.ListOptions {
 	return metav1.ListOptions{
 		ResourceVersion: before, SendInitialEvents: new(true), AllowWatchBookmarks: true,

@@ -13,13 +13,16 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// PolicyOfObject returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet without a
-// deployment; nil if no policy applies.
+// PolicyOfObject returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet
+// without a deployment; nil if no policy applies.
 func (c *Cluster) PolicyOfObject(o metav1.Object) *v1alpha1.RolloutPolicy {
-	return FirstMatchingPolicy(IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()), o)
+	return FirstMatchingPolicy(
+		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()),
+		o,
+	)
 }
 
-// LivePolicyOfObject does the same as PolicyOf, but reads from the API server.
+// LivePolicyOfObject does the same as PolicyOfObject, but reads from the API server.
 func (c *Cluster) LivePolicyOfObject(ctx context.Context, o metav1.Object) (*v1alpha1.RolloutPolicy, error) {
 	list, err := c.client.MachineV1alpha1().RolloutPolicies(o.GetNamespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -14,19 +14,20 @@ import (
 	"millwright/decide/phrase"
 )
 
-// NamespaceScope defines the namespaces of the control cluster that belong to Millwright. In other namespaces Millwright starts
-// no workflow and writes nothing. Millwright also reads the Machines of other namespaces, because these Machines may
-// claim a node or an instance: docs/ownership.md. The zero Scope contains all namespaces.
+// NamespaceScope defines the namespaces of the control cluster that belong to Millwright. In other namespaces
+// Millwright starts no workflow and writes nothing. Millwright also reads the Machines of other namespaces, because
+// these Machines may claim a node or an instance: docs/ownership.md. The zero NamespaceScope contains all namespaces.
 type NamespaceScope struct {
-	OnlyNamespaces     []string        // names of namespaces; empty: all namespaces
-	ExceptNamespaces   []string        // excluded namespaces, even if Only names them
-	Selector labels.Selector // selects namespaces by labels; nil: all namespaces
+	OnlyNamespaces   []string        // names of namespaces; empty: all namespaces
+	ExceptNamespaces []string        // excluded namespaces, even if OnlyNamespaces names them
+	Selector         labels.Selector // selects namespaces by labels; nil: all namespaces
 }
 
-// ContainsNamespace reports whether a namespace with these labels belongs to Millwright. Nil labels are unknown labels: a Selector
-// does not match them.
+// ContainsNamespace reports whether a namespace with these labels belongs to Millwright. Nil labels are unknown labels:
+// a Selector does not match them.
 func (s NamespaceScope) ContainsNamespace(namespace string, of labels.Labels) bool {
-	return (len(s.OnlyNamespaces) == 0 || slices.Contains(s.OnlyNamespaces, namespace)) && !slices.Contains(s.ExceptNamespaces, namespace) &&
+	return (len(s.OnlyNamespaces) == 0 || slices.Contains(s.OnlyNamespaces, namespace)) &&
+		!slices.Contains(s.ExceptNamespaces, namespace) &&
 		(s.Selector == nil || of != nil && s.Selector.Matches(of))
 }
 
@@ -45,8 +46,8 @@ func (s NamespaceScope) String() string {
 	return text
 }
 
-// ScopeOfLease returns the Scope in the Lease of an installation's workers. If the Lease has no scope, as in an earlier
-// version, or the scope does not parse, ScopeOf returns all namespaces.
+// ScopeOfLease returns the NamespaceScope in the Lease of an installation's workers. If the Lease has no scope, as in
+// an earlier version, or the scope does not parse, ScopeOfLease returns all namespaces.
 func ScopeOfLease(workers *coordinationv1.Lease) (s NamespaceScope) {
 	if json.Unmarshal([]byte(workers.Annotations[v1alpha1.AnnotationScope]), &s) != nil {
 		return NamespaceScope{}
@@ -54,7 +55,7 @@ func ScopeOfLease(workers *coordinationv1.Lease) (s NamespaceScope) {
 	return s
 }
 
-// scopeJSON is the JSON form of a Scope in the workers' Lease.
+// scopeJSON is the JSON form of a NamespaceScope in the workers' Lease.
 type scopeJSON struct {
 	Only     []string `json:"namespaces,omitempty"`
 	Except   []string `json:"exceptNamespaces,omitempty"`
@@ -93,8 +94,8 @@ func (s *NamespaceScope) UnmarshalJSON(data []byte) error {
 // stop the old one. The older installation keeps its namespaces until its Lease is deleted or released, even while the
 // installation is down, because its instances carry its name.
 type installations struct {
-	ownName  string                  // name of this installation
-	leases   map[string]installation // keyed by the Lease's namespace
+	ownName           string                  // name of this installation
+	leases            map[string]installation // keyed by the Lease's namespace
 	labelsOfNamespace func(namespace string) labels.Labels
 }
 
@@ -158,8 +159,8 @@ func (i installations) hasPriority(namespace string, other installation) bool {
 	return true
 }
 
-// claimsNamespace reports whether an installation claims a namespace. While the labels of the namespace are unknown, only its
-// name decides.
+// claimsNamespace reports whether an installation claims a namespace. While the labels of the namespace are unknown,
+// only its name decides.
 func (i installations) claimsNamespace(other installation, namespace string) bool {
 	of, scope := i.labelsOfNamespace(namespace), other.scope
 	if of == nil {

@@ -16,8 +16,8 @@ import (
 // wrote. Versions are comparable only within one resource.
 type MinVersions map[Resource]string
 
-// RaiseVersion records a version if it is newer than the recorded version of the resource. Raise ignores an empty or malformed
-// version.
+// RaiseVersion records a version if it is newer than the recorded version of the resource. RaiseVersion ignores an
+// empty or malformed version.
 func (v MinVersions) RaiseVersion(resource Resource, version string) {
 	if IsNewer(version, v[resource]) {
 		v[resource] = version
@@ -35,8 +35,8 @@ func IsNewer(a, b string) bool {
 	return err == nil && order > 0
 }
 
-// AwaitVersions waits until the caches have reached these versions, for limit at most. Await reports whether the caches have
-// reached them.
+// AwaitVersions waits until the caches have reached these versions, for limit at most. AwaitVersions reports whether
+// the caches have reached them.
 func (c *Cluster) AwaitVersions(ctx context.Context, versions MinVersions, limit time.Duration) bool {
 	err := wait.PollUntilContextTimeout(ctx, versionPollInterval, limit, true, func(context.Context) (bool, error) {
 		return c.hasReachedVersions(versions), nil
@@ -53,21 +53,24 @@ func (c *Cluster) hasReachedVersions(versions MinVersions) bool {
 	return true
 }
 
-// IsServerOlder reports whether an API server is older than these versions, because the API server was restored to a former
-// state. After a restore, the caches reach these versions late or never. Rewound asks the API server for the version of
-// each resource whose cache is behind. Rewound does not ask for the control plane, whose kind may not be installed.
+// IsServerOlder reports whether an API server is older than these versions, because the API server was restored to a
+// former state. After a restore, the caches reach these versions late or never. IsServerOlder asks the API server for
+// the version of each resource whose cache is behind. IsServerOlder does not ask for the control plane, whose kind may
+// not be installed.
 func (c *Cluster) IsServerOlder(ctx context.Context, versions MinVersions) (bool, error) {
 	ahead := maps.Clone(versions)
 	maps.DeleteFunc(
 		ahead,
-		func(resource Resource, version string) bool { return c.hasReachedVersions(MinVersions{resource: version}) },
+		func(resource Resource, version string) bool {
+			return c.hasReachedVersions(MinVersions{resource: version})
+		},
 	)
 	resource, err := c.resourceOfOlderServer(ctx, ahead)
 	return resource != "", err
 }
 
-// resourceOfOlderServer returns a resource whose version the API server has not reached; empty if the API server has reached
-// all versions.
+// resourceOfOlderServer returns a resource whose version the API server has not reached; empty if the API server has
+// reached all versions.
 func (c *Cluster) resourceOfOlderServer(ctx context.Context, versions MinVersions) (Resource, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionCheckTimeout)
 	defer cancel()

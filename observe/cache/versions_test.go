@@ -32,7 +32,7 @@ func TestRaiseVersion(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			versions := cache.MinVersions{}
-			for range 2 { // a second Raise changes nothing
+			for range 2 { // a second RaiseVersion changes nothing
 				versions.RaiseVersion(cache.Machines, row.has)
 				versions.RaiseVersion(cache.Machines, row.raised)
 				assert.Equal(t, row.want, versions[cache.Machines])

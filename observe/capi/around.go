@@ -17,10 +17,10 @@ import (
 
 // ProviderObject is an object of a provider to which a set refers.
 type ProviderObject struct {
-	Ref      clusterv1.ContractVersionedObjectReference
-	Resource schema.GroupVersionResource // zero: the kind is not installed
-	Object   *unstructured.Unstructured  // nil: the object does not exist, or was not read
-	WasRead     bool                        // the object was looked up; a nil Object does not exist
+	Ref              clusterv1.ContractVersionedObjectReference
+	Resource         schema.GroupVersionResource // zero: the kind is not installed
+	Object           *unstructured.Unstructured  // nil: the object does not exist, or was not read
+	WasRead          bool                        // the object was looked up; a nil Object does not exist
 	CloneKindMissing bool                        // the object is a template, and the kind of its clones is not installed
 }
 
@@ -72,12 +72,12 @@ func (a RelatedObjects) providerObjects() []ProviderObject {
 
 // relatedReader reads the objects related to a set, from the caches or from the API server.
 type relatedReader struct {
-	readMachines   func() (members, orphans []*clusterv1.Machine, err error)
-	readCluster    func() (*clusterv1.Cluster, error)
-	readDeployment func(name string) (*clusterv1.MachineDeployment, error)
-	readReceiver   func(name string) (*clusterv1.MachineSet, error)
-	readProviderObject    func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
-	isNotInstalled func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
+	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
+	readCluster        func() (*clusterv1.Cluster, error)
+	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
+	readReceiver       func(name string) (*clusterv1.MachineSet, error)
+	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
+	isNotInstalled     func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }
 
 // readTemplates reads the templates that a spec names.
@@ -137,8 +137,8 @@ func (c *Cache) isNotInstalled(ctx context.Context) func(schema.GroupKind) (bool
 	}
 }
 
-// ReadRelated returns the objects related to a set from the caches. A template or control plane whose cache is not yet filled
-// has Read false. Read returns an error if a kind is unknown because the API server does not answer.
+// ReadRelated returns the objects related to a set from the caches. A template or control plane whose cache is not yet
+// filled has WasRead false. ReadRelated returns an error if a kind is unknown because the API server does not answer.
 func (c *Cache) ReadRelated(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
 	return readRelatedObjects(set, relatedReader{
 		isNotInstalled: c.isNotInstalled(ctx),
@@ -176,23 +176,23 @@ func (c *Cache) providerObjectFromCache(
 }
 
 // Templates returns the templates in the spec of a machine from the caches, the bootstrap template first. A template
-// whose cache is not yet filled has Read false. Templates returns an error if a kind is unknown because the API server
-// does not answer.
+// whose cache is not yet filled has WasRead false. Templates returns an error if a kind is unknown because the API
+// server does not answer.
 func (c *Cache) Templates(
 	ctx context.Context,
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
 	return relatedReader{
-		isNotInstalled: c.isNotInstalled(ctx),
-		readProviderObject:    c.providerObjectFromCache(ctx, namespace),
+		isNotInstalled:     c.isNotInstalled(ctx),
+		readProviderObject: c.providerObjectFromCache(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
 }
 
-// TemplatesForWrite does the same as Templates, for a decision that writes. TemplatesToAct reads from the API server the
-// templates that the caches do not know yet.
+// TemplatesForWrite does the same as Templates, for a decision that writes. TemplatesForWrite reads from the API server
+// the templates that the caches do not know yet.
 func (c *Cache) TemplatesForWrite(
 	ctx context.Context,
 	namespace string,
@@ -214,15 +214,15 @@ func (c *Cache) LiveTemplates(
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
 	return relatedReader{
-		isNotInstalled: c.isNotInstalled(ctx),
-		readProviderObject:    c.providerObjectFromServer(ctx, namespace),
+		isNotInstalled:     c.isNotInstalled(ctx),
+		readProviderObject: c.providerObjectFromServer(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
 }
 
-// ReadRelatedForWrite does the same as Read, for a decision that writes. ReadToAct reads from the API server the objects that the
-// caches do not know yet.
+// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. ReadRelatedForWrite reads from the API
+// server the objects that the caches do not know yet.
 func (c *Cache) ReadRelatedForWrite(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
 	a, err := c.ReadRelated(ctx, set)
 	if err != nil {
@@ -280,8 +280,10 @@ func (c *Cache) ReadRelatedLive(ctx context.Context, set *clusterv1.MachineSet) 
 		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
 			return ReadLiveObject(ctx, c.client.Deployments(set.Namespace), name)
 		},
-		readReceiver: func(name string) (*clusterv1.MachineSet, error) { return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name) },
-		readProviderObject:  c.providerObjectFromServer(ctx, set.Namespace),
+		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
+			return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name)
+		},
+		readProviderObject: c.providerObjectFromServer(ctx, set.Namespace),
 	})
 }
 

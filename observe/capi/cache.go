@@ -57,10 +57,10 @@ const HandedOver = "it was handed over: Millwright's finalizer is left"
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments that
-	// Millwright reconciles. Filter must not be empty.
+	// Millwright reconciles. WatchFilter must not be empty.
 	WatchFilter string
-	// UpstreamWatchFilter is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which Cluster
-	// API's own controllers reconcile. If Upstream is empty, Millwright sets no such label.
+	// UpstreamWatchFilter is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which
+	// Cluster API's own controllers reconcile. If UpstreamWatchFilter is empty, Millwright sets no such label.
 	UpstreamWatchFilter string
 }
 
@@ -72,20 +72,25 @@ type Cache struct {
 	client  *Client
 	kinds   kindCache
 
-	ctx              context.Context // its end stops the caches that are added later
-	mu               sync.Mutex
+	ctx               context.Context // its end stops the caches that are added later
+	mu                sync.Mutex
 	providerInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
-	onTrackFuncs     []func(observecache.Resource, cache.SharedIndexInformer)
+	onTrackFuncs      []func(observecache.Resource, cache.SharedIndexInformer)
 }
 
-// WatchObjects adds the objects of Cluster API to the caches of a cluster. Call Watch before the caches start. The end of ctx
-// stops caches that are added later.
-func WatchObjects(ctx context.Context, cluster *observecache.Cluster, client *Client, settings Settings) (*Cache, error) {
+// WatchObjects adds the objects of Cluster API to the caches of a cluster. Call WatchObjects before the caches start.
+// The end of ctx stops caches that are added later.
+func WatchObjects(
+	ctx context.Context,
+	cluster *observecache.Cluster,
+	client *Client,
+	settings Settings,
+) (*Cache, error) {
 	c := &Cache{
-		Settings:         settings,
-		Cluster:          cluster,
-		client:           client,
-		ctx:              ctx,
+		Settings:          settings,
+		Cluster:           cluster,
+		client:            client,
+		ctx:               ctx,
 		providerInformers: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -103,7 +108,7 @@ func WatchObjects(ctx context.Context, cluster *observecache.Cluster, client *Cl
 	return c, nil
 }
 
-// WatchDrainRules also caches Cluster API's drain rules. Call WatchRules once, before the caches start.
+// WatchDrainRules also caches Cluster API's drain rules. Call WatchDrainRules once, before the caches start.
 func (c *Cache) WatchDrainRules() error {
 	rules := newInformer(
 		c.client.DrainRules(metav1.NamespaceAll),
@@ -117,8 +122,8 @@ func (c *Cache) WatchDrainRules() error {
 	return nil
 }
 
-// NewUncachedReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers may use
-// only the methods that read from the API server.
+// NewUncachedReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers
+// may use only the methods that read from the API server.
 func NewUncachedReader(client *Client, settings Settings) *Cache {
 	return &Cache{Settings: settings, Cluster: &observecache.Cluster{}, client: client}
 }
@@ -166,8 +171,8 @@ func (c *Cache) IsOurs(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.WatchFilter
 }
 
-// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the object,
-// the object was handed over, and Millwright must remove the finalizer.
+// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the
+// object, the object was handed over, and Millwright must remove the finalizer.
 func HasFinalizer(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.
@@ -180,8 +185,8 @@ func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
 	return getByKey[*clusterv1.MachineDeployment](c, DeploymentsResource, key)
 }
 
-// ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has Millwright's
-// finalizer.
+// ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has
+// Millwright's finalizer.
 func (c *Cache) ReconciledDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
 	return d, found && (c.IsOurs(d) || HasFinalizer(d))
@@ -234,7 +239,9 @@ func (c *Cache) SetsWithoutController(namespace string) []*clusterv1.MachineSet 
 }
 
 // actsOnObject reports whether Millwright reconciles a set or a deployment, and acts in its namespace.
-func (c *Cache) actsOnObject(o metav1.Object) bool { return c.IsOurs(o) && c.Cluster.ActsInNamespace(o.GetNamespace()) }
+func (c *Cache) actsOnObject(o metav1.Object) bool {
+	return c.IsOurs(o) && c.Cluster.ActsInNamespace(o.GetNamespace())
+}
 
 // Deployments returns all deployments on which Millwright acts, unsorted.
 func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
@@ -259,7 +266,8 @@ func (c *Cache) RefersToObject(set *clusterv1.MachineSet, o *unstructured.Unstru
 		(found && referenceMatcher(o)(cluster.Spec.ControlPlaneRef) || SpecNamesTemplate(&set.Spec.Template.Spec, o))
 }
 
-// SpecNamesTemplate reports whether the spec of a machine names this template. NamesTemplate does not compare namespaces.
+// SpecNamesTemplate reports whether the spec of a machine names this template. SpecNamesTemplate does not compare
+// namespaces.
 func SpecNamesTemplate(spec *clusterv1.MachineSpec, o *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(templatesOfSpec(spec), referenceMatcher(o))
 }
@@ -271,8 +279,8 @@ func referenceMatcher(o *unstructured.Unstructured) func(clusterv1.ContractVersi
 	}
 }
 
-// SelectsMachine reports whether the selector of a set matches a machine. An empty selector, or a selector that does not
-// parse, matches no machine.
+// SelectsMachine reports whether the selector of a set matches a machine. An empty selector, or a selector that does
+// not parse, matches no machine.
 func SelectsMachine(set *clusterv1.MachineSet, m *clusterv1.Machine) bool {
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(m.Labels))
@@ -287,7 +295,9 @@ func IsReleasedBySet(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 func IsSetReference(ref metav1.OwnerReference) bool { return isOwnerOfKind(ref, "MachineSet") }
 
 // IsDeploymentReference reports whether an owner reference names a MachineDeployment of Cluster API.
-func IsDeploymentReference(ref metav1.OwnerReference) bool { return isOwnerOfKind(ref, "MachineDeployment") }
+func IsDeploymentReference(ref metav1.OwnerReference) bool {
+	return isOwnerOfKind(ref, "MachineDeployment")
+}
 
 func isOwnerOfKind(ref metav1.OwnerReference, kind string) bool {
 	return ref.Kind == kind && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
@@ -309,8 +319,9 @@ func getByKey[T any](c *Cache, resource observecache.Resource, key string) (T, b
 // activity is 2 s, and two templates and a control plane share it.
 const fillTimeout = 500 * time.Millisecond
 
-// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not exist. A
-// nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds the cache.
+// ProviderObject returns an object of a provider: a template or a control plane. A nil object with read true does not
+// exist. A nil object with read false is unknown, because its cache is not filled yet. The first call for a kind adds
+// the cache.
 func (c *Cache) ProviderObject(
 	ctx context.Context,
 	namespace string,
@@ -357,8 +368,8 @@ func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.Shared
 	return informer
 }
 
-// OnTrackedResource calls do for each existing cache of a provider's resource, and later for each added cache. OnTrack calls do
-// while it holds the lock of c, so do must not call Foreign.
+// OnTrackedResource calls do for each existing cache of a provider's resource, and later for each added cache.
+// OnTrackedResource calls do while it holds the lock of c, so do must not call Foreign.
 func (c *Cache) OnTrackedResource(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,9 @@ import (
 )
 
 // templateKind returns the kind of the infrastructure template.
-func templateKind() schema.GroupKind { return capitest.InfrastructureTemplate().GroupVersionKind().GroupKind() }
+func templateKind() schema.GroupKind {
+	return capitest.InfrastructureTemplate().GroupVersionKind().GroupKind()
+}
 
 // The version of a provider's resource is the newest version of the newest contract in the labels of the
 // CustomResourceDefinition.
@@ -48,7 +50,10 @@ func TestVersionOfAContract(t *testing.T) {
 		{"no labels", nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c, _ := capitest.StartCaches(t, capitest.NewDefinition(capitest.InfrastructureTemplate().GroupVersionKind(), row.labels))
+			c, _ := capitest.StartCaches(
+				t,
+				capitest.NewDefinition(capitest.InfrastructureTemplate().GroupVersionKind(), row.labels),
+			)
 			resource, err := c.Resource(t.Context(), templateKind())
 			if row.want == "" {
 				require.ErrorIs(t, err, capi.ErrNoKind)
@@ -119,9 +124,18 @@ func populatedObjects() []runtime.Object {
 	elsewhere := capitest.NewMachine("elsewhere", s, capitest.WithoutOwner)
 	elsewhere.Namespace = "garden"
 	return []runtime.Object{
-		s, other, capitest.NewMachine("a", s), capitest.NewMachine("b", s, capitest.AsDeletingObject), capitest.NewMachine("c", other),
-		capitest.NewMachine("free", s, capitest.WithoutOwner), elsewhere,
-		capitest.NewCluster(), capitest.NewDeployment(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate(), capitest.NewControlPlane(),
+		s,
+		other,
+		capitest.NewMachine("a", s),
+		capitest.NewMachine("b", s, capitest.AsDeletingObject),
+		capitest.NewMachine("c", other),
+		capitest.NewMachine("free", s, capitest.WithoutOwner),
+		elsewhere,
+		capitest.NewCluster(),
+		capitest.NewDeployment(),
+		capitest.BootstrapTemplate(),
+		capitest.InfrastructureTemplate(),
+		capitest.NewControlPlane(),
 	}
 }
 
@@ -313,7 +327,9 @@ func TestWhichSetsMillwrightReconciles(t *testing.T) {
 func TestNames(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.NewCluster())
 	s, _ := c.MachineSet("shop/s")
-	rename := func(name string) capitest.ProviderObjectChange { return func(o *unstructured.Unstructured) { o.SetName(name) } }
+	rename := func(name string) capitest.ProviderObjectChange {
+		return func(o *unstructured.Unstructured) { o.SetName(name) }
+	}
 	move := func(o *unstructured.Unstructured) { o.SetNamespace("garden") }
 	for _, row := range []struct {
 		name string
@@ -368,7 +384,12 @@ func TestManagedFieldsInTheCaches(t *testing.T) {
 	c, _ := capitest.StartCaches(
 		t,
 		s,
-		capitest.NewMachine("m", s, capitest.WithManagedFields("kubelet", "a", "b"), capitest.WithManagedFields(capi.FieldManager, "c", "d")),
+		capitest.NewMachine(
+			"m",
+			s,
+			capitest.WithManagedFields("kubelet", "a", "b"),
+			capitest.WithManagedFields(capi.FieldManager, "c", "d"),
+		),
 	)
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
@@ -407,7 +428,9 @@ func TestOwners(t *testing.T) {
 	m := capitest.NewMachine("m", s)
 	assert.True(t, capi.HasOwner(m, "uid-s"))
 	assert.False(t, capi.HasOwner(m, "uid-x"))
-	clone := capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) })
+	clone := capitest.InfrastructureTemplate(
+		func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) },
+	)
 	assert.False(t, capi.IsOwnedByMachine(clone), "its set owns it")
 	clone.SetOwnerReferences(
 		[]metav1.OwnerReference{*metav1.NewControllerRef(m, clusterv1.GroupVersion.WithKind("Machine"))},

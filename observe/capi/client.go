@@ -36,11 +36,11 @@ type TypedClient[T, L any] interface {
 
 // Client reads and writes the objects of Cluster API and of its providers.
 type Client struct {
-	MachineSets        func(namespace string) TypedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
+	MachineSets func(namespace string) TypedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 	Machines    func(namespace string) TypedClient[*clusterv1.Machine, *clusterv1.MachineList]
 	Deployments func(namespace string) TypedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
 	Clusters    func(namespace string) TypedClient[*clusterv1.Cluster, *clusterv1.ClusterList]
-	DrainRules       func(namespace string) TypedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
+	DrainRules  func(namespace string) TypedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
 
 	Objects     dynamic.Interface  // client for templates, clones and control planes
 	Definitions metadata.Interface // client for CustomResourceDefinitions: their labels list contracts

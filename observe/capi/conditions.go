@@ -120,8 +120,8 @@ func ConditionOfType(conditions []metav1.Condition, kind string) metav1.Conditio
 	return metav1.Condition{}
 }
 
-// UpstreamConditions returns the conditions that Cluster API's own controllers also write. After a handover, Cluster API's
-// controllers do not update other conditions, so Millwright's other conditions would stay forever.
+// UpstreamConditions returns the conditions that Cluster API's own controllers also write. After a handover, Cluster
+// API's controllers do not update other conditions, so Millwright's other conditions would stay forever.
 func UpstreamConditions(conditions []metav1.Condition) []metav1.Condition {
 	own := []string{
 		vocabulary.ConditionMachinesCreated,

@@ -21,7 +21,8 @@ import (
 // Millwright knows.
 var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
-// contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts both.
+// contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts
+// both.
 var contractVersions = []string{"v1beta2", "v1beta1"}
 
 // Lifetimes of cached lookups of kinds. Sources: definitionTTL is Cluster API's own resync period. absenceTTL is a
@@ -39,7 +40,7 @@ var definitionsResource = schema.GroupVersionResource{
 
 // kindCache caches the resources of the kinds in references.
 type kindCache struct {
-	mu    sync.Mutex
+	mu         sync.Mutex
 	knownKinds map[schema.GroupKind]knownKind
 }
 
@@ -76,7 +77,10 @@ func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.Gro
 }
 
 // lookUpResource reads the resource of a kind from the API server; zero if there is no such resource.
-func (c *Cache) lookUpResource(ctx context.Context, kind schema.GroupKind) (none schema.GroupVersionResource, err error) {
+func (c *Cache) lookUpResource(
+	ctx context.Context,
+	kind schema.GroupKind,
+) (none schema.GroupVersionResource, err error) {
 	mapping, err := c.client.Mapper.RESTMapping(kind)
 	switch {
 	case meta.IsNoMatchError(err):

@@ -108,7 +108,8 @@ func IsOwnedByMachine(o metav1.Object) bool {
 	})
 }
 
-// UnownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's label.
+// UnownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
+// label.
 func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
 	if related.Cluster == nil {
 		return nil

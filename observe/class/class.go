@@ -19,14 +19,16 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// NamespaceObjects holds the objects of one namespace that determine the finalizers of the namespace's classes and Secrets.
+// NamespaceObjects holds the objects of one namespace that determine the finalizers of the namespace's classes and
+// Secrets.
 type NamespaceObjects struct {
 	Classes  []*v1alpha1.MachineClass
 	Machines []*v1alpha1.Machine
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// ReadNamespace returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not watched.
+// ReadNamespace returns the neighbours of a namespace from the caches. The result has no Secrets if Secrets are not
+// watched.
 func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 	n := NamespaceObjects{
 		Classes: observecache.IndexedObjects[*v1alpha1.MachineClass](
@@ -34,7 +36,11 @@ func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 			cache.NamespaceIndex,
 			namespace,
 		),
-		Machines: observecache.IndexedObjects[*v1alpha1.Machine](c.Informer(observecache.Machines), cache.NamespaceIndex, namespace),
+		Machines: observecache.IndexedObjects[*v1alpha1.Machine](
+			c.Informer(observecache.Machines),
+			cache.NamespaceIndex,
+			namespace,
+		),
 	}
 	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.WithoutSecretFinalizers {
 		n.Secrets = observecache.IndexedObjects[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
@@ -42,7 +48,8 @@ func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 	return n
 }
 
-// ReadLiveNamespace reads the neighbours of a namespace from the API server. ReadLive reads only the metadata of Secrets.
+// ReadLiveNamespace reads the neighbours of a namespace from the API server. ReadLiveNamespace reads only the metadata
+// of Secrets.
 func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace string) (NamespaceObjects, error) {
 	var n NamespaceObjects
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
@@ -78,8 +85,8 @@ func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFact
 	}
 }
 
-// UnservedMessage returns the message in a class's status that no worker serves the class's provider. Unserved is empty if a
-// worker serves the provider, or if the status has no such condition.
+// UnservedMessage returns the message in a class's status that no worker serves the class's provider. UnservedMessage
+// is empty if a worker serves the provider, or if the status has no such condition.
 func UnservedMessage(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
 		c.Status == metav1.ConditionFalse {
@@ -102,8 +109,8 @@ func (n NamespaceObjects) Class(uid string) *v1alpha1.MachineClass {
 	return n.Classes[i]
 }
 
-// SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name. Unguarded
-// leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
+// SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name.
+// Unguarded leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
 func (n NamespaceObjects) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
 	if !n.needsSecrets(class) {
 		return nil
@@ -184,8 +191,8 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// SecretsOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist. A
-// reference without a namespace means the namespace of the class. The result includes references without a name.
+// SecretsOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist.
+// A reference without a namespace means the namespace of the class. The result includes references without a name.
 func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
@@ -199,8 +206,8 @@ func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) 
 	return keys
 }
 
-// AllowsNamespace reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may the
-// namespaces in the Secret's annotation.
+// AllowsNamespace reports whether classes of a namespace may use a Secret. The Secret's own namespace may, and so may
+// the namespaces in the Secret's annotation.
 func AllowsNamespace(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
@@ -217,8 +224,8 @@ func SecretsOfOtherNamespaces(class *v1alpha1.MachineClass) []types.NamespacedNa
 }
 
 // VersionsText returns the cached versions of a class and of the Secrets to which it refers, as one text. Two provider
-// calls with equal texts can share one read of the class and its Secrets. Versions is empty if a Secret is not in the
-// caches.
+// calls with equal texts can share one read of the class and its Secrets. VersionsText is empty if a Secret is not in
+// the caches.
 func VersionsText(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
 	versions := VersionText(class)
 	for _, key := range SecretsOfClass(class) {
@@ -231,7 +238,7 @@ func VersionsText(c *observecache.Cluster, class *v1alpha1.MachineClass) string 
 	return versions
 }
 
-// VersionText returns one object's part of the text that the function Versions returns.
+// VersionText returns one object's part of the text that the function VersionsText returns.
 func VersionText(o metav1.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion() + " "
 }

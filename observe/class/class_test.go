@@ -162,7 +162,13 @@ func TestSecretsOfADecisionAreInOrder(t *testing.T) {
 }
 
 func TestNamespaceObjects(t *testing.T) {
-	foreignSecret, foreignClass, foreignMachine := newSecret("keys"), observetest.NewClass("small"), observetest.NewMachine("m")
+	foreignSecret, foreignClass, foreignMachine := newSecret(
+		"keys",
+	), observetest.NewClass(
+		"small",
+	), observetest.NewMachine(
+		"m",
+	)
 	for _, o := range []metav1.Object{foreignSecret, foreignClass, foreignMachine} {
 		o.SetNamespace("other")
 		o.SetResourceVersion("100")

@@ -14,9 +14,9 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// ExplanationFacts returns the facts that explain what blocks a deployment, its sets and its machines. The plan contains the
-// conditions that the deployment's status should have. The parameter hold is the reason why failed machines are not
-// replaced now; empty if they are replaced or no machine has failed.
+// ExplanationFacts returns the facts that explain what blocks a deployment, its sets and its machines. The plan
+// contains the conditions that the deployment's status should have. The parameter hold is the reason why failed
+// machines are not replaced now; empty if they are replaced or no machine has failed.
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
@@ -63,8 +63,8 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now ti
 	return e
 }
 
-// conditionTransitionTime returns the transition time of a deployment's condition if the condition has this status; otherwise
-// now.
+// conditionTransitionTime returns the transition time of a deployment's condition if the condition has this status;
+// otherwise now.
 func conditionTransitionTime(d *v1alpha1.MachineDeployment, kind, status string, now time.Time) time.Time {
 	for _, c := range d.Status.Conditions {
 		if string(c.Type) == kind && string(c.Status) == status {

@@ -79,7 +79,9 @@ func TestLiveSetsOf(t *testing.T) {
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {
 		return observetest.NewSet(
 			name,
-			func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(owner, "MachineDeployment") },
+			func(s *v1alpha1.MachineSet) {
+				s.OwnerReferences = observetest.ControllerReferences(owner, "MachineDeployment")
+			},
 		)
 	}
 	cluster, _ := observetest.StartCaches(

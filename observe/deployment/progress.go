@@ -36,9 +36,13 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	}
 }
 
-// RolloutRecord returns the record of a progress. If the old record is for the same revision, Record keeps the old record's
-// steps; a new revision gets the steps of the policy.
-func RolloutRecord(was *v1alpha1.RolloutStatus, p rollout.Progress, policy *v1alpha1.RolloutPolicy) *v1alpha1.RolloutStatus {
+// RolloutRecord returns the record of a progress. If the old record is for the same revision, RolloutRecord keeps the
+// old record's steps; a new revision gets the steps of the policy.
+func RolloutRecord(
+	was *v1alpha1.RolloutStatus,
+	p rollout.Progress,
+	policy *v1alpha1.RolloutPolicy,
+) *v1alpha1.RolloutStatus {
 	steps := RecordedSteps(was, p.Revision)
 	if steps == nil {
 		steps = append([]v1alpha1.RolloutStep{}, policy.PolicySpec().Steps...)
@@ -66,12 +70,14 @@ func CurrentRevision(sets []rollout.MachineSet) int64 {
 	if len(current) == 0 {
 		return 0
 	}
-	byAge := func(a, b rollout.MachineSet) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) }
+	byAge := func(a, b rollout.MachineSet) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	}
 	return slices.MinFunc(current, byAge).Revision
 }
 
-// OperatorRequests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty without
-// a hold; approved is the number of approved steps. Requests ignores requests about another revision.
+// OperatorRequests reads an operator's requests about the rollout of one revision: held is the reason of a hold, empty
+// without a hold; approved is the number of approved steps. OperatorRequests ignores requests about another revision.
 func OperatorRequests(d metav1.Object, revision int64) (held string, approved int) {
 	if revision == 0 {
 		return "", 0
@@ -88,7 +94,7 @@ func OperatorRequests(d metav1.Object, revision int64) (held string, approved in
 	return held, approved
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.Plan computes.
+// reportedRollout returns the part of a deployment's status that rollout.PlanDeployment computes.
 func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.MachineCounts{
 		Replicas:        int(s.Replicas),

@@ -21,8 +21,8 @@ func SelectsSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 	return err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels))
 }
 
-// DeploymentsThatSelectSet returns the deployments of a set's namespace whose selector matches the set's labels, and the
-// deployment that released the set, unsorted.
+// DeploymentsThatSelectSet returns the deployments of a set's namespace whose selector matches the set's labels, and
+// the deployment that released the set, unsorted.
 func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
 	return slices.DeleteFunc(
 		cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),

@@ -112,7 +112,12 @@ func TestMachinesToReplace(t *testing.T) {
 	}
 	wasDue := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
-			{Type: v1alpha1.MachineReplacementDue, Status: "False", Reason: "Recovered", LastTransitionTime: observetest.MinutesBeforeNoon(5)},
+			{
+				Type:               v1alpha1.MachineReplacementDue,
+				Status:             "False",
+				Reason:             "Recovered",
+				LastTransitionTime: observetest.MinutesBeforeNoon(5),
+			},
 		}
 	}
 	joinedOnce := func(m *v1alpha1.Machine) {
@@ -168,7 +173,11 @@ func TestReplacementBudget(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := observetest.NewDeployment("d")
-			cluster, _ := observetest.StartCaches(t, nil, observetest.NewPolicy(v1alpha1.RolloutPolicySpec{MaxReplacements: row.wanted}))
+			cluster, _ := observetest.StartCaches(
+				t,
+				nil,
+				observetest.NewPolicy(v1alpha1.RolloutPolicySpec{MaxReplacements: row.wanted}),
+			)
 			assert.Equal(t, row.budget, deployment.ReplacementFacts(cluster, d, nil, observetest.Noon).Budget)
 		})
 	}

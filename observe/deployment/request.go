@@ -9,15 +9,16 @@ import (
 )
 
 // RequestFacts returns the facts from which a command on a deployment is decided. The parameters o and next are the
-// observation and the decision of the same time. Request knows the step at which the rollout waits only if no other
-// work has priority.
+// observation and the decision of the same time. RequestFacts knows the step at which the rollout waits only if no
+// other work has priority.
 func RequestFacts(d *v1alpha1.MachineDeployment, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := SharedRequestFacts(d, o, next)
 	f.RestartedAt = d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt]
 	return f
 }
 
-// SharedRequestFacts does the same as Request for a deployment of either API, but without the time of the last restart.
+// SharedRequestFacts does the same as RequestFacts for a deployment of either API, but without the time of the last
+// restart.
 func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
 		Name:       d.GetNamespace() + "/" + d.GetName(),

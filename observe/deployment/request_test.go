@@ -35,9 +35,13 @@ func setWithMachines(
 	for i := range machines {
 		members = append(
 			members,
-			observetest.NewMachine(name+"-"+string('a'+i), observetest.WithPhase(v1alpha1.MachineRunning), func(m *v1alpha1.Machine) {
-				m.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
-			}),
+			observetest.NewMachine(
+				name+"-"+string('a'+i),
+				observetest.WithPhase(v1alpha1.MachineRunning),
+				func(m *v1alpha1.Machine) {
+					m.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
+				},
+			),
 		)
 	}
 	return s, members

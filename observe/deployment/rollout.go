@@ -26,21 +26,21 @@ import (
 
 // ObjectTree is a deployment with its sets and machines, all read at the same time.
 type ObjectTree struct {
-	Deployment *v1alpha1.MachineDeployment
-	Sets       []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
-	Orphans    []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
-	Members    []*v1alpha1.Machine    // machines that these sets control, unsorted
-	MachinesVersion       string                 // the machines are at least as new as this resource version; empty: unknown
-	// NodeOfMachine returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function means
-	// that nodes are unknown.
+	Deployment      *v1alpha1.MachineDeployment
+	Sets            []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
+	Orphans         []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
+	Members         []*v1alpha1.Machine    // machines that these sets control, unsorted
+	MachinesVersion string                 // the machines are at least as new as this resource version; empty: unknown
+	// NodeOfMachine returns the node that is proven to be a machine's; nil if the machine has no such node. A nil function
+	// means that nodes are unknown.
 	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
-	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes are
-	// unknown.
+	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes
+	// are unknown.
 	ClassOfMachine func(*v1alpha1.Machine) *v1alpha1.MachineClass
 	// GuardsNodes means that rollouts stop the cluster autoscaler from scaling down nodes.
 	GuardsNodes  bool
-	BehavesAsMCM  bool                    // the flag --as-mcm; see cache.Cluster
-	Policy *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	BehavesAsMCM bool                    // the flag --as-mcm; see cache.Cluster
+	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// Absences are the times when no worker was working.
 	Absences cache.Absences
 }
@@ -50,17 +50,17 @@ func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 	// The version is read before the machines, so that the machines are at least as new.
 	sets, read := c.SetsOfOwner(string(d.UID)), c.AppliedVersion(cache.Machines)
 	return ObjectTree{
-		Deployment: d,
-		Sets:       sets,
-		Orphans:    c.SetsWithoutController(d),
-		Members:    c.MachinesOfSets(sets),
-		MachinesVersion:       read,
-		NodeOfMachine:       c.OwnNodeOfMachine,
-		ClassOfMachine:    c.ClassOfMachine,
-		GuardsNodes:      !c.WithoutAutoscalerGuard,
-		BehavesAsMCM:      c.BehavesAsMCM,
-		Policy:     c.PolicyOfObject(d),
-		Absences:   c.Absences(),
+		Deployment:      d,
+		Sets:            sets,
+		Orphans:         c.SetsWithoutController(d),
+		Members:         c.MachinesOfSets(sets),
+		MachinesVersion: read,
+		NodeOfMachine:   c.OwnNodeOfMachine,
+		ClassOfMachine:  c.ClassOfMachine,
+		GuardsNodes:     !c.WithoutAutoscalerGuard,
+		BehavesAsMCM:    c.BehavesAsMCM,
+		Policy:          c.PolicyOfObject(d),
+		Absences:        c.Absences(),
 	}
 }
 
@@ -171,7 +171,9 @@ func ConvertSteps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 }
 
 // strategyOfSpec reads how new machines replace old machines.
-func strategyOfSpec(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strategy, surge, unavailable rollout.IntOrPercent) {
+func strategyOfSpec(
+	s *v1alpha1.MachineDeploymentStrategy,
+) (kind rollout.Strategy, surge, unavailable rollout.IntOrPercent) {
 	maxSurge, maxUnavailable := s.EffectiveRollingUpdate()
 	switch s.EffectiveType() {
 	case v1alpha1.RecreateMachineDeploymentStrategyType:
@@ -190,8 +192,8 @@ func strategyOfSpec(s *v1alpha1.MachineDeploymentStrategy) (kind rollout.Strateg
 	return kind, ParseIntOrPercent(maxSurge), ParseIntOrPercent(maxUnavailable)
 }
 
-// ParseIntOrPercent reads a number of machines or a percentage. A string without a percent sign also counts as a percentage, as in
-// MCM. Admission rejects all other strings.
+// ParseIntOrPercent reads a number of machines or a percentage. A string without a percent sign also counts as a
+// percentage, as in MCM. Admission rejects all other strings.
 func ParseIntOrPercent(v intstr.IntOrString) rollout.IntOrPercent {
 	if v.Type == intstr.Int {
 		return rollout.IntOrPercent{Value: int(v.IntVal)}
@@ -253,17 +255,23 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// unreadMachineCount returns how many machines the status of a set counts. unreadCount returns 0 if the tree is at least as
-// new as the status: such a tree contains all counted machines.
+// unreadMachineCount returns how many machines the status of a set counts. unreadMachineCount returns 0 if the tree is
+// at least as new as the status: such a tree contains all counted machines.
 func (f ObjectTree) unreadMachineCount(set *v1alpha1.MachineSet) int {
-	if seen := set.Status.ObservedMachines; seen != "" && (f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {
+	if seen := set.Status.ObservedMachines; seen != "" &&
+		(f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {
 		return 0
 	}
 	return int(set.Status.Replicas)
 }
 
 // rolloutSetFacts returns the facts about one set of a deployment.
-func rolloutSetFacts(f ObjectTree, set *v1alpha1.MachineSet, members []*v1alpha1.Machine, now time.Time) rollout.MachineSet {
+func rolloutSetFacts(
+	f ObjectTree,
+	set *v1alpha1.MachineSet,
+	members []*v1alpha1.Machine,
+	now time.Time,
+) rollout.MachineSet {
 	s := rollout.MachineSet{
 		Name:    set.Name,
 		UID:     string(set.UID),
@@ -305,7 +313,10 @@ func rolloutSetFacts(f ObjectTree, set *v1alpha1.MachineSet, members []*v1alpha1
 		if f.NodeOfMachine != nil {
 			node = f.NodeOfMachine(m)
 		}
-		s.Machines = append(s.Machines, rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now))
+		s.Machines = append(
+			s.Machines,
+			rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now),
+		)
 	}
 	return s
 }

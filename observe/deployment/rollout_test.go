@@ -118,7 +118,11 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() },
 			want:       true,
 		},
-		{fact: "PausedBy", deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"), want: "ann: lunch"},
+		{
+			fact:       "PausedBy",
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"),
+			want:       "ann: lunch",
+		},
 		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
 			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
 		}, want: true},
@@ -192,7 +196,12 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withBounds(rolling, "", nil, number(2)),
 			want:       rollout.IntOrPercent{Value: 1},
 		},
-		{name: "zero is a number", fact: "Surge", deployment: withBounds(rolling, "", number(0), nil), want: rollout.IntOrPercent{}},
+		{
+			name:       "zero is a number",
+			fact:       "Surge",
+			deployment: withBounds(rolling, "", number(0), nil),
+			want:       rollout.IntOrPercent{},
+		},
 		{fact: "Surge.Value", deployment: withBounds(rolling, "", number(3), nil), want: 3},
 		{fact: "Surge.Percent", deployment: withBounds(rolling, "", text("25%"), nil), want: true},
 		{
@@ -207,7 +216,12 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withBounds(rolling, "", text("25"), nil),
 			want:       rollout.IntOrPercent{Value: 25, Percent: true},
 		},
-		{name: "nonsense", fact: "Surge", deployment: withBounds(rolling, "", text("many"), nil), want: rollout.IntOrPercent{}},
+		{
+			name:       "nonsense",
+			fact:       "Surge",
+			deployment: withBounds(rolling, "", text("many"), nil),
+			want:       rollout.IntOrPercent{},
+		},
 		{fact: "Unavailable.Value", deployment: withBounds(rolling, "", nil, number(2)), want: 2},
 		{fact: "Unavailable.Percent", deployment: withBounds(rolling, "", nil, text("10%")), want: true},
 		{
@@ -242,7 +256,13 @@ func TestRolloutObserved(t *testing.T) {
 			want:       "",
 		},
 		{fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "7 ann: it burns"), want: "ann: it burns"},
-		{name: "without a word", fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "7"), want: "no reason given"},
+		{
+			name:       "without a word",
+			fact:       "Held",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(hold, "7"),
+			want:       "no reason given",
+		},
 		{
 			name:       "more blanks than one",
 			fact:       "Held",
@@ -267,8 +287,20 @@ func TestRolloutObserved(t *testing.T) {
 			want:       "",
 		},
 		{fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/2 ann: looks well"), want: 2},
-		{name: "without a word", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/2"), want: 2},
-		{name: "of another revision", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "6/2 ann"), want: 0},
+		{
+			name:       "without a word",
+			fact:       "Approved",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(approve, "7/2"),
+			want:       2,
+		},
+		{
+			name:       "of another revision",
+			fact:       "Approved",
+			sets:       seven,
+			deployment: withDeploymentAnnotation(approve, "6/2 ann"),
+			want:       0,
+		},
 		{name: "of no stage", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7 ann"), want: 0},
 		{name: "nonsense", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/-1"), want: 0},
 
@@ -400,7 +432,11 @@ func TestRolloutObserved(t *testing.T) {
 			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
 			want:       1,
 		},
-		{fact: "RolledBackTo", deployment: withDeploymentAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"), want: "uid-s"},
+		{
+			fact:       "RolledBackTo",
+			deployment: withDeploymentAnnotation(v1alpha1.AnnotationAutomaticRollbackTo, "uid-s"),
+			want:       "uid-s",
+		},
 	}
 	told := map[string][]any{
 		"Absent":    {time.Minute}, // see TestAbsencesOfARollout
@@ -442,17 +478,20 @@ func TestRolloutObserved(t *testing.T) {
 func TestAsMCM(t *testing.T) {
 	set := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
 	ready := observetest.NewMachine("m", observetest.WithOwnerSet(set), func(m *v1alpha1.Machine) {
-		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning, LastUpdateTime: observetest.MinutesBeforeNoon(1)}
+		m.Status.CurrentStatus = v1alpha1.CurrentStatus{
+			Phase:          v1alpha1.MachineRunning,
+			LastUpdateTime: observetest.MinutesBeforeNoon(1),
+		}
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: observetest.MinutesBeforeNoon(1)},
 		}
 	})
 	for _, asMCM := range []bool{false, true} {
 		tree := deployment.ObjectTree{
-			Deployment: observetest.NewDeployment("d"),
-			Sets:       []*v1alpha1.MachineSet{set},
-			Members:    []*v1alpha1.Machine{ready},
-			BehavesAsMCM:      asMCM,
+			Deployment:   observetest.NewDeployment("d"),
+			Sets:         []*v1alpha1.MachineSet{set},
+			Members:      []*v1alpha1.Machine{ready},
+			BehavesAsMCM: asMCM,
 		}
 		o := deployment.RolloutFacts(tree, observetest.Noon)
 		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
@@ -501,7 +540,10 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("10%")},
 			v1alpha1.RolloutStep{Replicas: size},
 		)
-		o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Policy: policy}, observetest.Noon)
+		o := deployment.RolloutFacts(
+			deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Policy: policy},
+			observetest.Noon,
+		)
 		assert.Equal(t, invalid, o.Invalid)
 	}
 }
@@ -585,7 +627,9 @@ func TestTreeOfTheCaches(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	s := observetest.NewSet(
 		"s",
-		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment") },
+		func(s *v1alpha1.MachineSet) {
+			s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment")
+		},
 	)
 	foreign := observetest.NewSet("foreign")
 	n := observetest.NewNode()
@@ -608,14 +652,28 @@ func TestTreeOfTheCaches(t *testing.T) {
 }
 
 func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
-	older := newSetOfRevision("7", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(60) })
-	younger := newSetOfRevision("8", func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(5) })
+	older := newSetOfRevision(
+		"7",
+		func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(60) },
+	)
+	younger := newSetOfRevision(
+		"8",
+		func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
+	)
 	d := observetest.NewDeployment("d", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann"))
 	for _, sets := range [][]*v1alpha1.MachineSet{{older, younger}, {younger, older}} {
-		assert.Equal(t, "ann", deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets}, observetest.Noon).Held)
+		assert.Equal(
+			t,
+			"ann",
+			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets}, observetest.Noon).Held,
+		)
 	}
 	none := observetest.NewDeployment("d", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "0 ann"))
-	assert.Empty(t, deployment.RolloutFacts(deployment.ObjectTree{Deployment: none}, observetest.Noon).Held, "no revision is 0")
+	assert.Empty(
+		t,
+		deployment.RolloutFacts(deployment.ObjectTree{Deployment: none}, observetest.Noon).Held,
+		"no revision is 0",
+	)
 }
 
 func TestUnknownStrategies(t *testing.T) {
@@ -648,14 +706,23 @@ func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s.Status.ObservedMachines = row.counted
-			f := deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Sets: []*v1alpha1.MachineSet{s}, MachinesVersion: row.read}
+			f := deployment.ObjectTree{
+				Deployment:      observetest.NewDeployment("d"),
+				Sets:            []*v1alpha1.MachineSet{s},
+				MachinesVersion: row.read,
+			}
 			assert.Equal(t, row.want, deployment.RolloutFacts(f, observetest.Noon).Sets[0].Counted)
 		})
 	}
 }
 
 func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
-	d, m := observetest.NewDeployment("d"), observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "12" })
+	d, m := observetest.NewDeployment(
+		"d",
+	), observetest.NewMachine(
+		"m",
+		func(m *v1alpha1.Machine) { m.ResourceVersion = "12" },
+	)
 	s := observetest.NewSet("s")
 	cluster, machines := observetest.StartCaches(t, nil, d, s, m)
 	machines.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {

@@ -17,7 +17,11 @@ import (
 )
 
 // observedSet returns the facts about one set of a deployment.
-func observedSet(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, members ...*v1alpha1.Machine) rollout.MachineSet {
+func observedSet(
+	d *v1alpha1.MachineDeployment,
+	s *v1alpha1.MachineSet,
+	members ...*v1alpha1.Machine,
+) rollout.MachineSet {
 	return deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: members}, observetest.Noon).Sets[0]
 }
 
@@ -234,7 +238,11 @@ func TestRolloutMember(t *testing.T) {
 				f.NodeOfMachine = func(*v1alpha1.Machine) *corev1.Node { return n }
 			}
 			before, nodeBefore := m.DeepCopy(), n.DeepCopy()
-			assert.Equal(t, row.want, observetest.FieldByName(deployment.RolloutFacts(f, observetest.Noon).Sets[0].Machines[0], row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.FieldByName(deployment.RolloutFacts(f, observetest.Noon).Sets[0].Machines[0], row.fact),
+			)
 			assert.Equal(t, before, m, "what is looked at stays as it is")
 			assert.Equal(t, nodeBefore, n)
 		})
@@ -268,7 +276,11 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 
 func TestAPreservedNodeCountsAlikeForSetAndDeployment(t *testing.T) {
 	s := observetest.NewSet("s")
-	m := observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithNodeLabel("n"))
+	m := observetest.MachineFromTemplate(
+		observetest.WithOwnerSet(s),
+		observetest.WithPhase(v1alpha1.MachineFailed),
+		observetest.WithNodeLabel("n"),
+	)
 	n := observetest.NewNode()
 	withNodeAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)(n)
 	nodeOf := func(*v1alpha1.Machine) *corev1.Node { return n }
@@ -276,10 +288,10 @@ func TestAPreservedNodeCountsAlikeForSetAndDeployment(t *testing.T) {
 	related.NodeOfMachine = nodeOf
 	o := deployment.RolloutFacts(
 		deployment.ObjectTree{
-			Deployment: observetest.NewDeployment("d"),
-			Sets:       []*v1alpha1.MachineSet{s},
-			Members:    related.Members,
-			NodeOfMachine:       nodeOf,
+			Deployment:    observetest.NewDeployment("d"),
+			Sets:          []*v1alpha1.MachineSet{s},
+			Members:       related.Members,
+			NodeOfMachine: nodeOf,
 		},
 		observetest.Noon,
 	)

@@ -30,8 +30,8 @@ func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	return ""
 }
 
-// HoldReason returns who holds the deletion or the drain of a machine, and why, for example "ann: lunch"; empty if there is
-// no hold.
+// HoldReason returns who holds the deletion or the drain of a machine, and why, for example "ann: lunch"; empty if
+// there is no hold.
 func HoldReason(m *v1alpha1.Machine) string {
 	words, held := m.Annotations[v1alpha1.AnnotationHold]
 	if !held {
@@ -40,8 +40,8 @@ func HoldReason(m *v1alpha1.Machine) string {
 	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReason), "no reason given")
 }
 
-// ForceReason returns why the pods of a machine's node are killed at once: the machine has a label or an annotation that
-// forces the drain. Forced is empty without such a label or annotation.
+// ForceReason returns why the pods of a machine's node are killed at once: the machine has a label or an annotation
+// that forces the drain. ForceReason is empty without such a label or annotation.
 func ForceReason(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -55,8 +55,8 @@ func ForceReason(m *v1alpha1.Machine) string {
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// LadderFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has not
-// begun. The parameter grace is the longest grace period of the pods that remained at the last check.
+// LadderFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has
+// not begun. The parameter grace is the longest grace period of the pods that remained at the last check.
 func LadderFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
@@ -74,7 +74,11 @@ func LadderFacts(
 		l.Setting, l.Endless = "nodeDrainTimeoutSeconds", l.Timeout == Forever
 	}
 	if record != nil {
-		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.RemovalMeans(record.Means), cache.TimeOrZero(record.MeansSince)
+		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.RemovalMeans(
+			record.Means,
+		), cache.TimeOrZero(
+			record.MeansSince,
+		)
 	}
 	l.Force, l.Extended = ForceReason(m), ExtensionEnd(m)
 	l.Unusable, l.UnusableSince = unusableReason(node)
@@ -95,15 +99,15 @@ func IsOfClusterAPI(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
-// ExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its time
-// does not parse.
+// ExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its
+// time does not parse.
 func ExtensionEnd(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
 	return cache.ParseTimeOrZero(until)
 }
 
-// RequestsText returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if the
-// requests differ.
+// RequestsText returns all labels and annotations of a machine that change its drain, as one text. Two texts differ if
+// the requests differ.
 func RequestsText(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
@@ -136,8 +140,8 @@ func unusableReason(node *corev1.Node) (why string, since time.Time) {
 	return why, since
 }
 
-// QueueEntries returns the facts about the order of drains: one entry for each machine that is being deleted and whose drain
-// has not ended.
+// QueueEntries returns the facts about the order of drains: one entry for each machine that is being deleted and whose
+// drain has not ended.
 func QueueEntries(c *cache.Cluster) []drain.QueueEntry {
 	var turns []drain.QueueEntry
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
@@ -156,8 +160,8 @@ func QueueEntries(c *cache.Cluster) []drain.QueueEntry {
 	return turns
 }
 
-// queueGroupOfMachine returns the UID of the object whose machines share a group's drain slots: the machine's deployment, or its
-// set if the set has no deployment; empty for a machine without a set.
+// queueGroupOfMachine returns the UID of the object whose machines share a group's drain slots: the machine's
+// deployment, or its set if the set has no deployment; empty for a machine without a set.
 func queueGroupOfMachine(c *cache.Cluster, m *v1alpha1.Machine) string {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -171,8 +175,8 @@ func queueGroupOfMachine(c *cache.Cluster, m *v1alpha1.Machine) string {
 	return string(owner.UID)
 }
 
-// IsInDrainQueue reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the drain
-// has not ended, and no hold stops the drain from beginning.
+// IsInDrainQueue reports whether a machine takes part in the order of drains: its deletion is in the stage Drain, the
+// drain has not ended, and no hold stops the drain from beginning.
 func IsInDrainQueue(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	if m.DeletionTimestamp == nil || d == nil || d.Stage != v1alpha1.MachineDeletionDrain {
@@ -184,8 +188,8 @@ func IsInDrainQueue(m *v1alpha1.Machine) bool {
 	return d.Drain.Result == ""
 }
 
-// DeletionPriority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the priority
-// is 3 without the annotation, or if the annotation's value is not a number.
+// DeletionPriority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the
+// priority is 3 without the annotation, or if the annotation's value is not a number.
 func DeletionPriority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p

@@ -106,8 +106,8 @@ func ToleratesCordon(pod *corev1.Pod) bool {
 	})
 }
 
-// gracePeriodOfPod returns the termination grace period of a pod. The grace period in a pod's deletion may differ from the
-// grace period in its spec, which the API server always sets.
+// gracePeriodOfPod returns the termination grace period of a pod. The grace period in a pod's deletion may differ from
+// the grace period in its spec, which the API server always sets.
 func gracePeriodOfPod(pod *corev1.Pod) time.Duration {
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
@@ -132,8 +132,8 @@ func VolumeClaimsOfPod(pod *corev1.Pod) []string {
 	return names
 }
 
-// ChangeFilter selects the objects of the target cluster whose changes matter to a drain. Subscribe calls both functions
-// concurrently.
+// ChangeFilter selects the objects of the target cluster whose changes matter to a drain. SubscribeToChanges calls both
+// functions concurrently.
 type ChangeFilter struct {
 	BudgetMatters     func(namespace string) bool    // nil: changes of budgets do not matter
 	AttachmentMatters func(node, volume string) bool // volume is empty if the attachment names no persistent volume
@@ -151,11 +151,15 @@ func SourcesOfCluster(c *observecache.Cluster) CacheSources {
 	return sources
 }
 
-// SubscribeToChanges notifies a drain of changes of all drain rules, of the machine with this UID, and of the disruption budgets
-// and volume attachments that the filter selects. A notification does not name the changed object. After a change of
-// the filter, the caller must read the caches, because Subscribe has sent no notification for objects that the old
-// filter left out. The caller must call stop.
-func SubscribeToChanges(sources CacheSources, machineUID string, of ChangeFilter) (changed <-chan struct{}, stop func(), err error) {
+// SubscribeToChanges notifies a drain of changes of all drain rules, of the machine with this UID, and of the
+// disruption budgets and volume attachments that the filter selects. A notification does not name the changed object.
+// After a change of the filter, the caller must read the caches, because SubscribeToChanges has sent no notification
+// for objects that the old filter left out. The caller must call stop.
+func SubscribeToChanges(
+	sources CacheSources,
+	machineUID string,
+	of ChangeFilter,
+) (changed <-chan struct{}, stop func(), err error) {
 	pending := make(chan struct{}, 1)
 	notify := func(any) {
 		select {
@@ -303,7 +307,8 @@ func (d MachineRules) UsesNamespaceLabels() bool {
 	})
 }
 
-// RuleForPod returns the first rule that selects a pod in a namespace with these labels; nil if no rule selects the pod.
+// RuleForPod returns the first rule that selects a pod in a namespace with these labels; nil if no rule selects the
+// pod.
 func (d MachineRules) RuleForPod(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s podSelector) bool {

@@ -174,7 +174,15 @@ func TestBudgetFacts(t *testing.T) {
 			DisruptedPods: map[string]metav1.Time{"a": *observetest.Now(), "b": *observetest.Now()},
 		}
 	}
-	whole := drain.DisruptionBudget{Key: "shop/web", Allowed: 1, Healthy: 4, Desired: 3, Expected: 5, Disrupted: 2, Current: true}
+	whole := drain.DisruptionBudget{
+		Key:       "shop/web",
+		Allowed:   1,
+		Healthy:   4,
+		Desired:   3,
+		Expected:  5,
+		Disrupted: 2,
+		Current:   true,
+	}
 	assert.Equal(t, whole, observe.BudgetFacts(newBudget("web", nil, counted)))
 	for name, row := range map[string]struct {
 		change func(*policyv1.PodDisruptionBudget)

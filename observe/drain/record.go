@@ -15,8 +15,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// FindRecord returns the record of a drain; nil if there is none. The zero DrainPurpose means the drain of the machine's
-// deletion; any other DrainPurpose means the drain for that purpose and occasion.
+// FindRecord returns the record of a drain; nil if there is none. The zero DrainPurpose means the drain of the
+// machine's deletion; any other DrainPurpose means the drain for that purpose and occasion.
 func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
 		return FindStayingRecord(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
@@ -27,10 +27,10 @@ func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.Machine
 	return m.Status.Deletion.Drain
 }
 
-// RecordOfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is none.
-// OfStayingMachine reads the node's conditions from the copy in the machine's status. The status has no copy of the
-// node's labels, and only these labels show that an update was canceled. After such a cancellation, however, the machine
-// has no current operation, and OfStayingMachine returns nil.
+// RecordOfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is
+// none. RecordOfStayingMachine reads the node's conditions from the copy in the machine's status. The status has no
+// copy of the node's labels, and only these labels show that an update was canceled. After such a cancellation,
+// however, the machine has no current operation, and RecordOfStayingMachine returns nil.
 func RecordOfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
@@ -57,8 +57,8 @@ func nodeFromStatus(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// FindStayingRecord returns the record of the drain of a machine that is not being deleted, for this purpose and occasion;
-// nil if there is no such record.
+// FindStayingRecord returns the record of the drain of a machine that is not being deleted, for this purpose and
+// occasion; nil if there is no such record.
 func FindStayingRecord(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
@@ -67,8 +67,8 @@ func FindStayingRecord(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occas
 	return &d.MachineDrain
 }
 
-// ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil before a drain begins and
-// after it ends.
+// ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil before a drain begins
+// and after it ends.
 func ActiveRecord(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
 	if d := RecordOfStayingMachine(m); d != nil {
 		return &d.MachineDrain
@@ -98,8 +98,8 @@ func CurrentMeans(m *v1alpha1.Machine) drain.RemovalMeans {
 	return ""
 }
 
-// DeadlineFacts returns the facts about the deadline of the present step of a deletion or drain; zero if neither is active.
-// Deadlines reads the node's conditions from the copy in the machine's status.
+// DeadlineFacts returns the facts about the deadline of the present step of a deletion or drain; zero if neither is
+// active. DeadlineFacts reads the node's conditions from the copy in the machine's status.
 func DeadlineFacts(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
 	if m.Status.Deletion == nil && RecordOfStayingMachine(m) == nil {
@@ -136,8 +136,8 @@ func InPlaceFacts(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// NextMeans returns the means that follows the present means of a drain; empty if the drain ends after the present means,
-// or if no drain is active.
+// NextMeans returns the means that follows the present means of a drain; empty if the drain ends after the present
+// means, or if no drain is active.
 func NextMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.RemovalMeans) {
 	switch means := CurrentMeans(m); {
 	case means.KeepsPodOrder():

@@ -83,7 +83,11 @@ func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
 	forced := observetest.NewMachine("m")
 	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
 	assert.Empty(t, seen[observe.RequestsText(forced)])
-	assert.Equal(t, "none", seen[observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))])
+	assert.Equal(
+		t,
+		"none",
+		seen[observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
+	)
 }
 
 func TestToleratesCordon(t *testing.T) {

@@ -137,7 +137,11 @@ var testFilter = observe.ChangeFilter{
 
 func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.StartWithDrainCaches(t, newBudget("web", nil), observetest.NewAttachment("a", "n", "pv-1"))
+		cluster, target := observetest.StartWithDrainCaches(
+			t,
+			newBudget("web", nil),
+			observetest.NewAttachment("a", "n", "pv-1"),
+		)
 		synctest.Wait() // wait until the fake's watches are open
 		news, stop, err := observe.SubscribeToChanges(observe.SourcesOfCluster(cluster), "uid-m", testFilter)
 		require.NoError(t, err)
@@ -156,7 +160,9 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 			do   func() error
 		}{
 			{"the status of a budget changes", func() error { return errorOfResult(budgets.UpdateStatus(t.Context(), yields, metav1.UpdateOptions{})) }},
-			{"there is another budget", func() error { return errorOfResult(budgets.Create(t.Context(), newBudget("new", nil), metav1.CreateOptions{})) }},
+			{"there is another budget", func() error {
+				return errorOfResult(budgets.Create(t.Context(), newBudget("new", nil), metav1.CreateOptions{}))
+			}},
 			{"a budget goes", func() error { return budgets.Delete(t.Context(), "web", metav1.DeleteOptions{}) }},
 			{"a volume is attached", func() error {
 				return errorOfResult(attachments.Create(t.Context(), observetest.NewAttachment("b", "other", "pv-2"), metav1.CreateOptions{}))
@@ -178,16 +184,23 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 			assert.False(t, wasNotified(news), "%s, once", step.what)
 			assert.True(t, wasNotified(other), "%s: everybody who listens hears it", step.what)
 		}
-		require.NoError(t, errorOfResult(machines.Create(t.Context(), observetest.NewMachine("other"), metav1.CreateOptions{})))
+		require.NoError(
+			t,
+			errorOfResult(machines.Create(t.Context(), observetest.NewMachine("other"), metav1.CreateOptions{})),
+		)
 		assert.False(t, wasNotified(news), "of another machine nobody hears")
 		elsewhere := newBudget("web", nil, func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" })
 		require.NoError(
 			t,
-			errorOfResult(target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{})),
+			errorOfResult(
+				target.PolicyV1().PodDisruptionBudgets("other").Create(t.Context(), elsewhere, metav1.CreateOptions{}),
+			),
 		)
 		require.NoError(
 			t,
-			errorOfResult(attachments.Create(t.Context(), observetest.NewAttachment("c", "other", "pv-3"), metav1.CreateOptions{})),
+			errorOfResult(
+				attachments.Create(t.Context(), observetest.NewAttachment("c", "other", "pv-3"), metav1.CreateOptions{}),
+			),
 		)
 		require.NoError(t, attachments.Delete(t.Context(), "c", metav1.DeleteOptions{}))
 		assert.False(t, wasNotified(news), "nor of what is none of its concern")

@@ -22,7 +22,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-// ownNode returns the Related of a machine whose node is proven to be its own.
+// ownNode returns the RelatedObjects of a machine whose node is proven to be its own.
 func ownNode(node *corev1.Node) machine.RelatedObjects {
 	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.Ours}}
 }
@@ -111,7 +111,12 @@ func TestDeletionFacts(t *testing.T) {
 		assert.Equal(
 			t,
 			deletion.Facts{NodeName: "n"},
-			machine.DeletionFacts(alone, observetest.NewMachine("m", observetest.WithNodeLabel("n")), machine.RelatedObjects{}, ""),
+			machine.DeletionFacts(
+				alone,
+				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
+				machine.RelatedObjects{},
+				"",
+			),
 		)
 	})
 	t.Run("nor where nobody watches attachments", func(t *testing.T) {

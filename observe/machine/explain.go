@@ -13,8 +13,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// ExplanationFacts returns the facts that explain why a machine waits. The parameter of is the machine's class; nil if the
-// class does not exist.
+// ExplanationFacts returns the facts that explain why a machine waits. The parameter of is the machine's class; nil if
+// the class does not exist.
 func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) explain.Machine {
 	o := m.Status.CurrentOperation
 	if o == nil {
@@ -38,7 +38,8 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		}
 	}
 	deadlines := drain.DeadlineFacts(m, now)
-	if f.Deadline = deadlines.NextDeadline(); f.Deadline.IsZero() || drain.IsBlockedOnlyByVolumes(o.BlockedBy) && o.Deadline != nil {
+	if f.Deadline = deadlines.NextDeadline(); f.Deadline.IsZero() ||
+		drain.IsBlockedOnlyByVolumes(o.BlockedBy) && o.Deadline != nil {
 		f.Deadline = cache.TimeOrZero(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
@@ -54,8 +55,8 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 	return f
 }
 
-// StatusShowsWait reports whether a machine's status names the machine's present blockers. The blockers can change without
-// an event of the machine: time passes, or the machine's class changes.
+// StatusShowsWait reports whether a machine's status names the machine's present blockers. The blockers can change
+// without an event of the machine: time passes, or the machine's class changes.
 func StatusShowsWait(m *v1alpha1.Machine, w explain.WaitState) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)

@@ -18,11 +18,11 @@ import (
 	"millwright/observe/drain"
 )
 
-// RelatedObjects holds the objects that the facts about a machine need in addition to the machine. A nil field means that the
-// object does not exist.
+// RelatedObjects holds the objects that the facts about a machine need in addition to the machine. A nil field means
+// that the object does not exist.
 type RelatedObjects struct {
 	// Node is the machine's node. Node is nil if the named node is proven to belong to another machine or to no machine.
-	Node  *corev1.Node
+	Node      *corev1.Node
 	NodeOwner ownership.OwnerAnswer // owner of the node that the machine names; zero without a node
 	// NodeGone means that the target's API server has no such node. NodeUnknown means that the cache has no such node, and
 	// that the target's API server does not answer.
@@ -38,7 +38,11 @@ type RelatedObjects struct {
 
 // ReadRelated returns the objects related to a machine from the caches.
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
-	related := RelatedObjects{NoTarget: c.TargetClient(m.Namespace) == nil, Absences: c.Absences(), FoundNode: c.UnrecordedNodeOfMachine(m)}
+	related := RelatedObjects{
+		NoTarget:  c.TargetClient(m.Namespace) == nil,
+		Absences:  c.Absences(),
+		FoundNode: c.UnrecordedNodeOfMachine(m),
+	}
 	related.RecordNode(c, m, c.NodeOfMachine(m))
 	related.Class = c.ClassOfMachine(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
@@ -49,8 +53,8 @@ func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	return related
 }
 
-// RecordNode records the node that a machine names (nil if there is no such node) and the node's owner. If the machine names
-// no node, but several nodes have its provider ID, then the machine's node is in doubt.
+// RecordNode records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
+// names no node, but several nodes have its provider ID, then the machine's node is in doubt.
 func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
 	related.Node, related.NodeOwner = nil, ownership.OwnerAnswer{}
 	switch twins := c.NodesOfInstance(m.Spec.ProviderID); {
@@ -64,11 +68,14 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 	}
 }
 
-// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no node name,
-// and no node has its provider ID. The cache may lack a node that has just joined.
+// HasUnknownNode reports whether a machine that must be drained has an instance but no known node: the machine has no
+// node name, and no node has its provider ID. The cache may lack a node that has just joined.
 func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
-	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" && cache.NodeNameOfMachine(m) == "" &&
-		!related.NoTarget && related.FoundNode == nil && related.NodeOwner.Whose == "" &&
+	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
+		cache.NodeNameOfMachine(m) == "" &&
+		!related.NoTarget &&
+		related.FoundNode == nil &&
+		related.NodeOwner.Whose == "" &&
 		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
@@ -89,16 +96,16 @@ func DependsOnNode(m *v1alpha1.Machine) bool {
 	return HasJoined(m) && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }
 
-// MayCallCloud reports whether a machine may need a cloud call now: the machine is being deleted, or it has no initialised
-// instance.
+// MayCallCloud reports whether a machine may need a cloud call now: the machine is being deleted, or it has no
+// initialised instance.
 func MayCallCloud(m *v1alpha1.Machine) bool {
 	phase := m.Status.CurrentStatus.Phase
 	return m.DeletionTimestamp != nil || !cache.HasFinalizer(m.Finalizers) || m.Spec.ProviderID == "" || phase == "" ||
 		phase == v1alpha1.MachineCrashLoopBackOff
 }
 
-// CloudCallCount returns how many other machines of the same set make the same kind of cloud call now: the creation of their
-// instance, or its deletion if this machine is being deleted.
+// CloudCallCount returns how many other machines of the same set make the same kind of cloud call now: the creation of
+// their instance, or its deletion if this machine is being deleted.
 func CloudCallCount(c *cache.Cluster, m *v1alpha1.Machine) int {
 	owner := metav1.GetControllerOf(m)
 	if owner == nil {
@@ -201,9 +208,9 @@ func validUpdateResult(result string) string {
 	return ""
 }
 
-// CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the Machine
-// object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline moves with
-// now.
+// CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the
+// Machine object. Stops of the creation and absences extend the timeout. While the creation is stopped, the deadline
+// moves with now.
 func CreationDeadline(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {

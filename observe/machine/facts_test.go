@@ -190,13 +190,20 @@ func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
 		{Type: "Ready", Status: "False"},
 		{Type: "DiskPressure", Status: "True"},
 	}
-	facts := machine.Facts(m, machine.RelatedObjects{Node: observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))}, time.Time{})
+	facts := machine.Facts(
+		m,
+		machine.RelatedObjects{Node: observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))},
+		time.Time{},
+	)
 	healthy, _ := health.DecideNodeHealth(facts.Conditions, facts.Bad)
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
 
 func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
-	daemon := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(s, "Daemon") })
+	daemon := observetest.NewSet(
+		"s",
+		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(s, "Daemon") },
+	)
 	uncontrolled := observetest.NewSet("s", observetest.WithDeploymentOwner)
 	uncontrolled.OwnerReferences[0].Controller = nil
 	for name, row := range map[string]struct {
@@ -210,7 +217,11 @@ func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
 		"a set below a deployment":             {observetest.NewSet("s", observetest.WithDeploymentOwner), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.alone, machine.Facts(observetest.NewMachine("m"), machine.RelatedObjects{Set: row.set}, time.Time{}).Alone)
+			assert.Equal(
+				t,
+				row.alone,
+				machine.Facts(observetest.NewMachine("m"), machine.RelatedObjects{Set: row.set}, time.Time{}).Alone,
+			)
 		})
 	}
 }
@@ -280,7 +291,10 @@ func TestNodeOf(t *testing.T) {
 func TestReadRelated(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, s, observetest.NewClass("small"))
-	full := machine.ReadRelated(cluster, observetest.NewMachine("m", observetest.WithOwnNode("n"), observetest.WithOwnerSet(s)))
+	full := machine.ReadRelated(
+		cluster,
+		observetest.NewMachine("m", observetest.WithOwnNode("n"), observetest.WithOwnerSet(s)),
+	)
 	require.NotNil(t, full.Node)
 	assert.Equal(t, "n", full.Node.Name)
 	assert.Equal(t, full.Node, full.OwnNode())
@@ -338,15 +352,33 @@ func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
 			observetest.AsDeletingMachine,
 			at(v1alpha1.MachineDeletionInstance),
 		),
-		observetest.NewMachine("g", observetest.WithOwnerSet(s), observetest.AsDeletingMachine, at(v1alpha1.MachineDeletionDrain)),
+		observetest.NewMachine(
+			"g",
+			observetest.WithOwnerSet(s),
+			observetest.AsDeletingMachine,
+			at(v1alpha1.MachineDeletionDrain),
+		),
 		observetest.NewMachine("h", observetest.WithOwnerSet(s), begun, observetest.AsDeletingMachine),
 	)
-	assert.Equal(t, 2, machine.CloudCallCount(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(s))), "a and d")
-	assert.Equal(t, 1, machine.CloudCallCount(cluster, observetest.NewMachine("d", observetest.WithOwnerSet(s), begun)), "it is no other one")
+	assert.Equal(
+		t,
+		2,
+		machine.CloudCallCount(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(s))),
+		"a and d",
+	)
 	assert.Equal(
 		t,
 		1,
-		machine.CloudCallCount(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(s), made, observetest.AsDeletingMachine)),
+		machine.CloudCallCount(cluster, observetest.NewMachine("d", observetest.WithOwnerSet(s), begun)),
+		"it is no other one",
+	)
+	assert.Equal(
+		t,
+		1,
+		machine.CloudCallCount(
+			cluster,
+			observetest.NewMachine("m", observetest.WithOwnerSet(s), made, observetest.AsDeletingMachine),
+		),
 		"f",
 	)
 	assert.Equal(t, 0, machine.CloudCallCount(cluster, observetest.NewMachine("m")), "it belongs to no set")

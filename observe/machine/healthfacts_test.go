@@ -21,7 +21,11 @@ import (
 // hour before noon.
 func withJoinedNode(m *v1alpha1.Machine) {
 	m.Finalizers, m.Spec.ProviderID, m.Labels[v1alpha1.LabelNode] = []string{v1alpha1.FinalizerMachine}, "fake:///i-1", "n"
-	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(60), observetest.MinutesBeforeNoon(30)
+	m.CreationTimestamp, m.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(
+		60,
+	), observetest.MinutesBeforeNoon(
+		30,
+	)
 }
 
 // planMachine returns the plan for a machine at noon.
@@ -56,14 +60,29 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 }
 
 func TestBadSinceUsesTheMachinesNodeConditions(t *testing.T) {
-	ready, pressure := observetest.NewNodeCondition("Ready", "False"), observetest.NewNodeCondition("MemoryPressure", "True")
-	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.MinutesBeforeNoon(1), observetest.MinutesBeforeNoon(5)
+	ready, pressure := observetest.NewNodeCondition(
+		"Ready",
+		"False",
+	), observetest.NewNodeCondition(
+		"MemoryPressure",
+		"True",
+	)
+	ready.LastTransitionTime, pressure.LastTransitionTime = observetest.MinutesBeforeNoon(
+		1,
+	), observetest.MinutesBeforeNoon(
+		5,
+	)
 	m := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineRunning))
 	related := machine.RelatedObjects{Node: observetest.NewNode(ready, pressure)}
 	assert.Equal(t, observetest.MinutesBeforeNoon(1).Time, planMachine(m, related).Health.Clock.UnhealthySince)
 	m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{NodeConditions: new("MemoryPressure")}
 	assert.Equal(t, observetest.MinutesBeforeNoon(5).Time, planMachine(m, related).Health.Clock.UnhealthySince)
-	assert.Equal(t, observetest.Noon, planMachine(m, machine.RelatedObjects{}).Health.Clock.UnhealthySince, "no node tells")
+	assert.Equal(
+		t,
+		observetest.Noon,
+		planMachine(m, machine.RelatedObjects{}).Health.Clock.UnhealthySince,
+		"no node tells",
+	)
 }
 
 func TestCreationDeadline(t *testing.T) {
@@ -195,7 +214,12 @@ func TestAttentionAndHealthAgree(t *testing.T) {
 
 // A machine that failed in one decision stays Failed if its node is healthy in the next decision.
 func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
-	m := observetest.NewMachine("m", observetest.WithNodeTemplate, withJoinedNode, observetest.WithPhase(v1alpha1.MachineUnknown))
+	m := observetest.NewMachine(
+		"m",
+		observetest.WithNodeTemplate,
+		withJoinedNode,
+		observetest.WithPhase(v1alpha1.MachineUnknown),
+	)
 	m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.MinutesBeforeNoon(20)}
 	related := machine.RelatedObjects{Node: syncedNode(makeNodeUnready), Class: classWithDongles("2")}
 	v := healthVerdict(m, related, "")

@@ -19,7 +19,7 @@ import (
 // gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
 // cloud account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
-	_ = namespace // all namespaces have one target; see cache.Cluster.Target
+	_ = namespace // all namespaces have one target; see cache.Cluster.TargetClient
 	var n replace.NodeCounts
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		node := c.NodeOfMachine(m)
@@ -68,9 +68,9 @@ func hasJoinedNode(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// recoveryTime returns when a machine with a healthy node recovered. recoveredAt returns now if the machine's phase is
-// still Unknown. recoveredAt returns zero if the machine was never unhealthy, or if a taint or the deletion of its node
-// keeps the machine Unknown.
+// recoveryTime returns when a machine with a healthy node recovered. recoveryTime returns now if the machine's phase is
+// still Unknown. recoveryTime returns zero if the machine was never unhealthy, or if a taint or the deletion of its
+// node keeps the machine Unknown.
 func recoveryTime(m *v1alpha1.Machine, node *corev1.Node, now time.Time) time.Time {
 	unknown, h := m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown, m.Status.Health
 	switch {

@@ -38,7 +38,11 @@ func TestJoinedNodes(t *testing.T) {
 	onceSick := func(m *v1alpha1.Machine) {
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: *observetest.Now()}
 	}
-	elsewhere := observetest.NewMachine("elsewhere", observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel("silent"))
+	elsewhere := observetest.NewMachine(
+		"elsewhere",
+		observetest.WithPhase(v1alpha1.MachineRunning),
+		observetest.WithNodeLabel("silent"),
+	)
 	elsewhere.Namespace = "other"
 	nodes := []runtime.Object{
 		named("well", ready), named("silent", silent), named("full", ready, pressure), named("mute"),
@@ -100,7 +104,11 @@ func TestJoinedNodes(t *testing.T) {
 			),
 			observetest.NewMachine("d", observetest.WithPhase(v1alpha1.MachinePending)),
 		)
-		assert.Equal(t, replace.NodeCounts{Joined: 4, Dead: 3}, machine.JoinedNodes(cluster, "shop", moment).WithJudgedNodes())
+		assert.Equal(
+			t,
+			replace.NodeCounts{Joined: 4, Dead: 3},
+			machine.JoinedNodes(cluster, "shop", moment).WithJudgedNodes(),
+		)
 	})
 }
 

@@ -29,7 +29,11 @@ func classWithDongles(amount string) *v1alpha1.MachineClass {
 
 func TestNodeSyncOfANewNode(t *testing.T) {
 	c := nodesync.Decide(
-		machine.NodeSyncFacts(observetest.NewMachine("m", observetest.WithNodeTemplate), classWithDongles("2000"), observetest.NewNode()),
+		machine.NodeSyncFacts(
+			observetest.NewMachine("m", observetest.WithNodeTemplate),
+			classWithDongles("2000"),
+			observetest.NewNode(),
+		),
 	)
 	assert.Equal(t, map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m"}, c.Labels.Set)
 	assert.Equal(t, map[string]string{
@@ -43,7 +47,7 @@ func TestNodeSyncOfANewNode(t *testing.T) {
 	assert.True(t, c.Finalizer)
 }
 
-// syncedNode returns a node in the state that observetest.Templated and a class with two dongles require.
+// syncedNode returns a node in the state that observetest.WithNodeTemplate and a class with two dongles require.
 func syncedNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "True"))
 	n.Labels = map[string]string{"pool": "web", v1alpha1.LabelMachineName: "m", "kubernetes.io/os": "linux"}
@@ -112,7 +116,12 @@ func TestNodeSync(t *testing.T) {
 }
 
 func TestNoNodeSyncWithoutANode(t *testing.T) {
-	m := observetest.NewMachine("m", observetest.WithNodeTemplate, withJoinedNode, observetest.WithPhase(v1alpha1.MachineRunning))
+	m := observetest.NewMachine(
+		"m",
+		observetest.WithNodeTemplate,
+		withJoinedNode,
+		observetest.WithPhase(v1alpha1.MachineRunning),
+	)
 	assert.NotEqual(
 		t,
 		attention.Sync,

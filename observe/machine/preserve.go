@@ -52,8 +52,8 @@ func preserveAnnotation(of map[string]string, key string) preserve.Annotation {
 	return preserve.Annotation{Present: present, Text: text}
 }
 
-// IsPreservationForbidden reports whether a set must not preserve a failed machine: an annotation forbids the preservation, or the
-// set has requested the preservation once before.
+// IsPreservationForbidden reports whether a set must not preserve a failed machine: an annotation forbids the
+// preservation, or the set has requested the preservation once before.
 func IsPreservationForbidden(m *v1alpha1.Machine) bool {
 	_, asked := m.Annotations[v1alpha1.AnnotationAutoPreserved]
 	return asked || m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveFalse
@@ -64,8 +64,8 @@ func IsPreservedBySet(m *v1alpha1.Machine) bool {
 	return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 }
 
-// IsReplaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has a
-// deployment, the machine needs a grant from the deployment's replacement budget.
+// IsReplaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has
+// a deployment, the machine needs a grant from the deployment's replacement budget.
 func IsReplaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
 	// A machine that is being deleted has the phase Terminating: only its condition still shows that it was due.
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsReplacementDue(m))
@@ -80,10 +80,10 @@ func IsOrWillBePreserved(m *v1alpha1.Machine) bool {
 	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtectedFromReplacement(m, nil))
 }
 
-// IsProtectedFromReplacement reports whether a machine that has failed or fails now must not be replaced. The machine's status records
-// a preservation, or an annotation requests a preservation that the machine's workflow has not recorded yet. The node's
-// annotation has priority over the machine's annotation; a nil node is unknown. If the node had the annotation and lost
-// it, then neither annotation requests a preservation.
+// IsProtectedFromReplacement reports whether a machine that has failed or fails now must not be replaced. The machine's
+// status records a preservation, or an annotation requests a preservation that the machine's workflow has not recorded
+// yet. The node's annotation has priority over the machine's annotation; a nil node is unknown. If the node had the
+// annotation and lost it, then neither annotation requests a preservation.
 func IsProtectedFromReplacement(m *v1alpha1.Machine, node *corev1.Node) bool {
 	value := m.Annotations[v1alpha1.AnnotationPreserve]
 	if node != nil &&
@@ -104,8 +104,8 @@ func WaitsForGrant(m *v1alpha1.Machine) bool {
 	return over && m.DeletionTimestamp == nil && !IsReplacementGranted(m) && !IsProtectedFromReplacement(m, nil)
 }
 
-// CreationBlocker returns why the provider creates no instance for a machine, as a reason and a sentence; both are empty if
-// nothing blocks the creation.
+// CreationBlocker returns why the provider creates no instance for a machine, as a reason and a sentence; both are
+// empty if nothing blocks the creation.
 func CreationBlocker(m *v1alpha1.Machine) (reason, message string) {
 	if m.DeletionTimestamp != nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineCrashLoopBackOff {
 		return "", ""

@@ -87,7 +87,11 @@ func TestPreserveFacts(t *testing.T) {
 		preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout},
 		machine.PreserveFacts(observetest.NewMachine("m"), observetest.NewNode(), time.Time{}),
 	)
-	assert.Equal(t, preserve.Annotation{}, machine.PreserveFacts(m, observetest.NewNode(), observetest.PreservationStart).OnNode)
+	assert.Equal(
+		t,
+		preserve.Annotation{},
+		machine.PreserveFacts(m, observetest.NewNode(), observetest.PreservationStart).OnNode,
+	)
 }
 
 func TestPreservation(t *testing.T) {
@@ -144,8 +148,17 @@ func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
 					n := observetest.NewNode()
 					n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: onNode}
 					for _, node := range []*corev1.Node{nil, n} {
-						assert.Equal(t, preserve.IsProtected(machine.PreserveFacts(m, node, time.Time{})), machine.IsProtectedFromReplacement(m, node),
-							"machine %q, node %v %q, honoured before %q, timeout %s", onMachine, node != nil, onNode, last, timeout)
+						assert.Equal(
+							t,
+							preserve.IsProtected(machine.PreserveFacts(m, node, time.Time{})),
+							machine.IsProtectedFromReplacement(m, node),
+							"machine %q, node %v %q, honoured before %q, timeout %s",
+							onMachine,
+							node != nil,
+							onNode,
+							last,
+							timeout,
+						)
 					}
 					m.Status.CurrentStatus.PreserveExpiryTime = &observetest.PreservationEnd
 					assert.True(t, machine.IsProtectedFromReplacement(m, n), "on record")
@@ -197,6 +210,11 @@ func TestPreserveConstantsMatchTheAPI(t *testing.T) {
 		n := preservedNode(func(n *corev1.Node) {
 			n.Status.Conditions[1].Message = told + " Machine preserved until 2026-03-05T12:00:00Z."
 		})
-		assert.True(t, decidePreservation(m, n, observetest.PreservationStart).IsEmpty(), "what became of its drain is told: %s", told)
+		assert.True(
+			t,
+			decidePreservation(m, n, observetest.PreservationStart).IsEmpty(),
+			"what became of its drain is told: %s",
+			told,
+		)
 	}
 }

@@ -59,7 +59,11 @@ func TestNodeReadyTime(t *testing.T) {
 	other := func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(
 			m.Status.Conditions,
-			corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: "False", LastTransitionTime: observetest.MinutesBeforeNoon(9)},
+			corev1.NodeCondition{
+				Type:               corev1.NodeDiskPressure,
+				Status:             "False",
+				LastTransitionTime: observetest.MinutesBeforeNoon(9),
+			},
 		)
 	}
 	for _, row := range []struct {

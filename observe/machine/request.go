@@ -40,8 +40,8 @@ func RequestAnnotation(kind request.Kind, command request.Command) string {
 	return requestAnnotations[kind][command]
 }
 
-// RequestFacts returns the facts from which a command on a machine is decided at the time now. The facts about the node come
-// from the copy in the machine's status.
+// RequestFacts returns the facts from which a command on a machine is decided at the time now. The facts about the node
+// come from the copy in the machine's status.
 func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
 		Name:       m.Namespace + "/" + m.Name,

@@ -136,9 +136,13 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			assert.Equal(t, drain.Evict, f.Means)
 			assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), f.Deadlines.NextDeadline(), "by its own record")
 
-			f = machine.RequestFacts(observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
-				m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
-			}), request.Extend, observetest.RequestTime)
+			f = machine.RequestFacts(
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+					m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
+				}),
+				request.Extend,
+				observetest.RequestTime,
+			)
 			assert.Equal(t, observetest.DrainStart.Add(3*time.Hour), f.Deadlines.NextDeadline())
 
 			f = machine.RequestFacts(
@@ -150,8 +154,10 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			assert.Equal(t, observetest.RequestTime.Add(time.Minute), f.Deadlines.NextDeadline(), "as the status has it")
 
 			for name, change := range map[string]func(*v1alpha1.Machine){
-				"it has ended":                 func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
-				"it is for another time":       func(m *v1alpha1.Machine) { m.Status.Drain.Occasion = metav1.NewTime(observetest.DrainStart.Add(-time.Hour)) },
+				"it has ended": func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" },
+				"it is for another time": func(m *v1alpha1.Machine) {
+					m.Status.Drain.Occasion = metav1.NewTime(observetest.DrainStart.Add(-time.Hour))
+				},
 				"nothing is in motion":         func(m *v1alpha1.Machine) { m.Status.CurrentOperation = nil },
 				"nobody wants it anymore":      func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
 				"the machine is being deleted": observetest.AsDeletingMachine,
@@ -201,7 +207,8 @@ func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
 	until, then := observedrain.DeadlineFacts(m, observetest.RequestTime).EvictionDeadline()
 	assert.Equal(t, observetest.RequestTime.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.Overdue+1)).EvictionDeadline()
+	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.Overdue+1)).
+		EvictionDeadline()
 	assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)
 }
@@ -236,7 +243,10 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 // decide/request does not import the API's values for preservation, so this test compares them.
 func TestPreserveCommandsWriteTheValuesOfTheAPI(t *testing.T) {
 	for c, want := range map[request.Command]string{request.Preserve: v1alpha1.ValuePreserveNow, request.Unpreserve: v1alpha1.ValuePreserveFalse} {
-		d := request.Decide(request.CommandOrder{Command: c}, machine.RequestFacts(observetest.NewMachine("m"), c, observetest.RequestTime))
+		d := request.Decide(
+			request.CommandOrder{Command: c},
+			machine.RequestFacts(observetest.NewMachine("m"), c, observetest.RequestTime),
+		)
 		assert.Equal(t, want, *d.Annotation)
 	}
 }

@@ -60,9 +60,9 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 	}
 }
 
-// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds these objects.
-// The caches are filled before the watch of volume attachments opens. Watching also waits for that watch, because
-// KnowsAttachments is false before.
+// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds
+// these objects. The caches are filled before the watch of volume attachments opens. StartWithDrainCaches also waits
+// for that watch, because KnowsAttachments is false before.
 func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
@@ -74,7 +74,8 @@ func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Clust
 	return cluster, target
 }
 
-// NewAttachment attaches a persistent volume to a node. With an empty volume, the attachment names no persistent volume.
+// NewAttachment attaches a persistent volume to a node. With an empty volume, the attachment names no persistent
+// volume.
 func NewAttachment(name, node, volume string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)}}
 	a.Spec.Attacher, a.Spec.NodeName, a.Status.Attached = "csi.example.com", node, true
@@ -114,8 +115,8 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// StartCaches returns running caches over fake API servers that hold these objects. The fakes set no resource versions: tests
-// set the resource versions that they need.
+// StartCaches returns running caches over fake API servers that hold these objects. The fakes set no resource versions:
+// tests set the resource versions that they need.
 func StartCaches(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
@@ -276,8 +277,8 @@ func WithNodeTemplate(m *v1alpha1.Machine) {
 }
 
 var (
-	PreservationStart  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	PreservationEnd = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
+	PreservationStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	PreservationEnd   = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
 )
 
 // WithPreserveAnnotation sets a machine's annotation preserve to this value.
@@ -290,9 +291,9 @@ func WithPreservationEnd(end metav1.Time) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &end }
 }
 
-// DrainStart is the start of the drains in these tests. Asked is the time of a request.
+// DrainStart is the start of the drains in these tests. RequestTime is the time of a request.
 var (
-	DrainStart = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	DrainStart  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	RequestTime = DrainStart.Add(time.Hour)
 )
 
@@ -328,8 +329,8 @@ func FieldNames(of reflect.Type, prefix string, whole ...reflect.Type) (names []
 	return names
 }
 
-// FieldNamesWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs to
-// another family of kinds.
+// FieldNamesWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs
+// to another family of kinds.
 func FieldNamesWithout(part string, of reflect.Type) []string {
 	return slices.DeleteFunc(FieldNames(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }

@@ -21,35 +21,38 @@ import (
 
 // RelatedObjects holds the objects that the facts about a set need in addition to the set.
 type RelatedObjects struct {
-	Members    []*v1alpha1.Machine // machines that the set controls, unsorted
-	Orphans    []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
-	MachinesVersion       string              // the machines are at most as new as this resource version; empty: unknown
-	Deployment *v1alpha1.MachineDeployment
-	Policy     *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
-	// NodeOfMachine returns the node of a machine; nil if the machine has no node. A nil function means that nodes are unknown.
-	NodeOfMachine      func(*v1alpha1.Machine) *corev1.Node
-	MissingKinds   []string           // kinds in the template whose objects do not exist
-	Preflight preflight.Facts // facts for the preflight checks; zero: no control plane is configured
+	Members         []*v1alpha1.Machine // machines that the set controls, unsorted
+	Orphans         []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
+	MachinesVersion string              // the machines are at most as new as this resource version; empty: unknown
+	Deployment      *v1alpha1.MachineDeployment
+	Policy          *v1alpha1.RolloutPolicy // policy of the deployment, or of a set without a deployment; nil: none
+	// NodeOfMachine returns the node of a machine; nil if the machine has no node. A nil function means that nodes are
+	// unknown.
+	NodeOfMachine func(*v1alpha1.Machine) *corev1.Node
+	MissingKinds  []string        // kinds in the template whose objects do not exist
+	Preflight     preflight.Facts // facts for the preflight checks; zero: no control plane is configured
 	// ControlPlaneVersion is the resource version of the control plane; empty if there is no control plane.
 	ControlPlaneVersion string
 	BehavesAsMCM        bool // the flag --as-mcm; see cache.Cluster
 	// ClassVersion is the resource version of the class in the template; empty if the class does not exist.
 	ClassVersion string
-	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes are
-	// unknown.
+	// ClassOfMachine returns the class of a machine; nil if the class does not exist. A nil function means that classes
+	// are unknown.
 	ClassOfMachine func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
 // ReadRelated returns the objects related to a set from the caches.
 func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	related := RelatedObjects{
-		Members: c.MachinesOfOwner(string(set.UID)),
-		Orphans: c.MachinesWithoutController(set),
-		NodeOfMachine:    c.NodeOfMachine,
+		Members:        c.MachinesOfOwner(string(set.UID)),
+		Orphans:        c.MachinesWithoutController(set),
+		NodeOfMachine:  c.NodeOfMachine,
 		ClassOfMachine: c.ClassOfMachine,
 		BehavesAsMCM:   c.BehavesAsMCM,
 	}
-	related.MachinesVersion = c.AppliedVersion(cache.Machines) // read after the machines, so that the version is not older than the machines
+	related.MachinesVersion = c.AppliedVersion(
+		cache.Machines,
+	) // read after the machines, so that the version is not older than the machines
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
 			related.Deployment, related.Policy = d, c.PolicyOfObject(d)
@@ -64,9 +67,9 @@ func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	return related
 }
 
-// ReadRelatedForWrite does the same as Read, for a decision that writes. While the cache of the control plane is not filled,
-// ReadToAct reads the control plane from the API server, because no event signals that a cache is filled and empty. If
-// that read fails, the set creates no machine.
+// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. While the cache of the control plane is
+// not filled, ReadRelatedForWrite reads the control plane from the API server, because no event signals that a cache is
+// filled and empty. If that read fails, the set creates no machine.
 func ReadRelatedForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	related := ReadRelated(c, set)
 	if !c.HasReadControlPlane() {
@@ -75,10 +78,10 @@ func ReadRelatedForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.Ma
 	return related
 }
 
-// ReadRelatedLive reads the machines related to a set from the API server, and also the set's class if the cache has no such
-// class. Machines that the set controls although its selector no longer matches their labels come from the cache.
-// Without these machines, ReadLive and Read would count different members, and each decision would undo the previous
-// decision.
+// ReadRelatedLive reads the machines related to a set from the API server, and also the set's class if the cache has no
+// such class. Machines that the set controls although its selector no longer matches their labels come from the cache.
+// Without these machines, ReadRelatedLive and ReadRelated would count different members, and each decision would undo
+// the previous decision.
 func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (RelatedObjects, error) {
 	related := ReadRelated(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
@@ -118,8 +121,8 @@ func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.Machin
 	return related, nil
 }
 
-// SetsThatSelectMachine returns the sets of a machine's namespace whose selector matches the machine's labels, and the set that
-// released the machine, unsorted. An empty selector matches nothing.
+// SetsThatSelectMachine returns the sets of a machine's namespace whose selector matches the machine's labels, and the
+// set that released the machine, unsorted. An empty selector matches nothing.
 func SetsThatSelectMachine(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
 	for _, set := range cache.AllObjects[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
@@ -164,8 +167,8 @@ func (a *RelatedObjects) addLiveClass(ctx context.Context, c *cache.Cluster, set
 	return nil
 }
 
-// PreservationNode returns the node whose annotation may preserve a failed machine. NodeAsked returns nil for a machine that
-// has not failed, and for an unknown node.
+// PreservationNode returns the node whose annotation may preserve a failed machine. PreservationNode returns nil for a
+// machine that has not failed, and for an unknown node.
 func (a RelatedObjects) PreservationNode(m *v1alpha1.Machine) *corev1.Node {
 	if a.NodeOfMachine == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed {
 		return nil

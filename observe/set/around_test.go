@@ -50,7 +50,12 @@ func TestReadOfASet(t *testing.T) {
 		observetest.NewMachine("far", inOtherNamespace),
 	)
 	related := set.ReadRelated(cluster, s)
-	assert.Equal(t, []string{"going", "mine", "relabelled"}, observetest.ObjectNames(related.Members), "whatever their labels")
+	assert.Equal(
+		t,
+		[]string{"going", "mine", "relabelled"},
+		observetest.ObjectNames(related.Members),
+		"whatever their labels",
+	)
 	assert.Equal(
 		t,
 		[]string{"loose", "orphan", "stranger"},
@@ -137,7 +142,12 @@ func TestReadLiveOfASet(t *testing.T) {
 				observetest.WithResourceVersion("1"),
 			),
 			observetest.NewMachine("released", observetest.WithOwnerSet(s), observetest.WithResourceVersion("1")),
-			observetest.NewMachine("back", observetest.WithOwnerSet(s), observetest.WithAppLabel("api"), observetest.WithResourceVersion("1")),
+			observetest.NewMachine(
+				"back",
+				observetest.WithOwnerSet(s),
+				observetest.WithAppLabel("api"),
+				observetest.WithResourceVersion("1"),
+			),
 			observetest.NewMachine(
 				"gone",
 				observetest.WithOwnerSet(s),
@@ -192,7 +202,7 @@ func TestReadLiveOfASet(t *testing.T) {
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
-		"relabelled": "1", // ReadLive takes an owned machine that the selector does not match from the cache
+		"relabelled": "1", // ReadRelatedLive takes an owned machine that the selector does not match from the cache
 	}, versionsByName(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
@@ -227,8 +237,8 @@ func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
 	}
 }
 
-// A set with an empty or unreadable selector adopts no machines. ReadLive finds the set's machines by the labels of the
-// template.
+// A set with an empty or unreadable selector adopts no machines. ReadRelatedLive finds the set's machines by the labels
+// of the template.
 func TestReadLiveOfASetWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.UnreadableSelector()} {
 		t.Run(name, func(t *testing.T) {
@@ -315,18 +325,25 @@ func TestSetsSelecting(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"api", "whatever"},
-		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("api")))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("api"))),
+		),
 	)
 	assert.Equal(
 		t,
 		[]string{"whatever"},
-		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("db")))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("db"))),
+		),
 	)
 	assert.Equal(
 		t,
 		[]string{"s", "whatever"},
 		observetest.ObjectNames(
-			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", observetest.WithAppLabel("db"), withReleasedBySet("uid-s"))),
+			set.SetsThatSelectMachine(
+				cluster,
+				observetest.NewMachine("m", observetest.WithAppLabel("db"), withReleasedBySet("uid-s")),
+			),
 		),
 		"it counts those that it let go of",
 	)
@@ -336,5 +353,8 @@ func TestSetsSelecting(t *testing.T) {
 		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", withReleasedBySet("uid-s")))),
 		"each once",
 	)
-	assert.Empty(t, set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.Labels = nil })))
+	assert.Empty(
+		t,
+		set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.Labels = nil })),
+	)
 }

@@ -54,7 +54,7 @@ func TestTheClassThatASetNames(t *testing.T) {
 	}
 }
 
-// ReadLive reads a class from the API server only if the cache does not have the class.
+// ReadRelatedLive reads a class from the API server only if the cache does not have the class.
 func TestReadLiveReadsAClassThatTheCacheLacks(t *testing.T) {
 	var answer error
 	asked := 0

@@ -97,7 +97,7 @@ func TestPreflightOfASet(t *testing.T) {
 					objects...),
 				ControlPlane: ref,
 				Checks:       []string{preflight.All},
-				IsStrict:       row.strict,
+				IsStrict:     row.strict,
 			})
 			unread := preflight.Decide(set.ReadRelated(cluster, s).Preflight)
 			early := set.ReadRelatedForWrite(t.Context(), cluster, s)

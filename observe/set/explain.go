@@ -12,9 +12,14 @@ import (
 	"millwright/observe/machine"
 )
 
-// ExplanationFacts returns the facts that explain what blocks a set and its machines. The parameter conditions holds the
-// conditions that the set's status should have.
-func ExplanationFacts(set *v1alpha1.MachineSet, related RelatedObjects, conditions []scale.Condition, now time.Time) explain.MachineSet {
+// ExplanationFacts returns the facts that explain what blocks a set and its machines. The parameter conditions holds
+// the conditions that the set's status should have.
+func ExplanationFacts(
+	set *v1alpha1.MachineSet,
+	related RelatedObjects,
+	conditions []scale.Condition,
+	now time.Time,
+) explain.MachineSet {
 	s := explainWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
 	s.Of = max(len(related.Members), int(set.Spec.Replicas))
 	for _, m := range related.Members {
@@ -23,8 +28,13 @@ func ExplanationFacts(set *v1alpha1.MachineSet, related RelatedObjects, conditio
 	return s
 }
 
-// ExplanationFactsWithoutMachines does the same as Explained, but without the machines, and with the conditions in the set's status.
-func ExplanationFactsWithoutMachines(set *v1alpha1.MachineSet, deployment *v1alpha1.MachineDeployment, now time.Time) explain.MachineSet {
+// ExplanationFactsWithoutMachines does the same as ExplanationFacts, but without the machines, and with the conditions
+// in the set's status.
+func ExplanationFactsWithoutMachines(
+	set *v1alpha1.MachineSet,
+	deployment *v1alpha1.MachineDeployment,
+	now time.Time,
+) explain.MachineSet {
 	return explainWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 

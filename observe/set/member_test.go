@@ -134,9 +134,18 @@ func TestObservedMember(t *testing.T) {
 
 		{fact: "MCM.Replace", machine: is(v1alpha1.MachineFailed), want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
-		{fact: "MCM.PreservedUntil", machine: observetest.WithPreservationEnd(observetest.PreservationEnd), want: observetest.PreservationEnd.Time},
+		{
+			fact:    "MCM.PreservedUntil",
+			machine: observetest.WithPreservationEnd(observetest.PreservationEnd),
+			want:    observetest.PreservationEnd.Time,
+		},
 		{fact: "MCM.Kept", machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveAuto), want: true},
-		{name: "by a person", fact: "MCM.Kept", machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow), want: false},
+		{
+			name:    "by a person",
+			fact:    "MCM.Kept",
+			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow),
+			want:    false,
+		},
 		{
 			name:    "the value false",
 			fact:    "MCM.Dismissed",

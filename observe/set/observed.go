@@ -71,7 +71,10 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		if why := outdatedReason(m, set, related, o.Remediation.Outdated); why != "" {
 			f.UpToDate, f.UpToDateWhy = scale.False, why
 		}
-		if node := related.PreservationNode(m); node != nil && machine.IsProtectedFromReplacement(m, node) { // even if not recorded
+		if node := related.PreservationNode(
+			m,
+		); node != nil &&
+			machine.IsProtectedFromReplacement(m, node) { // even if not recorded
 			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -112,8 +115,8 @@ func creationStopReasons(set *v1alpha1.MachineSet) []string {
 	return nil
 }
 
-// MinReadyDuration returns how long a machine of a set must have been ready to count as available. MinReady returns 0 with
-// asMCM, because machine-controller-manager ignores the field minReadySeconds.
+// MinReadyDuration returns how long a machine of a set must have been ready to count as available. MinReadyDuration
+// returns 0 with asMCM, because machine-controller-manager ignores the field minReadySeconds.
 func MinReadyDuration(set *v1alpha1.MachineSet, asMCM bool) time.Duration {
 	if asMCM {
 		return 0
@@ -176,7 +179,10 @@ func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Relat
 // remediationPolicy returns the remediation policy of a set. A set with a deployment has no back-off: the deployment's
 // replacement budget and pauses decide when failed machines are replaced.
 func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.RemediationPolicy {
-	r := scale.RemediationPolicy{Backoff: v1alpha1.DefaultRemediationBackoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
+	r := scale.RemediationPolicy{
+		Backoff:    v1alpha1.DefaultRemediationBackoff,
+		MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff,
+	}
 	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
 		if spec.Backoff != nil {
 			r.Backoff = spec.Backoff.Duration
@@ -248,7 +254,9 @@ func HealthCheckResult(m *v1alpha1.Machine) (check scale.ConditionStatus, marked
 }
 
 // nodeReadiness returns whether the node of a machine is ready, according to the machine's status.
-func nodeReadiness(m *v1alpha1.Machine) (ready scale.ConditionStatus, why string, since time.Time, node scale.NodeState) {
+func nodeReadiness(
+	m *v1alpha1.Machine,
+) (ready scale.ConditionStatus, why string, since time.Time, node scale.NodeState) {
 	phase := m.Status.CurrentStatus.Phase
 	switch phase {
 	case "":
@@ -275,7 +283,7 @@ func ReplicaFailureReason(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns the part of a set's status that scale.Plan computes.
+// reportedSet returns the part of a set's status that scale.PlanSet computes.
 func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
 		Counts: &scale.MachineCounts{
@@ -300,7 +308,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 	return r
 }
 
-// ApplyStatus writes the status that scale.Plan computed. The transition time of a condition changes only with the
+// ApplyStatus writes the status that scale.PlanSet computed. The transition time of a condition changes only with the
 // condition's status.
 func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Time) {
 	if c := want.Counts; c != nil {

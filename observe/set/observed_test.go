@@ -21,7 +21,8 @@ import (
 func runningMachine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	return withName(
 		name,
-		observetest.MachineFromTemplate(append([]func(*v1alpha1.Machine){observetest.WithReadyTime(observetest.MinutesBeforeNoon(60))}, change...)...),
+		observetest.MachineFromTemplate(
+			append([]func(*v1alpha1.Machine){observetest.WithReadyTime(observetest.MinutesBeforeNoon(60))}, change...)...),
 	)
 }
 
@@ -60,9 +61,18 @@ func TestPendingWorkOfASet(t *testing.T) {
 	const late = "status is out of date"
 	two := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
 	one := observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon)))
-	long := observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon.Add(-time.Hour))))
-	young := observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithReadyTime(observetest.MinutesBeforeNoon(1))))
-	joined := observetest.RelatedMembers(runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(80))), runningMachine("b"))
+	long := observetest.RelatedMembers(
+		runningMachine("a"),
+		runningMachine("b", withDeletionTime(observetest.Noon.Add(-time.Hour))),
+	)
+	young := observetest.RelatedMembers(
+		runningMachine("a"),
+		runningMachine("b", observetest.WithReadyTime(observetest.MinutesBeforeNoon(1))),
+	)
+	joined := observetest.RelatedMembers(
+		runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(80))),
+		runningMachine("b"),
+	)
 	minReady := func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 3600 }
 	for _, row := range []struct {
 		name    string
@@ -175,7 +185,9 @@ func TestDecisionsFromObjects(t *testing.T) {
 	}
 	below := func(change ...observetest.DeploymentChange) set.RelatedObjects {
 		related := withDeployment(change...)
-		related.Members = []*v1alpha1.Machine{runningMachine("a", observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""))}
+		related.Members = []*v1alpha1.Machine{
+			runningMachine("a", observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, "")),
+		}
 		return related
 	}
 	with := func(related set.RelatedObjects, machines ...*v1alpha1.Machine) set.RelatedObjects {

@@ -9,9 +9,9 @@ import (
 // ExplainedPlan is the plan of a set of either API, together with the blockers of the set.
 type ExplainedPlan struct {
 	scale.PlanResult
-	Facts scale.Facts  // facts from which scale.Plan made the plan
+	Facts           scale.Facts     // facts from which scale.PlanSet made the plan
 	BlockedSummary  explain.Summary // blockers of the set and its machines
-	IsShownInStatus     bool            // the status of the set shows the blockers
+	IsShownInStatus bool            // the status of the set shows the blockers
 }
 
 // ExplainPlan adds the blockers of a set to a plan. The plan was made from the facts o.

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/set"
 )
 
-// withRemediation returns the Related of a set with this remediation policy.
+// withRemediation returns the RelatedObjects of a set with this remediation policy.
 func withRemediation(change func(*v1alpha1.MachineSetRemediation)) set.RelatedObjects {
 	r := &v1alpha1.MachineSetRemediation{}
 	change(r)
@@ -33,7 +33,7 @@ func withMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
 	return withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
-// withDeployment returns the Related of a set of deployment d.
+// withDeployment returns the RelatedObjects of a set of deployment d.
 func withDeployment(change ...observetest.DeploymentChange) set.RelatedObjects {
 	return set.RelatedObjects{Deployment: observetest.NewDeployment("d", change...)}
 }
@@ -108,7 +108,10 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "foreground deletion",
 			fact: "Orphaning",
-			set:  func(s *v1alpha1.MachineSet) { observetest.AsDeletingSet(s); s.Finalizers = []string{"foregroundDeletion"} },
+			set: func(s *v1alpha1.MachineSet) {
+				observetest.AsDeletingSet(s)
+				s.Finalizers = []string{"foregroundDeletion"}
+			},
 			want: false,
 		},
 		{fact: "Seed", want: uint64(7)},
@@ -338,7 +341,11 @@ func TestScaleObserved(t *testing.T) {
 		{fact: "Reported.Failed", set: func(s *v1alpha1.MachineSet) {
 			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
 		}, want: []string{"a", "b"}},
-		{fact: "Missing", related: set.RelatedObjects{MissingKinds: []string{"MachineClass"}}, want: []string{"MachineClass"}},
+		{
+			fact:    "Missing",
+			related: set.RelatedObjects{MissingKinds: []string{"MachineClass"}},
+			want:    []string{"MachineClass"},
+		},
 	}, map[string]string{
 		"Members":              "TestObservedMember",
 		"LastFailure.Deleting": "the run knows what it was refused",

@@ -146,7 +146,11 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Status = "Unknown" }), false},
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Reason = "Odd" }), false},
 		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.Message = "odd" }), false},
-		{"Conditions", first(func(c *v1alpha1.MachineSetCondition) { c.LastTransitionTime = observetest.MinutesBeforeNoon(5) }), true},
+		{
+			"Conditions",
+			first(func(c *v1alpha1.MachineSetCondition) { c.LastTransitionTime = observetest.MinutesBeforeNoon(5) }),
+			true,
+		},
 		{"FailedGenerations", func(s *v1alpha1.MachineSetStatus) {
 			s.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(1)}
 		}, true},
@@ -225,13 +229,18 @@ func TestObservedReplicas(t *testing.T) {
 	s.Spec.Replicas = 1
 	_, seen := look(two)
 	assert.Equal(t, int32(2), seen, "one is yet to be deleted")
-	_, seen = look(observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon))))
+	_, seen = look(
+		observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon))),
+	)
 	assert.Equal(t, int32(1), seen, "it goes")
 	s.Spec.Replicas = 3
 	_, seen = look(two)
 	assert.Equal(t, int32(1), seen)
 
-	s = withPlannedStatus(finalizedSet(2, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "")), observetest.RelatedMembers())
+	s = withPlannedStatus(
+		finalizedSet(2, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "")),
+		observetest.RelatedMembers(),
+	)
 	s.Status.ObservedReplicas = 5
 	unreported, seen := look(observetest.RelatedMembers())
 	assert.True(t, unreported, "nothing else changed")
@@ -258,7 +267,9 @@ func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
 		return observetest.RelatedMembers(
 			runningMachine(
 				"a",
-				append([]func(*v1alpha1.Machine){observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementDue}, change...)...),
+				append(
+					[]func(*v1alpha1.Machine){observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithReplacementDue},
+					change...)...),
 		)
 	}
 	gone := observetest.RelatedMembers(runningMachine("b"))

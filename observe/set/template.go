@@ -15,9 +15,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// IsSameTemplate reports whether two templates make the same machines. As in MCM, SameTemplate ignores parts that change
-// machines in place and never cause a rollout: the hash label, the node template, the timeouts and other configuration,
-// and the kind of the class.
+// IsSameTemplate reports whether two templates make the same machines. As in MCM, IsSameTemplate ignores parts that
+// change machines in place and never cause a rollout: the hash label, the node template, the timeouts and other
+// configuration, and the kind of the class.
 func IsSameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(rolloutTemplatePart(a), rolloutTemplatePart(b))
 }

@@ -65,8 +65,8 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// RefuseUnknownArguments makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong arguments. The error
-// has the usage line of the command. The caller must print the error: cobra does not.
+// RefuseUnknownArguments makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong
+// arguments. The error has the usage line of the command. The caller must print the error: cobra does not.
 func RefuseUnknownArguments(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -120,8 +120,8 @@ func runUnknownCommand(c *cobra.Command, args []string) error {
 // for commands.
 const maxMistakes = 2
 
-// suggestCommands returns a question with the commands that begin with word or have similar names. didYouMean returns "" if
-// no command matches.
+// suggestCommands returns a question with the commands that begin with word or have similar names. suggestCommands
+// returns "" if no command matches.
 func suggestCommands(c *cobra.Command, word string) string {
 	c.SuggestionsMinimumDistance = maxMistakes
 	likely := c.SuggestionsFor(word)

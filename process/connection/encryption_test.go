@@ -222,7 +222,12 @@ func serverBehindInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker
 
 // sendThroughInterceptors sends a request through the interceptors and returns the request that the server received.
 // The server answers with the content of answer.
-func sendThroughInterceptors(t *testing.T, keys *Keys, attempts int, request, answer, reply proto.Message) proto.Message {
+func sendThroughInterceptors(
+	t *testing.T,
+	keys *Keys,
+	attempts int,
+	request, answer, reply proto.Message,
+) proto.Message {
 	t.Helper()
 	var received proto.Message
 	invoke := serverBehindInterceptors(

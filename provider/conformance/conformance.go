@@ -17,12 +17,13 @@ import (
 
 // Harness provides the suite with the Provider under test.
 type Harness struct {
-	// NewCloud returns a Provider with an empty cloud. The suite calls New once for each test. New registers the clean-up of
-	// the cloud with t.
+	// NewCloud returns a Provider with an empty cloud. The suite calls NewCloud once for each test. NewCloud registers the
+	// clean-up of the cloud with t.
 	NewCloud func(t *testing.T) Cloud
 
-	// UsesSynctestBubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test machine
-	// does not change durations. Bubble requires a cloud in the memory of the test's process, without sockets.
+	// UsesSynctestBubble makes each test run in a bubble of testing/synctest: waits end at once, and the load of the test
+	// machine does not change durations. UsesSynctestBubble requires a cloud in the memory of the test's process, without
+	// sockets.
 	UsesSynctestBubble bool
 }
 
@@ -38,8 +39,8 @@ type Cloud struct {
 	// initialize step.
 	InitializeClass *provider.Class
 
-	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil means
-	// that Machine.Cluster alone determines the cluster of an instance.
+	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil
+	// means that Machine.Cluster alone determines the cluster of an instance.
 	OtherClusterClass *provider.Class
 
 	// DeniedClass is Class with credentials that the cloud refuses.
@@ -48,31 +49,32 @@ type Cloud struct {
 	// VolumeOfCloud returns a volume of the cloud under test with the given handle.
 	VolumeOfCloud func(handle string) provider.Volume
 
-	// FailNextCall makes the next call of a method end with the code, the message and the RetryAfter of err. The suite does not
-	// call Fail for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a method searches
-	// before it sends its request, the search may succeed.
+	// FailNextCall makes the next call of a method end with the code, the message and the RetryAfter of err. The suite
+	// does not call FailNextCall for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a
+	// method searches before it sends its request, the search may succeed.
 	FailNextCall func(method provider.Method, err *provider.Error)
 
-	// SupportedCodes are the codes that Fail supports. Nil Codes mean all codes.
+	// SupportedCodes are the codes that FailNextCall supports. Nil means all codes.
 	SupportedCodes []provider.Code
 
-	// IsRegularAnswer reports whether the provider treats a code as a regular answer to a method's request: after Fail with
-	// this code, the method need not fail. If Answers is nil, only NotFound of DeleteInstance is a regular answer.
+	// IsRegularAnswer reports whether the provider treats a code as a regular answer to a method's request: after
+	// FailNextCall with this code, the method need not fail. If IsRegularAnswer is nil, only NotFound of DeleteInstance is
+	// a regular answer.
 	IsRegularAnswer func(method provider.Method, code provider.Code) bool
 
-	// LacksRetryDelays is true if the cloud's errors contain no retry delay: Fail does not support RetryAfter.
+	// LacksRetryDelays is true if the cloud's errors contain no retry delay: FailNextCall does not support RetryAfter.
 	LacksRetryDelays bool
 
-	// CannotCancelCreate is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for the end
-	// of the request or for the deadline of the call.
+	// CannotCancelCreate is true if a create request cannot be cancelled: after a cancellation, CreateInstance waits for
+	// the end of the request or for the deadline of the call.
 	CannotCancelCreate bool
 
-	// HangCalls makes calls of a method hang until the test ends. The suite calls Hang for the methods for which it calls
-	// Fail.
+	// HangCalls makes calls of a method hang until the test ends. The suite calls HangCalls for the methods for which it
+	// calls FailNextCall.
 	HangCalls func(method provider.Method)
 
-	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with a name
-	// changes the existing instance.
+	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with a
+	// name changes the existing instance.
 	RequiresUniqueNames bool
 
 	// CreateByHand creates an instance of Class for the machine without the driver, as another program would.

@@ -98,7 +98,8 @@ func (s *conformanceTest) createWithoutWait(class provider.Class, m provider.Mac
 	return instance
 }
 
-// waitForConsistencyWindow waits for the duration of the cloud's window, after which every read shows all earlier changes.
+// waitForConsistencyWindow waits for the duration of the cloud's window, after which every read shows all earlier
+// changes.
 func (s *conformanceTest) waitForConsistencyWindow() {
 	s.T().Helper()
 	traits, err := s.Provider.Traits(s.T().Context(), s.Class)
@@ -184,7 +185,7 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.Answers.
+// isRegularAnswer reports whether the provider treats a code as a regular answer; see Cloud.IsRegularAnswer.
 func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
 	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
 }
@@ -203,7 +204,8 @@ func (s *conformanceTest) skipIfNamesUnique() {
 	s.skipUnlessSupported(!s.RequiresUniqueNames, "make two instances of one name: names are unique")
 }
 
-// skipUnlessSupported skips the test if supported is false. Parameter what describes the missing ability of the harness.
+// skipUnlessSupported skips the test if supported is false. Parameter what describes the missing ability of the
+// harness.
 func (s *conformanceTest) skipUnlessSupported(supported bool, what string) {
 	s.T().Helper()
 	if !supported {

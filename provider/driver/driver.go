@@ -36,9 +36,14 @@ type Driver interface {
 
 	// Create sends one create request. If the cloud is idempotent by token and refuses a second request with one token,
 	// Create reads and returns the instance of the first request. Create returns AlreadyExists if the cloud is
-	// idempotent by name and has an instance with the name. Create returns Expired() if the cloud refused the request
+	// idempotent by name and has an instance with the name. Create returns ExpiredError() if the cloud refused the request
 	// as too late. If Create returns an instance and an error, the caller uses only the instance's LastKnownState.
-	Create(ctx context.Context, class provider.Class, machine provider.Machine, request CreateRequest) (provider.Instance, error)
+	Create(
+		ctx context.Context,
+		class provider.Class,
+		machine provider.Machine,
+		request CreateRequest,
+	) (provider.Instance, error)
 
 	// Delete requests the deletion of one instance of machine.Cluster and of all resources that were created for the
 	// instance. Only the instance's provider ID is always set. NotFound means that the instance is gone or belongs to
@@ -91,6 +96,6 @@ type CreateRequest struct {
 	Token string
 
 	// NotAfter is the expiry time of the request by the cloud's clock: the cloud must refuse a later arrival. NotAfter
-	// is zero if Found.Now was zero.
+	// is zero if SearchResult.Now was zero.
 	NotAfter time.Time
 }

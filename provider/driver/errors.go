@@ -8,11 +8,11 @@ import (
 	"millwright/provider"
 )
 
-// errRequestExpired is the Cause of every error that Expired returns.
+// errRequestExpired is the Cause of every error that ExpiredError returns.
 var errRequestExpired = errors.New("the request came after its NotAfter")
 
 // ExpiredError returns the error for a create request that the cloud refused because the request arrived after
-// Request.NotAfter. The error means that the request has created no instance and will never create an instance.
+// CreateRequest.NotAfter. The error means that the request has created no instance and will never create an instance.
 func ExpiredError(message string) *provider.Error {
 	return &provider.Error{Code: provider.Aborted, Message: message, Cause: errRequestExpired}
 }

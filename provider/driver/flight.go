@@ -63,8 +63,8 @@ func (f *sharedCreations) runCreation(
 	return mine.instance, mine.err
 }
 
-// joinOrStartCreation returns either a new creation (mine), which the caller must run, or the running creation of another
-// caller (under).
+// joinOrStartCreation returns either a new creation (mine), which the caller must run, or the running creation of
+// another caller (under).
 func (f *sharedCreations) joinOrStartCreation(uid string) (mine, under *sharedCreation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // several requests, such as one request per page of a list. Many goroutines call an Observer at the same time.
 type Observer func(method string, code provider.Code, took time.Duration)
 
-// SetObserver sets the Observer of all later calls. Observe must be called before the first call of the Provider.
+// SetObserver sets the Observer of all later calls. SetObserver must be called before the first call of the Provider.
 func (p *Provider) SetObserver(observer Observer) { p.observer = observer }
 
 // callWithObserver calls a method of the driver and passes the result to the Observer.

@@ -290,10 +290,10 @@ func (p *Provider) InstanceStatus(
 
 // DeleteInstance deletes the instance with the machine's provider ID and every instance with the machine's UID. If the
 // instance with the provider ID carries the UID of another machine, DeleteInstance returns the error of
-// provider.Foreign. If the machine has no provider ID, DeleteInstance first waits until no earlier create call can
-// still make an instance. DeleteInstance never deletes an instance because of the name alone: if instances carry no UID
-// and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides which machine
-// owns the instance.
+// provider.ForeignInstanceError. If the machine has no provider ID, DeleteInstance first waits until no earlier create
+// call can still make an instance. DeleteInstance never deletes an instance because of the name alone: if instances
+// carry no UID and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides
+// which machine owns the instance.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")

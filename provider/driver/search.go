@@ -15,7 +15,7 @@ const (
 	matchUID matchCriteria = 1 << iota
 	matchProviderID
 	matchName     // matches only instances without a UID
-	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.Foreign
+	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.ForeignInstanceError
 )
 
 // findInstances calls Driver.Find once, and returns the instances that belong to the machine by one of the given
@@ -170,8 +170,9 @@ func (p *Provider) awaitOtherCreateCall(
 	return seen, err
 }
 
-// searchUntilDeadline repeats the search until a search finds an instance. Parameter until is a deadline: the first search that
-// starts at or after the deadline is the last search. searchUntil waits for the search interval before each search.
+// searchUntilDeadline repeats the search until a search finds an instance. Parameter until is a deadline: the first
+// search that starts at or after the deadline is the last search. searchUntilDeadline waits for the search interval
+// before each search.
 func (p *Provider) searchUntilDeadline(
 	ctx context.Context,
 	class provider.Class,

@@ -25,14 +25,14 @@ const userDataKey = "userData"
 
 // Provider is a cloud in memory. A Provider is safe for concurrent use.
 type Provider struct {
-	hasNamedInstances bool            // instances carry no UID tag
+	hasNamedInstances     bool            // instances carry no UID tag
 	classesWithInitialize map[string]bool // classes (namespace/name) with an initialize step
 
-	mu            sync.Mutex
-	nextNumber    int
-	instances     []*instance // existing instances, in the order of creation
+	mu               sync.Mutex
+	nextNumber       int
+	instances        []*instance // existing instances, in the order of creation
 	areDeletionsHeld bool
-	createCount   int
+	createCount      int
 	faults
 }
 
@@ -142,7 +142,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		return struct{}{}, nil
 	})
 	if provider.CodeOfError(err) == provider.NotFound {
-		return nil // a NotFound from Fail is a success, as in every provider
+		return nil // a NotFound from FailCalls is a success, as in every provider
 	}
 	return err
 }
@@ -202,8 +202,8 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// foreignError returns an error if provider.Foreign returns an error for an instance of the machine's cluster. The
-// caller holds the lock.
+// foreignError returns an error if provider.ForeignInstanceError returns an error for an instance of the machine's
+// cluster. The caller holds the lock.
 func (p *Provider) foreignError(machine provider.Machine) error {
 	for _, i := range p.instances {
 		if err := provider.ForeignInstanceError(i.Instance, machine); err != nil && i.cluster == machine.Cluster {

@@ -36,23 +36,24 @@ func newFaults() faults {
 	return f
 }
 
-// FailCalls makes the next calls of a method return err without effect. Parameter times is the number of failing calls; zero
-// means all calls until Heal. If Fail is called several times for a method, calls return the errors in this order.
+// FailCalls makes the next calls of a method return err without effect. Parameter times is the number of failing calls;
+// zero means all calls until EndFailures. If FailCalls is called several times for a method, calls return the errors in
+// this order.
 func (p *Provider) FailCalls(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failuresBefore[method] = append(p.failuresBefore[method], &failure{err: err, remaining: times})
 }
 
-// FailCallsAfterEffect makes the next calls of a method return err after their effect, as if the answer were lost. FailAfter is
-// otherwise like Fail.
+// FailCallsAfterEffect makes the next calls of a method return err after their effect, as if the answer were lost.
+// FailCallsAfterEffect is otherwise like FailCalls.
 func (p *Provider) FailCallsAfterEffect(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failuresAfter[method] = append(p.failuresAfter[method], &failure{err: err, remaining: times})
 }
 
-// EndFailures removes all failures of a method that Fail and FailAfter have added.
+// EndFailures removes all failures of a method that FailCalls and FailCallsAfterEffect have added.
 func (p *Provider) EndFailures(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,8 +44,8 @@ func (p *Provider) CreateByHand(class provider.Class, machine provider.Machine) 
 	return p.addInstance(class, machine).Instance
 }
 
-// VanishInstance removes the instances of a machine, as if an operator had deleted the instances in the cloud, and reports
-// whether the machine had instances.
+// VanishInstance removes the instances of a machine, as if an operator had deleted the instances in the cloud, and
+// reports whether the machine had instances.
 func (p *Provider) VanishInstance(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

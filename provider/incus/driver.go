@@ -155,8 +155,8 @@ func (s *session) hasReachedLimit() bool {
 	return false
 }
 
-// missingReferenceText returns a text about the first project, profile or image of the class that does not exist. The text
-// is empty if all exist or if the server does not answer.
+// missingReferenceText returns a text about the first project, profile or image of the class that does not exist. The
+// text is empty if all exist or if the server does not answer.
 func (s *session) missingReferenceText() string {
 	missing := func(err error) bool { return api.StatusErrorCheck(err, http.StatusNotFound) }
 	if _, _, err := s.server.GetProject(s.spec.Project); missing(err) {
@@ -323,7 +323,8 @@ func (s *session) providerID(name, uid string) string {
 	return id + "/" + hex.EncodeToString(sum[:4])
 }
 
-// instanceNameFromProviderID returns the instance's name from a provider ID. A provider ID of another form or project is an error.
+// instanceNameFromProviderID returns the instance's name from a provider ID. A provider ID of another form or project
+// is an error.
 func (s *session) instanceNameFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
@@ -355,7 +356,7 @@ func (s *session) changeInstanceState(ctx context.Context, name string, state ap
 	return toProviderErrorOrNil(err)
 }
 
-// toProviderErrorOrNil maps an error of the server like withCode; nil stays nil.
+// toProviderErrorOrNil maps an error of the server like toProviderError; nil stays nil.
 func toProviderErrorOrNil(err error) error {
 	if err == nil {
 		return nil
@@ -363,8 +364,8 @@ func toProviderErrorOrNil(err error) error {
 	return toProviderError(err)
 }
 
-// toProviderError maps an error of the server to a provider.Error with a code. The message stays, on one line. An operation's
-// failure has no HTTP status and gets the code Internal.
+// toProviderError maps an error of the server to a provider.Error with a code. The message stays, on one line. An
+// operation's failure has no HTTP status and gets the code Internal.
 func toProviderError(err error) *provider.Error {
 	status, has := api.StatusErrorMatch(err)
 	code := provider.Internal

@@ -33,8 +33,8 @@ func callDriver[Q, A any](
 	return callDriverWithWaitContext(ctx, ctx, class, method, request)
 }
 
-// callDriverWithWaitContext makes one call of the driver like callDriver, with two contexts: the driver receives ctx, and the end
-// of the context until ends the wait for the driver.
+// callDriverWithWaitContext makes one call of the driver like callDriver, with two contexts: the driver receives ctx,
+// and the end of the context until ends the wait for the driver.
 func callDriverWithWaitContext[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,

@@ -57,7 +57,12 @@ func TestConformance(t *testing.T) {
 func newConformanceCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
 	elsewhere, denied := testClass(t, "pool", "another", unchangedSpec), testClass(t, "pool", "conformance", unchangedSpec)
 	denied.Secret[ec2test.SecretAccessKey] = []byte(ec2test.DeniedKey)
-	cloud := mcmtest.NewConformanceCloud(t, mcmtest.New(d), testClass(t, "pool", "conformance", unchangedSpec), ec2test.CSIDriver)
+	cloud := mcmtest.NewConformanceCloud(
+		t,
+		mcmtest.New(d),
+		testClass(t, "pool", "conformance", unchangedSpec),
+		ec2test.CSIDriver,
+	)
 	cloud.OtherClusterClass, cloud.DeniedClass = &elsewhere, &denied
 	cloud.CreateByHand = func(m provider.Machine) {
 		_, err := ec2.RunInstances(ec2test.Instance{Tags: map[string]string{

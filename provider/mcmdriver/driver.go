@@ -29,8 +29,8 @@ const (
 
 // settings are the values that Options change.
 type settings struct {
-	consistencyWindow        time.Duration
-	driverOptions []driver.Option
+	consistencyWindow time.Duration
+	driverOptions     []driver.Option
 }
 
 // Option changes the settings of New.
@@ -51,7 +51,10 @@ func WithDriverOptions(options ...driver.Option) Option {
 // New returns a Provider that calls a driver of MCM. The Provider is safe for concurrent use, because MCM requires
 // drivers that are safe for concurrent use.
 func New(d mcm.Driver, options ...Option) *driver.Provider {
-	s := settings{consistencyWindow: defaultWindow, driverOptions: []driver.Option{driver.WithSearchInterval(searchInterval)}}
+	s := settings{
+		consistencyWindow: defaultWindow,
+		driverOptions:     []driver.Option{driver.WithSearchInterval(searchInterval)},
+	}
 	for _, option := range options {
 		option(&s)
 	}
@@ -60,9 +63,9 @@ func New(d mcm.Driver, options ...Option) *driver.Provider {
 
 // mcmAdapter is a driver.Driver that calls a driver of MCM.
 type mcmAdapter struct {
-	mcmDriver mcm.Driver
-	consistencyWindow    time.Duration
-	creations runningCreations
+	mcmDriver         mcm.Driver
+	consistencyWindow time.Duration
+	creations         runningCreations
 }
 
 var (
@@ -78,7 +81,11 @@ func (s *mcmAdapter) Traits(context.Context, provider.Class) (provider.Traits, e
 
 // Find implements driver.Driver. A driver of MCM cannot search by UID, so Find returns no instance for a machine that
 // has neither a name nor a provider ID.
-func (s *mcmAdapter) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
+func (s *mcmAdapter) Find(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (driver.SearchResult, error) {
 	if machine.Name == "" && machine.ProviderID == "" {
 		return driver.SearchResult{}, nil
 	}

@@ -389,7 +389,7 @@ func TestACreatorThatDies(t *testing.T) {
 	}
 }
 
-// New passes the values of WithWindow and WithAdapter to package driver.
+// New passes the values of WithWindow and WithDriverOptions to package driver.
 func TestOptions(t *testing.T) {
 	p := mcmdriver.New(
 		&scriptedDriver{},

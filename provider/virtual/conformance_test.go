@@ -46,14 +46,17 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			overHTTP := name == asItComes // the other rows set durations, which need a bubble
-			conformance.Run(t, conformance.Harness{UsesSynctestBubble: !overHTTP, NewCloud: func(t *testing.T) conformance.Cloud {
-				c := startCloud(t)
-				c.changeBehaviour(t, behave)
-				if overHTTP {
-					return newConformanceCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
-				}
-				return newConformanceCloud(t, c, newWorkerProvider(c))
-			}})
+			conformance.Run(
+				t,
+				conformance.Harness{UsesSynctestBubble: !overHTTP, NewCloud: func(t *testing.T) conformance.Cloud {
+					c := startCloud(t)
+					c.changeBehaviour(t, behave)
+					if overHTTP {
+						return newConformanceCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
+					}
+					return newConformanceCloud(t, c, newWorkerProvider(c))
+				}},
+			)
 		})
 	}
 }
@@ -64,10 +67,10 @@ func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conform
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := testClass("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:     p,
-		Class:        testClass("pool", nil),
+		Provider:        p,
+		Class:           testClass("pool", nil),
 		InitializeClass: &initializing,
-		DeniedClass:       &denied,
+		DeniedClass:     &denied,
 		VolumeOfCloud: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: virtual.CSIDriver, Handle: handle}
 		},

@@ -213,7 +213,7 @@ type createResult struct {
 type freezingTransport struct {
 	http.RoundTripper
 	createRequests atomic.Int32
-	thawSignal         chan struct{}
+	thawSignal     chan struct{}
 }
 
 func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {

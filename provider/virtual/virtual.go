@@ -77,7 +77,11 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 // Find implements driver.Driver. Find first searches by the UID, and by the name if the provider ID is unknown. If no
 // instance has the UID, Find searches by the provider ID: after a restore from a backup, the Machine has a new UID, and
 // the instance still has the former UID.
-func (d *Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
+func (d *Driver) Find(
+	ctx context.Context,
+	class provider.Class,
+	machine provider.Machine,
+) (driver.SearchResult, error) {
 	s, err := d.openSession(class)
 	if err != nil {
 		return driver.SearchResult{}, err
@@ -187,7 +191,7 @@ func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]stri
 	return ids, nil
 }
 
-// CreatedAt implements driver.Historian.
+// CreatedAt implements driver.CreationTimeReader.
 func (d *Driver) CreatedAt(lastKnownState string) time.Time {
 	return parseKnownState(lastKnownState).Created
 }

@@ -36,7 +36,7 @@ import (
 
 // Times that the tests of all commands use.
 var (
-	Now   = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
+	Now       = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
 	BeginTime = Now.Add(-15 * time.Minute)                     // time of the objects' last change
 )
 
@@ -44,16 +44,16 @@ var (
 type FakeTemporal struct {
 	client.Client
 
-	ID       string // ID of the open workflow; any other ID is not found
-	Memo     *commonpb.Memo
-	Status   enumspb.WorkflowExecutionStatus
-	PendingActivities  []*workflowpb.PendingActivityInfo
-	Err      error // returned by every request except ExecuteWorkflow, TerminateWorkflow and QueryWorkflow
-	QueryAnswer  any   // answer to the query
-	QueryErr error
-	IsClosed   bool
-	TerminatedID    string   // ID of the workflow that was terminated
-	UnpolledQueues []string // queues that no worker polls; one worker polls every other queue
+	ID                string // ID of the open workflow; any other ID is not found
+	Memo              *commonpb.Memo
+	Status            enumspb.WorkflowExecutionStatus
+	PendingActivities []*workflowpb.PendingActivityInfo
+	Err               error // returned by every request except ExecuteWorkflow, TerminateWorkflow and QueryWorkflow
+	QueryAnswer       any   // answer to the query
+	QueryErr          error
+	IsClosed          bool
+	TerminatedID      string   // ID of the workflow that was terminated
+	UnpolledQueues    []string // queues that no worker polls; one worker polls every other queue
 
 	UnregisteredAttributes []string // names of search attributes that the namespace lacks
 }
@@ -68,7 +68,7 @@ func (f *FakeTemporal) ExecuteWorkflow(
 	return openRun{id: options.ID}, nil
 }
 
-// TerminateWorkflow stores the workflow's ID in Ended.
+// TerminateWorkflow stores the workflow's ID in TerminatedID.
 func (f *FakeTemporal) TerminateWorkflow(_ context.Context, id, _, _ string, _ ...any) error {
 	f.TerminatedID = id
 	return nil
@@ -109,7 +109,7 @@ func (q workflowService) DescribeNamespace(
 	return &workflowservice.DescribeNamespaceResponse{}, q.fake.Err
 }
 
-// OperatorService lists the search attributes of Millwright without those in Unregistered.
+// OperatorService lists the search attributes of Millwright without those in UnregisteredAttributes.
 func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
 	return operatorService{fake: f}
 }
@@ -134,7 +134,7 @@ func (a operatorService) ListSearchAttributes(
 	return answer, a.fake.Err
 }
 
-// DescribeTaskQueue returns no poller for a queue in Unpolled, and one poller for any other queue.
+// DescribeTaskQueue returns no poller for a queue in UnpolledQueues, and one poller for any other queue.
 func (q workflowService) DescribeTaskQueue(
 	_ context.Context,
 	in *workflowservice.DescribeTaskQueueRequest,
@@ -192,11 +192,11 @@ type FakeBackend struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
 	// answers reviews of the user and of the user's rights; nil if the test needs no review
-	ReviewClient       kubernetes.Interface
-	ClusterClient    kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
-	ClusterAPI *capitest.FakeServer     // the objects of Cluster API; nil if Cluster API is not installed
-	Input         string               // the user's input
-	DiscoveryCount      int                  // how many times a command asked whether Cluster API is installed
+	ReviewClient   kubernetes.Interface
+	ClusterClient  kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
+	ClusterAPI     *capitest.FakeServer // the objects of Cluster API; nil if Cluster API is not installed
+	Input          string               // the user's input
+	DiscoveryCount int                  // how many times a command asked whether Cluster API is installed
 }
 
 // NewFakeBackend returns a world with these objects.

@@ -226,9 +226,13 @@ func (x *doctorCommand) checkHeartbeats(ctx context.Context, clients kubecli.Cli
 	)
 }
 
-// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesNamed returns
-// nil, because checkHeartbeats has already reported the error.
-func (x *doctorCommand) leasesWithName(ctx context.Context, clients kubecli.Clients, name string) []coordinationv1.Lease {
+// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesWithName
+// returns nil, because checkHeartbeats has already reported the error.
+func (x *doctorCommand) leasesWithName(
+	ctx context.Context,
+	clients kubecli.Clients,
+	name string,
+) []coordinationv1.Lease {
 	of := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 	found, err := clients.Leases.Leases(metav1.NamespaceAll).List(ctx, of)
 	if err != nil {

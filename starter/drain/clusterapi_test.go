@@ -171,7 +171,9 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 		"abandon-instance --yes --reason x": "machine shop/m-1 is of Cluster API: Millwright drains its node, and nothing else of its deletion is Millwright's",
 	} {
 		t.Run(args, func(t *testing.T) {
-			_, err := newBackendWithClusterAPI(newBlockedMachine(t)).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
+			_, err := newBackendWithClusterAPI(
+				newBlockedMachine(t),
+			).run(t.Context(), append(strings.Fields(args), "shop/m-1")...)
 			assert.EqualError(t, err, why)
 		})
 	}

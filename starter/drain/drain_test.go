@@ -134,7 +134,9 @@ func withoutDeletion(phase v1alpha1.MachinePhase) machineEdit {
 // fakeBackend has the fakes that the commands of a test connect to.
 type fakeBackend struct{ *clitest.FakeBackend }
 
-func newFakeBackend(machines ...runtime.Object) *fakeBackend { return &fakeBackend{clitest.NewFakeBackend(machines...)} }
+func newFakeBackend(machines ...runtime.Object) *fakeBackend {
+	return &fakeBackend{clitest.NewFakeBackend(machines...)}
+}
 
 // run runs a drain command.
 func (w *fakeBackend) run(ctx context.Context, args ...string) (string, error) {

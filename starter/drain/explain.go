@@ -83,7 +83,8 @@ func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(m) {
-		return snapshot{machine: m}, fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		err := fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
 	s.askTemporal(ctx, e.temporal, e.temporalAddress)

@@ -78,8 +78,8 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 	})
 	items := []listRow{}
 	l := kubecli.Listing{
-		Table: [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
-		WideColumns:  [][]any{{"WAITS FOR"}},
+		Table:       [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
+		WideColumns: [][]any{{"WAITS FOR"}},
 		EmptyText: cmp.Or(
 			phrase.TextIf(onlyStuck, "no machine that is being deleted or drained needs a person"),
 			"no machine is being deleted or drained",
@@ -88,8 +88,14 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 	for i := range going {
 		m := &going[i]
 		row := listRow{
-			m.Namespace, m.Name, cache.NodeNameOfMachine(m), stageWord(m), deletionStageBegin(m), string(observe.CurrentMeans(m)),
-			observe.DeadlineFacts(m, now).NextDeadline(), blockers(m),
+			m.Namespace,
+			m.Name,
+			cache.NodeNameOfMachine(m),
+			stageWord(m),
+			deletionStageBegin(m),
+			string(observe.CurrentMeans(m)),
+			observe.DeadlineFacts(m, now).NextDeadline(),
+			blockers(m),
 		}
 		items, l.Names = append(items, row), append(l.Names, kubectlResource(m)+"/"+kubecli.KeyOfObject(m))
 		l.Table = append(l.Table, []any{

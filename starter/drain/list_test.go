@@ -24,7 +24,11 @@ func machinesOfEachKind() []runtime.Object {
 			withRemovalMeans("Evict"),
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web", "Volume pv-1"),
 		),
-		newDeletedMachine(withName("shop", "m-2"), withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods, "Volume pv-1")),
+		newDeletedMachine(
+			withName("shop", "m-2"),
+			withRemovalMeans("Evict"),
+			withStep(vocabulary.StepEvictPods, "Volume pv-1"),
+		),
 		newDeletedMachine(withName("shop", "m-0"), withStage(v1alpha1.MachineDeletionDrain), withStep("queued")),
 		newDeletedMachine(withName("shop", "m-3"), withoutDeletion(v1alpha1.MachineRunning)),
 		newDeletedMachine(

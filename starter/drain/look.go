@@ -34,12 +34,12 @@ const maxHeartbeatAge = 30 * time.Second
 
 // snapshot has the known facts about one deletion or drain at one moment.
 type snapshot struct {
-	machine     *v1alpha1.Machine
-	pods        *drain.Overview // the drain's pods; nil if not known
-	volumes     []string       // volumes that stage Detach waits for
-	heartbeatAt time.Time      // time of the last heartbeat of a worker; zero if not known
-	unknownFactNote        string         // one line that says why a fact is not known; empty if all facts are known
-	now         time.Time
+	machine         *v1alpha1.Machine
+	pods            *drain.Overview // the drain's pods; nil if not known
+	volumes         []string        // volumes that stage Detach waits for
+	heartbeatAt     time.Time       // time of the last heartbeat of a worker; zero if not known
+	unknownFactNote string          // one line that says why a fact is not known; empty if all facts are known
+	now             time.Time
 }
 
 // askTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal does
@@ -63,7 +63,9 @@ func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address str
 }
 
 // isInDrain reports whether the node of a machine is being drained, or will be drained next.
-func isInDrain(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) || isDrainedWithoutDeletion(m) }
+func isInDrain(m *v1alpha1.Machine) bool {
+	return observe.IsInDrainQueue(m) || isDrainedWithoutDeletion(m)
+}
 
 // installation returns the name of the installation whose workflow wrote the machine's status.currentOperation.
 func (s *snapshot) installation() run.Installation {
@@ -157,7 +159,11 @@ func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 			s.installation().TaskQueue(run.QueueDrains),
 		)
 	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
-		s.unknownFactNote = fmt.Sprintf("No worker has taken %s since %s: check that a worker polls the queue %s.",
-			a.GetActivityId(), kubecli.SinceText(a.GetScheduledTime().AsTime(), s.now), s.installation().TaskQueue(run.QueueDrains))
+		s.unknownFactNote = fmt.Sprintf(
+			"No worker has taken %s since %s: check that a worker polls the queue %s.",
+			a.GetActivityId(),
+			kubecli.SinceText(a.GetScheduledTime().AsTime(), s.now),
+			s.installation().TaskQueue(run.QueueDrains),
+		)
 	}
 }

@@ -50,8 +50,8 @@ func newPendingActivity(progress any) *workflowpb.PendingActivityInfo {
 
 func newTemporalWithOpenDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
 	return &clitest.FakeTemporal{
-		ID:      "drain/shop/m-1/u-1",
-		Status:  enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		ID:                "drain/shop/m-1/u-1",
+		Status:            enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
 		PendingActivities: pending,
 	}
 }
@@ -248,7 +248,9 @@ func TestExplainShowsRequestsAndLeftBehindPods(t *testing.T) {
 }
 
 func TestExplainOfAMachineThatIsNotDeleted(t *testing.T) {
-	_, err := newFakeBackend(newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning))).run(t.Context(), "explain", "shop/m-1")
+	_, err := newFakeBackend(
+		newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
+	).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is Running")
 	_, err = newFakeBackend(newDeletedMachine(withoutDeletion(""))).run(t.Context(), "explain", "shop/m-1")
 	require.EqualError(t, err, "machine shop/m-1 is not being deleted: its phase is new")

@@ -20,7 +20,10 @@ func (s snapshot) drainText() string {
 	switch {
 	case isQueued(m):
 		return s.formatSentence(
-			[]string{s.commandOfRequest(request.Force, kubecli.GiveReason), s.commandOfRequest(request.Skip, kubecli.GiveReason)},
+			[]string{
+				s.commandOfRequest(request.Force, kubecli.GiveReason),
+				s.commandOfRequest(request.Skip, kubecli.GiveReason),
+			},
 			"since %s it waits for its turn to be drained (%s); %s",
 			s.stageBeginText(),
 			m.Status.LastOperation.Description,
@@ -98,7 +101,11 @@ func (s snapshot) deadlineText(at time.Time, what string) string {
 	case at.IsZero():
 		return ""
 	case isOverdue(s.machine, s.now):
-		return fmt.Sprintf(", and the next step was due at %s but did not follow%s", phrase.TimeText(at, s.now), s.overdueHint())
+		return fmt.Sprintf(
+			", and the next step was due at %s but did not follow%s",
+			phrase.TimeText(at, s.now),
+			s.overdueHint(),
+		)
 	default:
 		return fmt.Sprintf(", and at %s %s", phrase.TimeText(at, s.now), what)
 	}

@@ -21,7 +21,11 @@ import (
 )
 
 // runPreserve runs the command preserve, and returns the output and the created events.
-func (w *fakeBackend) runPreserve(ctx context.Context, eventsFail error, args ...string) (string, []corev1.Event, error) {
+func (w *fakeBackend) runPreserve(
+	ctx context.Context,
+	eventsFail error,
+	args ...string,
+) (string, []corev1.Event, error) {
 	core := kubefake.NewClientset()
 	if eventsFail != nil {
 		core.PrependReactor(

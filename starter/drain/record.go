@@ -18,8 +18,8 @@ func deletionStage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
 	return ""
 }
 
-// deletionStageBegin returns the start of the present stage; before the first stage, the time of the deletion request; for a
-// machine that is not being deleted, the start of its drain.
+// deletionStageBegin returns the start of the present stage; before the first stage, the time of the deletion request;
+// for a machine that is not being deleted, the start of its drain.
 func deletionStageBegin(m *v1alpha1.Machine) time.Time {
 	switch d := m.Status.Deletion; {
 	case d != nil:

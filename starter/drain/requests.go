@@ -167,7 +167,9 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 // expiredDeadlineText says that the deadline for evictions has passed during a hold; empty if the deadline has not
 // passed.
 func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
-	if at := observe.DeadlineFacts(m, now).NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() && !at.After(now) {
+	if at := observe.DeadlineFacts(m, now).
+		NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() &&
+		!at.After(now) {
 		return "; its deadline has passed at " + phrase.ClockText(at, now) + ": pods are deleted"
 	}
 	return ""
@@ -267,7 +269,11 @@ func readSubject(
 	if why := noEffectText(m, r.Command); why != "" {
 		return s, errors.New(why)
 	}
-	s = kubecli.Subject{Object: m, Facts: machine.RequestFacts(m, r.Command, now), Prefix: fmt.Sprintf("machine %s: ", key)}
+	s = kubecli.Subject{
+		Object: m,
+		Facts:  machine.RequestFacts(m, r.Command, now),
+		Prefix: fmt.Sprintf("machine %s: ", key),
+	}
 	switch r.Command {
 	case request.AbandonInstance:
 		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOfObject(m))

@@ -150,13 +150,18 @@ func joinCommands(commands []string) string {
 	return "`" + strings.Join(commands[:last], "`, `") + "` or `" + commands[last] + "`"
 }
 
-func (s snapshot) stageBeginText() string { return kubecli.SinceText(deletionStageBegin(s.machine), s.now) }
+func (s snapshot) stageBeginText() string {
+	return kubecli.SinceText(deletionStageBegin(s.machine), s.now)
+}
 
 func (s snapshot) nodeName() string { return cmp.Or(cache.NodeNameOfMachine(s.machine), "-") }
 
 // commandOfRequest returns the command line of a request.
 func (s snapshot) commandOfRequest(name request.Command, flags ...string) string {
-	return strings.Join(slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOfObject(s.machine)}, flags), " ")
+	return strings.Join(
+		slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOfObject(s.machine)}, flags),
+		" ",
+	)
 }
 
 func (s snapshot) overdueHint() string {

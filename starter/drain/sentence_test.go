@@ -225,8 +225,22 @@ func TestRemediesForBlockers(t *testing.T) {
 		return p
 	}
 	guarded := func(keys ...string) func(*drain.Pod) { return func(p *drain.Pod) { p.Budgets = keys } }
-	never := drain.DisruptionBudget{Key: "shop/web", Healthy: 3, Desired: 3, Expected: 3, Current: true, Next: now.Add(time.Minute)}
-	scarce := drain.DisruptionBudget{Key: "shop/web", Healthy: 2, Desired: 2, Expected: 3, Current: true, Next: now.Add(time.Minute)}
+	never := drain.DisruptionBudget{
+		Key:      "shop/web",
+		Healthy:  3,
+		Desired:  3,
+		Expected: 3,
+		Current:  true,
+		Next:     now.Add(time.Minute),
+	}
+	scarce := drain.DisruptionBudget{
+		Key:      "shop/web",
+		Healthy:  2,
+		Desired:  2,
+		Expected: 3,
+		Current:  true,
+		Next:     now.Add(time.Minute),
+	}
 	for _, c := range []struct {
 		name     string
 		observed drain.Facts

@@ -42,7 +42,10 @@ const watchFast = "--interval=1ns"
 
 func TestWatchPrintsALineForEachChange(t *testing.T) {
 	w := newFakeBackend()
-	blocked := newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"))
+	blocked := newDeletedMachine(
+		withRemovalMeans("Evict"),
+		withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
+	)
 	refused := newDeletedMachine(
 		withStage(v1alpha1.MachineDeletionInstance),
 		withStep("delete-instance", "Internal"),

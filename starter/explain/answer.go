@@ -26,7 +26,7 @@ type answer struct {
 	// processes that are not at work, and requests that Temporal did not answer
 	Notes []string `json:"notes,omitempty"`
 	// the pending activities of the object's workflow
-	Calls    []activityCall           `json:"calls,omitempty"`
+	Calls    []activityCall   `json:"calls,omitempty"`
 	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
 	Machines []waitingMachine `json:"machines,omitempty"` // the machines of a deployment or a set that wait
 }

@@ -134,7 +134,7 @@ func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
 	require.ErrorContains(t, err, "the formats are [text json yaml]")
 }
 
-// commandsIn finds the commands at the end of a sentence of decide/explain.
+// commandsInSentence finds the commands at the end of a sentence of decide/explain.
 func TestCommandsOfASentence(t *testing.T) {
 	first := explain.WaitState{
 		Cause:   "`x` is full",

@@ -46,7 +46,9 @@ func (x *heartbeatCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ask := func(ctx context.Context) error { return CheckProcessesAtWork(ctx, clients.Leases, x.namespace, x.Now()) }
+	ask := func(ctx context.Context) error {
+		return CheckProcessesAtWork(ctx, clients.Leases, x.namespace, x.Now())
+	}
 	if x.probeAddress != "" {
 		return serveProbes(c.Context(), x.probeAddress, ask)
 	}

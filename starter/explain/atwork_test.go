@@ -74,7 +74,9 @@ func TestProbesOfHeartbeats(t *testing.T) {
 	clients, err := w.Environment().Clients(kubecli.Access{})
 	require.NoError(t, err)
 	server := httptest.NewServer(
-		probeHandler(func(ctx context.Context) error { return CheckProcessesAtWork(ctx, clients.Leases, "millwright", clitest.Now) }),
+		probeHandler(func(ctx context.Context) error {
+			return CheckProcessesAtWork(ctx, clients.Leases, "millwright", clitest.Now)
+		}),
 	)
 	defer server.Close()
 	status := func(path string) int {

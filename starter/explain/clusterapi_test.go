@@ -67,7 +67,12 @@ func newClusterAPIPool() []runtime.Object {
 	fresh := capitest.NewMachine(
 		"pool-c",
 		s,
-		capitest.WithConditionReason(clusterv1.MachineInfrastructureReadyCondition, metav1.ConditionFalse, "NotReady", "no room"),
+		capitest.WithConditionReason(
+			clusterv1.MachineInfrastructureReadyCondition,
+			metav1.ConditionFalse,
+			"NotReady",
+			"no room",
+		),
 	)
 	fresh.CreationTimestamp = metav1.NewTime(clitest.Now.Add(-90e9))
 	fresh.Status.NodeRef = clusterv1.MachineNodeReference{}

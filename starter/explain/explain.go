@@ -135,8 +135,8 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	return nil, fmt.Errorf("there is no %s %s in namespace %s", cmp.Or(kind, "object"), name, x.Namespace)
 }
 
-// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups have
-// an object of the kind with the name, findFirst returns an error: the user must choose.
+// findFirstSubject reads the first object of the kinds with this name; nil if no such object exists. If both API groups
+// have an object of the kind with the name, findFirstSubject returns an error: the user must choose.
 func (x *explainCommand) findFirstSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -191,7 +191,7 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflowKind:           run.KindMachineDeployment,
+			workflowKind:       run.KindMachineDeployment,
 			object:             d,
 			generation:         d.Generation,
 			observedGeneration: d.Status.ObservedGeneration,
@@ -223,7 +223,7 @@ func (x *explainCommand) readSubject(
 		}
 		s := &subject{
 			kind:               kind,
-			workflowKind:           run.KindMachineSet,
+			workflowKind:       run.KindMachineSet,
 			object:             set,
 			generation:         set.Generation,
 			observedGeneration: set.Status.ObservedGeneration,
@@ -249,11 +249,11 @@ func (x *explainCommand) readSubject(
 			return nil, err
 		}
 		return &subject{
-			kind:     kind,
+			kind:         kind,
 			workflowKind: run.KindMachineClass,
-			object:   class,
-			provider: class.ProviderName(),
-			idleText: "provider " + class.ProviderName(),
+			object:       class,
+			provider:     class.ProviderName(),
+			idleText:     "provider " + class.ProviderName(),
 		}, nil
 	default:
 		return x.readNode(ctx, clients, name)
@@ -282,11 +282,11 @@ func replacementText(m *v1alpha1.Machine) string {
 
 func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
-		kind:      "machine",
-		workflowKind:  run.KindMachine,
-		object:    m,
-		operation: m.Status.CurrentOperation,
-		idleText:  "phase " + kubecli.StatusText(*m) + replacementText(m),
+		kind:         "machine",
+		workflowKind: run.KindMachine,
+		object:       m,
+		operation:    m.Status.CurrentOperation,
+		idleText:     "phase " + kubecli.StatusText(*m) + replacementText(m),
 	}
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).

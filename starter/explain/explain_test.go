@@ -21,7 +21,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the MachineClass.
+// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
+// MachineClass.
 func newStackObjects() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{

@@ -19,7 +19,7 @@ import (
 // process is a kind of process that renews a Lease while it is at work.
 type process struct {
 	name           string // name of the process in messages
-	leaseName          string
+	leaseName      string
 	interval       time.Duration // time between two renewals
 	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
 	downAfter      time.Duration // age of the last renewal from which the process counts as down
@@ -48,13 +48,13 @@ var processes = []process{
 
 // Heartbeat is the state of the workers or of the bridges according to their Lease.
 type Heartbeat struct {
-	Process string        // worker or bridge
+	Process        string        // worker or bridge
 	RenewTime      time.Time     // time of the last renewal; zero if there was no renewal, or if the time is not known
-	RenewInterval    time.Duration // time between two renewals of a process that is at work
-	DownAfter  time.Duration // age of the last renewal from which the process counts as down
-	IsOverdue    bool          // a renewal is overdue, but the process does not count as down yet
+	RenewInterval  time.Duration // time between two renewals of a process that is at work
+	DownAfter      time.Duration // age of the last renewal from which the process counts as down
+	IsOverdue      bool          // a renewal is overdue, but the process does not count as down yet
 	MissingMessage string        // sentence that says that no process of this kind is at work; otherwise empty
-	Err     error         // error of reading the Lease; nil if the Lease was read
+	Err            error         // error of reading the Lease; nil if the Lease was read
 }
 
 // ReadHeartbeats reads the Leases of the workers and of the bridges in a namespace, or in all namespaces.
@@ -81,9 +81,14 @@ func HeartbeatLines(ctx context.Context, leases typedcoordinationv1.LeasesGetter
 	return lines
 }
 
-// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the error names the
-// process that is not at work, or the Lease that cannot be read.
-func CheckProcessesAtWork(ctx context.Context, leases typedcoordinationv1.LeasesGetter, namespace string, now time.Time) error {
+// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are at work. Otherwise the
+// error names the process that is not at work, or the Lease that cannot be read.
+func CheckProcessesAtWork(
+	ctx context.Context,
+	leases typedcoordinationv1.LeasesGetter,
+	namespace string,
+	now time.Time,
+) error {
 	var errs []error
 	for _, h := range ReadHeartbeats(ctx, leases, namespace, now) {
 		if h.MissingMessage != "" {

@@ -21,7 +21,7 @@ import (
 // subject is the object that is explained.
 type subject struct {
 	kind                           string
-	workflowKind                       run.Kind      // kind of the object's workflow; empty if the object has no workflow
+	workflowKind                   run.Kind      // kind of the object's workflow; empty if the object has no workflow
 	workflowObject                 metav1.Object // object whose name is in the workflow's ID; nil means the object itself
 	object                         metav1.Object
 	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
@@ -37,12 +37,17 @@ type subject struct {
 type member struct {
 	name, status string
 	operation    *v1alpha1.Operation // nil if the machine is idle
-	currentWait         explain.WaitState
+	currentWait  explain.WaitState
 }
 
 // newMember returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
 func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
-	return member{m.Name, kubecli.StatusText(*m), m.Status.CurrentOperation, machine.ExplanationFacts(m, of, now).CurrentWait()}
+	return member{
+		m.Name,
+		kubecli.StatusText(*m),
+		m.Status.CurrentOperation,
+		machine.ExplanationFacts(m, of, now).CurrentWait(),
+	}
 }
 
 // sentence returns the sentence of the status, or a text that says that the status has no sentence.

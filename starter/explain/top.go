@@ -98,7 +98,11 @@ type activeObject struct {
 }
 
 // readActiveObjects reads all objects that have work in progress.
-func (x *explainCommand) readActiveObjects(ctx context.Context, clients kubecli.Clients, blocked bool) (activeObjects, error) {
+func (x *explainCommand) readActiveObjects(
+	ctx context.Context,
+	clients kubecli.Clients,
+	blocked bool,
+) (activeObjects, error) {
 	api, found := clients.Machines.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
 	found.addHeartbeats(ctx, clients.Leases)
 	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
@@ -159,7 +163,11 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 			m.downSentences = append(m.downSentences, h.MissingMessage)
 			m.doubtClauses = append(
 				m.doubtClauses,
-				fmt.Sprintf("no %s is at work%s", h.Process, phrase.TextIf(!h.RenewTime.IsZero(), " since %s", kubecli.ClockText(h.RenewTime, m.now))),
+				fmt.Sprintf(
+					"no %s is at work%s",
+					h.Process,
+					phrase.TextIf(!h.RenewTime.IsZero(), " since %s", kubecli.ClockText(h.RenewTime, m.now)),
+				),
 			)
 		case h.IsOverdue:
 			m.doubtClauses = append(
@@ -189,10 +197,10 @@ func (m activeObjects) downProcessError() error {
 // writeList writes the list. In the table formats, the summary stands above the table.
 func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
 	l := kubecli.Listing{
-		Items: m.objects,
-		Table: [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
-		WideColumns:  [][]any{{"WORKFLOW"}},
-		EmptyText: m.summary(),
+		Items:       m.objects,
+		Table:       [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
+		WideColumns: [][]any{{"WORKFLOW"}},
+		EmptyText:   m.summary(),
 	}
 	if len(m.objects) > 0 && (output == kubecli.OutputTable || output == kubecli.OutputWide) {
 		if _, err := fmt.Fprintln(out, m.summary()); err != nil {
@@ -202,7 +210,13 @@ func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
 	for _, o := range m.objects {
 		operation := o.Operation
 		kind, name, _ := strings.Cut(o.Object, "/")
-		l.Names, l.WideColumns = append(l.Names, kind+"/"+o.Namespace+"/"+name), append(l.WideColumns, []any{operation.WorkflowID})
+		l.Names, l.WideColumns = append(
+			l.Names,
+			kind+"/"+o.Namespace+"/"+name,
+		), append(
+			l.WideColumns,
+			[]any{operation.WorkflowID},
+		)
 		l.Table = append(l.Table, []any{
 			o.Namespace,
 			o.Object,

@@ -36,8 +36,8 @@ type Clients struct {
 	Core          typedcorev1.CoreV1Interface // events and nodes
 	Leases        typedcoordinationv1.LeasesGetter
 	Apps          typedappsv1.DeploymentsGetter
-	UserReviews      typedauthenticationv1.SelfSubjectReviewsGetter
-	AccessReviews        typedauthorizationv1.SelfSubjectAccessReviewsGetter
+	UserReviews   typedauthenticationv1.SelfSubjectReviewsGetter
+	AccessReviews typedauthorizationv1.SelfSubjectAccessReviewsGetter
 	dynamicClient dynamic.Interface
 	restMapper    meta.RESTMapper
 
@@ -135,4 +135,6 @@ func (c Clients) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-func namespaceOfObject(o metav1.Object) string { return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault) }
+func namespaceOfObject(o metav1.Object) string {
+	return cmp.Or(o.GetNamespace(), metav1.NamespaceDefault)
+}

@@ -18,7 +18,7 @@ import (
 
 // ClusterAPI reads the objects of Cluster API. A nil *ClusterAPI means that Cluster API is not installed.
 type ClusterAPI struct {
-	client    *capi.Client
+	client      *capi.Client
 	askIfServed func() (bool, error)
 }
 
@@ -28,7 +28,7 @@ type groupDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPI returns a ClusterAPI without sending a request. The first call of Served asks the API server whether
+// NewClusterAPI returns a ClusterAPI without sending a request. The first call of IsServed asks the API server whether
 // Cluster API is installed; later calls return the same answer.
 func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 	return &ClusterAPI{client, sync.OnceValues(func() (bool, error) {
@@ -51,8 +51,8 @@ func (c *ClusterAPI) IsServed() (bool, error) {
 	return c.askIfServed()
 }
 
-// IsServedOrError is Served, but with an error if meant is true and the API server does not serve the objects. The argument
-// meant is true if the user named the API group.
+// IsServedOrError is IsServed, but with an error if meant is true and the API server does not serve the objects. The
+// argument meant is true if the user named the API group.
 func (c *ClusterAPI) IsServedOrError(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {
@@ -61,7 +61,7 @@ func (c *ClusterAPI) IsServedOrError(meant bool) (bool, error) {
 	return served, err
 }
 
-// Client returns the client, which may be used only if Served returns true.
+// Client returns the client, which may be used only if IsServed returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
 // Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets finds these sets by

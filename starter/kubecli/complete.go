@@ -73,13 +73,13 @@ var Kinds = []NamedKind{
 	{KindNode, []string{"node", "nodes", "no"}, ""},
 }
 
-// KindsWithName returns the kinds that a word on the command line can mean: the kinds of both API groups if the word has no
-// group, and nil if the word is no kind.
+// KindsWithName returns the kinds that a word on the command line can mean: the kinds of both API groups if the word
+// has no group, and nil if the word is no kind.
 func KindsWithName(word string) []NamedKind {
 	return list.Filter(Kinds, func(k NamedKind) bool { return k.HasName(word) })
 }
 
-// CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that Key
+// CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that ParseKey
 // parses: NAME in the namespace of the flag, and NAMESPACE/NAME. If the cluster does not answer, CompleteName offers
 // nothing.
 func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

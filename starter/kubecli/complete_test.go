@@ -86,7 +86,12 @@ func TestNamesAreCompleted(t *testing.T) {
 }
 
 // completeWords returns the completions that a shell offers after these words, and cobra's directive.
-func completeWords(t *testing.T, w *clitest.FakeBackend, c *cobra.Command, words ...string) (offered []string, directive string) {
+func completeWords(
+	t *testing.T,
+	w *clitest.FakeBackend,
+	c *cobra.Command,
+	words ...string,
+) (offered []string, directive string) {
 	t.Helper()
 	out, err := w.Run(t.Context(), c, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...)
 	require.NoError(t, err)

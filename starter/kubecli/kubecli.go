@@ -39,7 +39,7 @@ type Objects struct {
 	Access
 	Kind      request.Kind
 	Namespace string
-	Group     string // API group in the text that Key parsed last; empty if the text had no group
+	Group     string // API group in the text that ParseKey parsed last; empty if the text had no group
 }
 
 // RegisterFlags adds the flags to a command and its subcommands.
@@ -52,8 +52,8 @@ func (o *Objects) RegisterFlags(c *cobra.Command) {
 	c.PersistentPreRunE = func(*cobra.Command, []string) error { return o.ResolveNamespace() }
 }
 
-// ResolveNamespace sets Namespace to the namespace of the context if the flag is not given. Register makes cobra call Resolve
-// before each command.
+// ResolveNamespace sets Namespace to the namespace of the context if the flag is not given. RegisterFlags makes cobra
+// call ResolveNamespace before each command.
 func (o *Objects) ResolveNamespace() (err error) {
 	switch {
 	case o.Namespace != "":
@@ -114,7 +114,9 @@ func FindObject[T any](
 func KeyOfObject(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
 // SinceText formats a time with its age, as "13:51:07 UTC (14m)".
-func SinceText(t, now time.Time) string { return fmt.Sprintf("%s (%s)", ClockText(t, now), AgeText(t, now)) }
+func SinceText(t, now time.Time) string {
+	return fmt.Sprintf("%s (%s)", ClockText(t, now), AgeText(t, now))
+}
 
 // ClockText formats a time, as "13:51:07 UTC"; empty for the zero time.
 func ClockText(t, now time.Time) string {

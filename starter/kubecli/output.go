@@ -45,8 +45,8 @@ func (o *Output) RegisterTextFlag(c *cobra.Command) {
 
 // outputFlag is the value of the flag --output: one of the formats in formats. The first format is the default.
 type outputFlag struct {
-	chosenOutput  *Output
-	formats []Output
+	chosenOutput *Output
+	formats      []Output
 }
 
 func (f outputFlag) register(c *cobra.Command, usage string) {
@@ -79,11 +79,11 @@ func (f outputFlag) Set(text string) error {
 
 // Listing has the data of a list for all output formats.
 type Listing struct {
-	Items any      // slice with the items as JSON and YAML show them
-	Names []string // KIND/NAME or NAME of each item
-	Table [][]any  // rows of the table; the first is the header
-	WideColumns  [][]any  // further columns of the format wide, with their header; nil if there are no further columns
-	EmptyText string   // text instead of a table without items
+	Items       any      // slice with the items as JSON and YAML show them
+	Names       []string // KIND/NAME or NAME of each item
+	Table       [][]any  // rows of the table; the first is the header
+	WideColumns [][]any  // further columns of the format wide, with their header; nil if there are no further columns
+	EmptyText   string   // text instead of a table without items
 }
 
 // Write writes a list. JSON and YAML have one object with the field items, which is an empty array, not null, for a

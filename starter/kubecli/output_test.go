@@ -21,8 +21,8 @@ func TestFormatsOfAList(t *testing.T) {
 			{"a", "Drain"},
 			{"b", ""},
 		},
-		WideColumns:  [][]any{{"WAITS FOR"}, {"a budget"}, {""}},
-		EmptyText: "nothing",
+		WideColumns: [][]any{{"WAITS FOR"}, {"a budget"}, {""}},
+		EmptyText:   "nothing",
 	}
 	none := Listing{Items: []item{}, Table: [][]any{{"NAME"}}, EmptyText: "nothing"}
 	for name, row := range map[string]struct {

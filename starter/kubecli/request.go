@@ -128,9 +128,9 @@ func (o *Objects) SendRequest(c *cobra.Command, name string, r Request, read sub
 type requestWriter struct {
 	Clients
 	readSubject subjectReader
-	now  func() time.Time
-	in   io.Reader
-	out  io.Writer
+	now         func() time.Time
+	in          io.Reader
+	out         io.Writer
 }
 
 // Subject is the object of a request as it was read.
@@ -141,9 +141,9 @@ type Subject struct {
 	Question string // question that the user must answer with yes before the write; empty if there is no question
 	// Outlook returns the effect of a decision, the command that undoes the decision, and the command that shows the
 	// effect. A command is empty if it does not exist.
-	Outlook func(d request.Decision) (next, back, follow string)
-	SendPatch   func(ctx context.Context, data []byte) error
-	// BuildPatch returns the merge patch that carries a decision out; if Change is nil, the patch is machine.RequestPatch, for
+	Outlook   func(d request.Decision) (next, back, follow string)
+	SendPatch func(ctx context.Context, data []byte) error
+	// BuildPatch returns the merge patch that carries a decision out; if it is nil, the patch is machine.RequestPatch, for
 	// Millwright's own kinds.
 	BuildPatch func(request.Command, request.Decision) map[string]any
 }
@@ -160,8 +160,8 @@ type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
-// writeRequest writes a request on its object, if the object's state allows the request, and says what happens next. The write
-// fails if the object has changed since the last read. A second call of write makes a second request.
+// writeRequest writes a request on its object, if the object's state allows the request, and says what happens next.
+// The write fails if the object has changed since the last read. A second call of write makes a second request.
 func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
 	for range 1 + WriteRetries {

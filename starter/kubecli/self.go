@@ -15,8 +15,8 @@ import (
 
 // UserReview has the user name after authentication by the API server, and the time of the API server.
 type UserReview struct {
-	User string
-	ServerTime   time.Time // time of the API server, in whole seconds
+	User       string
+	ServerTime time.Time // time of the API server, in whole seconds
 }
 
 // ReviewUser asks the API server who the user is.
@@ -29,7 +29,8 @@ func (c Clients) ReviewUser(ctx context.Context) (UserReview, error) {
 	return UserReview{answer.Status.UserInfo.Username, answer.CreationTimestamp.Time}, nil
 }
 
-// IsAllowed asks the API server whether the user may use a verb on a resource of Millwright's API group in all namespaces.
+// IsAllowed asks the API server whether the user may use a verb on a resource of Millwright's API group in all
+// namespaces.
 func (c Clients) IsAllowed(ctx context.Context, verb, resource string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Verb: verb, Resource: resource},
@@ -41,8 +42,8 @@ func (c Clients) IsAllowed(ctx context.Context, verb, resource string) (bool, er
 	return answer.Status.Allowed, nil
 }
 
-// actorName returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the login
-// name is empty or is root, which several people may share.
+// actorName returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the
+// login name is empty or is root, which several people may share.
 func actorName(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.UserReviews == nil {

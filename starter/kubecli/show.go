@@ -12,7 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// ShowMachines prints the machines of a deployment until the deployment has exactly size machines and all of them are Running.
+// ShowMachines prints the machines of a deployment until the deployment has exactly size machines and all of them are
+// Running.
 func (c Clients) ShowMachines(
 	ctx context.Context,
 	out io.Writer,

@@ -28,7 +28,7 @@ func WriteTable(out io.Writer, rows [][]any) error {
 // machineTable shows machines: on a terminal by redrawing the table in place, elsewhere by a line for each change.
 type machineTable struct {
 	out          io.Writer
-	isLive         bool
+	isLive       bool
 	drawnRows    int               // number of rows of the last table
 	printedLines map[string]string // the last printed line of each machine, by its name
 }

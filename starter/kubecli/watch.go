@@ -11,15 +11,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// WatchPrinter shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each change.
+// WatchPrinter shows one object again and again: on a terminal by redrawing the screen, elsewhere by a line for each
+// change.
 type WatchPrinter struct {
-	Out      io.Writer
-	IsTerminal     bool
-	lastText string
+	Out        io.Writer
+	IsTerminal bool
+	lastText   string
 }
 
-// FollowObject reads an object once per interval and passes the result to show, until show reports that the watch is over or
-// returns an error. The end of ctx ends the watch without an error.
+// FollowObject reads an object once per interval and passes the result to show, until show reports that the watch is
+// over or returns an error. The end of ctx ends the watch without an error.
 func FollowObject[T any](
 	ctx context.Context,
 	interval time.Duration,
@@ -41,7 +42,7 @@ func FollowObject[T any](
 // ClearScreen clears a terminal and its scroll-back.
 const ClearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
-// DrawFrame shows the text on a terminal; elsewhere Frame prints the summary if the summary has changed.
+// DrawFrame shows the text on a terminal; elsewhere DrawFrame prints the summary if the summary has changed.
 func (w *WatchPrinter) DrawFrame(now time.Time, text, summary string) {
 	if w.IsTerminal {
 		_, _ = io.WriteString(w.Out, ClearScreen+text)
@@ -50,7 +51,7 @@ func (w *WatchPrinter) DrawFrame(now time.Time, text, summary string) {
 	w.PrintChange(now, summary)
 }
 
-// PrintChange prints a line with the time if the text differs from the text that Change printed last.
+// PrintChange prints a line with the time if the text differs from the text that PrintChange printed last.
 func (w *WatchPrinter) PrintChange(now time.Time, text string) {
 	if w.lastText != text {
 		w.lastText = text

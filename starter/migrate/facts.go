@@ -79,12 +79,12 @@ func (o namespaceObjects) machinesOfSet(s *v1alpha1.MachineSet) (members []*v1al
 
 func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeover.Deployment {
 	tree := deployment.ObjectTree{
-		Deployment: d,
-		NodeOfMachine:       o.nodeOfMachine,
-		ClassOfMachine:    o.classOfMachine,
-		GuardsNodes:      true,
-		BehavesAsMCM:      o.actsAsMCM,
-		Policy:     cache.FirstMatchingPolicy(o.policies, d),
+		Deployment:     d,
+		NodeOfMachine:  o.nodeOfMachine,
+		ClassOfMachine: o.classOfMachine,
+		GuardsNodes:    true,
+		BehavesAsMCM:   o.actsAsMCM,
+		Policy:         cache.FirstMatchingPolicy(o.policies, d),
 	}
 	for _, s := range o.sets {
 		switch {
@@ -109,7 +109,12 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 
 // setFacts returns the facts about a set. The seed for the names of new machines is 0, because nobody uses these names.
 func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
-	related := set.RelatedObjects{Members: o.machinesOfSet(s), NodeOfMachine: o.nodeOfMachine, ClassOfMachine: o.classOfMachine, BehavesAsMCM: o.actsAsMCM}
+	related := set.RelatedObjects{
+		Members:        o.machinesOfSet(s),
+		NodeOfMachine:  o.nodeOfMachine,
+		ClassOfMachine: o.classOfMachine,
+		BehavesAsMCM:   o.actsAsMCM,
+	}
 	for _, m := range o.machines {
 		if cache.CanBeAdopted(m, s, cache.KindSet) {
 			related.Orphans = append(related.Orphans, m)
@@ -141,12 +146,12 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	node := o.nodeOfMachine(m)
 	related := machine.RelatedObjects{
-		Node:     node,
-		NodeGone: node == nil,
-		FoundNode:    o.nodeByProviderID(m),
-		Class:    o.classOfMachine(m),
-		Set:      o.setOfMachine(m),
-		NoTarget: o.hasNoNodes,
+		Node:      node,
+		NodeGone:  node == nil,
+		FoundNode: o.nodeByProviderID(m),
+		Class:     o.classOfMachine(m),
+		Set:       o.setOfMachine(m),
+		NoTarget:  o.hasNoNodes,
 	}
 	facts := machine.Facts(m, related, o.now)
 	// Millwright writes the UID on every node, so a missing UID says nothing about this machine

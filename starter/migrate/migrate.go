@@ -21,8 +21,8 @@ import (
 type migrateCommand struct {
 	kubecli.Objects
 	targetKubeconfig string // kubeconfig of the nodes' cluster; if empty, the machines' cluster; noTarget if there are no nodes
-	actsAsMCM            bool
-	scopeFlags            process.ScopeFlags // the namespaces that worker and bridge act on
+	actsAsMCM        bool
+	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
 	output           kubecli.Output
 }
 

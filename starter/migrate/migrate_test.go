@@ -31,8 +31,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite what the commands print in testdata")
 
-// readRecordedObjects returns the objects that a released machine-controller-manager left on the local stack, recorded by
-// test/integration/takeover -record.
+// readRecordedObjects returns the objects that a released machine-controller-manager left on the local stack, recorded
+// by test/integration/takeover -record.
 func readRecordedObjects(t *testing.T) (machines, nodes []runtime.Object) {
 	t.Helper()
 	type list struct {
@@ -74,8 +74,8 @@ func timeAfterRecording(objects []runtime.Object) (at time.Time) {
 	return at.Add(time.Minute)
 }
 
-// newFakeBackend returns a cluster with these objects. The API server serves Millwright's CRDs if ours is true, otherwise
-// MCM's CRDs.
+// newFakeBackend returns a cluster with these objects. The API server serves Millwright's CRDs if ours is true,
+// otherwise MCM's CRDs.
 func newFakeBackend(t *testing.T, ours bool, machines, others []runtime.Object) *clitest.FakeBackend {
 	t.Helper()
 	w := clitest.NewFakeBackend(machines...)
@@ -266,7 +266,14 @@ func TestBlockers(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, out, "credentials/account")
 
-		out, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), timeAfterRecording(machines), "check", "-n", "shoot")
+		out, err = runAtTime(
+			t,
+			newFakeBackend(t, true, machines, nodes),
+			timeAfterRecording(machines),
+			"check",
+			"-n",
+			"shoot",
+		)
 		require.NoError(t, err, "it is not known")
 		assert.Contains(t, out, `which cannot be read: secrets "account" not found; without the annotation `+key)
 	})
@@ -325,7 +332,16 @@ func TestFormats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.NotEmpty(t, list.Items)
 	assert.Equal(t, "note", list.Items[0].Weight)
-	out, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", string(kubecli.OutputName))
+	out, err = runAtTime(
+		t,
+		newFakeBackend(t, true, machines, nodes),
+		at,
+		"check",
+		"-n",
+		"shoot",
+		"-o",
+		string(kubecli.OutputName),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, len(list.Items), strings.Count(out, "\n"))
 	out, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")

@@ -28,8 +28,8 @@ const managerName = "machine-controller-manager"
 // namespaceObjects are the objects of a namespace, and the nodes of its machines.
 type namespaceObjects struct {
 	now         time.Time
-	actsAsMCM       bool
-	hasNoNodes     bool // the machines join no cluster
+	actsAsMCM   bool
+	hasNoNodes  bool // the machines join no cluster
 	classes     map[string]*v1alpha1.MachineClass
 	deployments []*v1alpha1.MachineDeployment
 	sets        []*v1alpha1.MachineSet
@@ -83,11 +83,11 @@ func (x *migrateCommand) readObjects(
 	policies bool,
 ) (namespaceObjects, error) {
 	o := namespaceObjects{
-		now:     x.Now(),
-		actsAsMCM:   x.actsAsMCM,
+		now:        x.Now(),
+		actsAsMCM:  x.actsAsMCM,
 		hasNoNodes: x.targetKubeconfig == noTarget,
-		classes: map[string]*v1alpha1.MachineClass{},
-		nodes:   map[string]*corev1.Node{},
+		classes:    map[string]*v1alpha1.MachineClass{},
+		nodes:      map[string]*corev1.Node{},
 	}
 	in := clients.Machines.MachineV1alpha1()
 	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
@@ -109,7 +109,13 @@ func (x *migrateCommand) readObjects(
 	if err != nil {
 		return o, fmt.Errorf("list Machines: %w", err)
 	}
-	o.deployments, o.sets, o.machines = pointersByName(deployments.Items), pointersByName(sets.Items), pointersByName(machines.Items)
+	o.deployments, o.sets, o.machines = pointersByName(
+		deployments.Items,
+	), pointersByName(
+		sets.Items,
+	), pointersByName(
+		machines.Items,
+	)
 	if policies {
 		list, err := in.RolloutPolicies(x.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -240,7 +246,8 @@ func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clie
 	}
 }
 
-// addSecretLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each Secret.
+// addSecretLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each
+// Secret.
 func (o namespaceObjects) addSecretLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]

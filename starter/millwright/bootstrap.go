@@ -42,8 +42,8 @@ func bootstrapCommand() *cobra.Command {
 	return c
 }
 
-// bootstrapTemporal creates the namespace and the search attributes if they are missing, does not change existing ones, and
-// returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
+// bootstrapTemporal creates the namespace and the search attributes if they are missing, does not change existing ones,
+// and returns when Temporal lists every search attribute. A second call of bootstrap is harmless.
 func bootstrapTemporal(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
 	c, err := kubecli.Dial(f)
 	if err != nil {

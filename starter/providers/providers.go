@@ -98,7 +98,7 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	}
 	items := []classRow{}
 	l := kubecli.Listing{
-		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
+		Table:     [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
 		EmptyText: "there is no MachineClass",
 	}
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
@@ -182,7 +182,12 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	class, err := kubecli.FindObject(ctx, p.Kind, key, clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get)
+	class, err := kubecli.FindObject(
+		ctx,
+		p.Kind,
+		key,
+		clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get,
+	)
 	if err != nil {
 		return err
 	}
@@ -265,7 +270,9 @@ func printCheckResult(out io.Writer, in check.Input, r check.Result) error {
 }
 
 // connectToServers returns the installation and the clients. The caller must close Temporal's client.
-func (p *providerCommand) connectToServers(ctx context.Context) (run.Installation, client.Client, kubecli.Clients, error) {
+func (p *providerCommand) connectToServers(
+	ctx context.Context,
+) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.Clients(p.Access)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err

@@ -51,7 +51,11 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSourc
 	}
 	// the worker's filter: the worker sets the finalizer on objects with this label
 	filter := d.Labels[clusterv1.WatchLabel]
-	f, err := deployment.ReadLiveTreeWithoutPolicy(ctx, capi.NewUncachedReader(client, capi.Settings{WatchFilter: filter}), d)
+	f, err := deployment.ReadLiveTreeWithoutPolicy(
+		ctx,
+		capi.NewUncachedReader(client, capi.Settings{WatchFilter: filter}),
+		d,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -66,13 +70,13 @@ func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 	group := "." + clusterv1.GroupVersion.Group
 	d := f.Deployment
 	shown := deploymentTree{
-		object:          d,
-		kind:            "machinedeployment" + group,
-		argument:        "machinedeployment" + group + "/" + kubecli.KeyOfObject(d),
-		resource:        "machinedeployments" + group,
-		machineResource: "machines" + group,
-		templateWord:    "template",
-		listDeletionsCommand:   "millwright top -n " + d.Namespace,
+		object:               d,
+		kind:                 "machinedeployment" + group,
+		argument:             "machinedeployment" + group + "/" + kubecli.KeyOfObject(d),
+		resource:             "machinedeployments" + group,
+		machineResource:      "machines" + group,
+		templateWord:         "template",
+		listDeletionsCommand: "millwright top -n " + d.Namespace,
 		strategy: cmp.Or(
 			string(d.Spec.Rollout.Strategy.Type),
 			string(clusterv1.RollingUpdateMachineDeploymentStrategyType),
@@ -101,8 +105,8 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) treeMachine {
 		uid:            string(m.UID),
 		node:           m.Status.NodeRef.Name,
 		phase:          cmp.Or(m.Status.Phase, "new"),
-		phaseBeginTime:     m.CreationTimestamp.Time,
-		isDeleting:       m.DeletionTimestamp != nil,
+		phaseBeginTime: m.CreationTimestamp.Time,
+		isDeleting:     m.DeletionTimestamp != nil,
 		explainCommand: fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOfObject(m)),
 	}
 	if o := capiset.MachineOperation(m, now); o != nil {
@@ -178,7 +182,9 @@ func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) deployme
 
 func (f clusterAPIDeployment) patchDeployment(ctx context.Context, data []byte) error {
 	d := f.Deployment
-	_, err := f.Cache.Client().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	_, err := f.Cache.Client().
+		Deployments(d.Namespace).
+		Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 

@@ -95,7 +95,10 @@ func (s snapshot) writeHistory(out io.Writer) error {
 // writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had
 // the revision formerly.
 func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
-	i := slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool { return revision != 0 && set.Revision == revision })
+	i := slices.IndexFunc(
+		s.facts.Sets,
+		func(set rollout.MachineSet) bool { return revision != 0 && set.Revision == revision },
+	)
 	note := ""
 	if i < 0 {
 		i = slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool {

@@ -25,17 +25,17 @@ import (
 type rolloutCommand struct {
 	kubecli.Objects
 	targetKubeconfig string // kubeconfig of the target cluster; if empty, nodes are not read
-	actsAsMCM            bool   // worker and bridge run with --as-mcm
+	actsAsMCM        bool   // worker and bridge run with --as-mcm
 }
 
 // reader reads one deployment for the rollout commands.
 type reader struct {
-	key     types.NamespacedName
-	group   string // API group that the user named; empty if the user named none
-	clients kubecli.Clients
-	nodes   typedcorev1.NodesGetter // nil if nodes are not read
-	actsAsMCM   bool
-	now     func() time.Time
+	key       types.NamespacedName
+	group     string // API group that the user named; empty if the user named none
+	clients   kubecli.Clients
+	nodes     typedcorev1.NodesGetter // nil if nodes are not read
+	actsAsMCM bool
+	now       func() time.Time
 }
 
 // newReader returns a reader of the named deployment. The reader's clients connect on their first use.
@@ -77,19 +77,19 @@ type deploymentSource interface {
 
 // deploymentTree has the facts of a source that the commands print, in the same form for both API groups.
 type deploymentTree struct {
-	object          metav1.Object
-	kind            string // kind of the deployment in the sentence of explain
-	argument        string // name of the deployment as an argument of millwright
-	resource        string // resource of the deployment, for kubectl
-	machineResource string // resource of the machines, for kubectl
-	templateWord    string // word for the source of the machines: class or template
-	listDeletionsCommand   string // command that lists the deployment's machines that are being deleted
-	strategy        string // name of the strategy in the spec
-	operation       *v1alpha1.Operation
-	policy          *v1alpha1.RolloutPolicy // nil if no policy applies
-	areNodesUnread     bool                    // the nodes were not read
-	Sets            []treeSet                   // from the oldest to the newest
-	Members         []treeMachine
+	object               metav1.Object
+	kind                 string // kind of the deployment in the sentence of explain
+	argument             string // name of the deployment as an argument of millwright
+	resource             string // resource of the deployment, for kubectl
+	machineResource      string // resource of the machines, for kubectl
+	templateWord         string // word for the source of the machines: class or template
+	listDeletionsCommand string // command that lists the deployment's machines that are being deleted
+	strategy             string // name of the strategy in the spec
+	operation            *v1alpha1.Operation
+	policy               *v1alpha1.RolloutPolicy // nil if no policy applies
+	areNodesUnread       bool                    // the nodes were not read
+	Sets                 []treeSet               // from the oldest to the newest
+	Members              []treeMachine
 }
 
 // treeSet is one MachineSet of a tree.
@@ -104,9 +104,9 @@ type treeSet struct {
 type treeMachine struct {
 	name, uid, node string
 	phase           string
-	phaseBeginTime      time.Time // when the machine entered its phase
+	phaseBeginTime  time.Time // when the machine entered its phase
 	operation       string
-	isDeleting        bool
+	isDeleting      bool
 	explainCommand  string // command that says why the machine still exists
 }
 
@@ -116,7 +116,7 @@ type snapshot struct {
 	source       deploymentSource
 	tree         deploymentTree
 	policies     []*v1alpha1.RolloutPolicy // all policies of the namespace
-	facts        rollout.Facts          // the sets have the order of tree.Sets
+	facts        rollout.Facts             // the sets have the order of tree.Sets
 	decision     rollout.Decision
 	status       rollout.Status
 	now          time.Time
@@ -204,8 +204,8 @@ func (l reader) listPolicies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, er
 	return cache.PointersToItems(list.Items), nil
 }
 
-// currentSetIndex returns the index of the set with the deployment's template; -1 if no set has the template. Of several
-// sets with the template, the oldest counts, as in decide/rollout.
+// currentSetIndex returns the index of the set with the deployment's template; -1 if no set has the template. Of
+// several sets with the template, the oldest counts, as in decide/rollout.
 func (s snapshot) currentSetIndex() int {
 	return slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool { return set.Current && !set.Deleting })
 }

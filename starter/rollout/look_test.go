@@ -178,7 +178,8 @@ func waitingPool(edits ...poolEdit) *pool {
 		addSet("web-a", 6, "small", 1).
 		addRunningMachines("a-1").addMachine("a-2", v1alpha1.MachineTerminating, withOperationText("Drain: 2 pods left")).
 		addSet("web-b", 7, "large", 2).
-		addRunningMachines("b-1").addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
+		addRunningMachines("b-1").
+		addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
 }
 
 // completePool returns a complete rollout. Its oldest set, web-0, has no replicas.

@@ -45,7 +45,10 @@ func (l reader) readNative(ctx context.Context) (deploymentSource, error) {
 	return nativeDeployment{f, l.clients.Machines}, err
 }
 
-func (l reader) listSetsOfDeployment(ctx context.Context, d *v1alpha1.MachineDeployment) ([]*v1alpha1.MachineSet, error) {
+func (l reader) listSetsOfDeployment(
+	ctx context.Context,
+	d *v1alpha1.MachineDeployment,
+) ([]*v1alpha1.MachineSet, error) {
 	list, err := l.clients.Machines.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOfObject(d), err)
@@ -82,7 +85,7 @@ func (l reader) listMachinesOfSets(
 }
 
 // readNodesOfMachines reads all nodes in one request, and returns a function that finds the node of a machine. Without
-// --target-kubeconfig, nodesOf returns nil.
+// --target-kubeconfig, readNodesOfMachines returns nil.
 func (l reader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil
@@ -101,17 +104,17 @@ func (l reader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine
 func (f nativeDeployment) asTree(_ time.Time) deploymentTree {
 	d := f.Deployment
 	shown := deploymentTree{
-		object:          d,
-		kind:            "machinedeployment",
-		argument:        kubecli.KeyOfObject(d),
-		resource:        "machinedeployment",
-		machineResource: "machine",
-		templateWord:    "class",
-		listDeletionsCommand:   "millwright drain list -n " + d.Namespace,
-		strategy:        string(d.Spec.Strategy.EffectiveType()),
-		operation:       d.Status.CurrentOperation,
-		policy:          f.Policy,
-		areNodesUnread:     f.NodeOfMachine == nil,
+		object:               d,
+		kind:                 "machinedeployment",
+		argument:             kubecli.KeyOfObject(d),
+		resource:             "machinedeployment",
+		machineResource:      "machine",
+		templateWord:         "class",
+		listDeletionsCommand: "millwright drain list -n " + d.Namespace,
+		strategy:             string(d.Spec.Strategy.EffectiveType()),
+		operation:            d.Status.CurrentOperation,
+		policy:               f.Policy,
+		areNodesUnread:       f.NodeOfMachine == nil,
 	}
 	for _, s := range f.Sets {
 		shown.Sets = append(shown.Sets, treeSet{
@@ -128,9 +131,9 @@ func (f nativeDeployment) asTree(_ time.Time) deploymentTree {
 			uid:            string(m.UID),
 			node:           cache.NodeNameOfMachine(m),
 			phase:          kubecli.StatusText(*m),
-			phaseBeginTime:     phaseBeginTime(m),
+			phaseBeginTime: phaseBeginTime(m),
 			operation:      m.Status.LastOperation.Description,
-			isDeleting:       m.DeletionTimestamp != nil,
+			isDeleting:     m.DeletionTimestamp != nil,
 			explainCommand: "millwright drain explain " + kubecli.KeyOfObject(m),
 		})
 	}

@@ -173,8 +173,8 @@ func (s snapshot) planText(w proposal) (string, error) {
 	return out.String(), nil
 }
 
-// planEndText says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout takes;
-// otherwise the text is empty.
+// planEndText says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout
+// takes; otherwise the text is empty.
 func (s snapshot) planEndText(w proposal) string {
 	takes, ends := simulate.IdealDuration(s.facts, w.createTime, w.deleteTime)
 	switch {

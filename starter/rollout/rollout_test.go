@@ -85,8 +85,8 @@ func newSetWithMachines(name, revision, class string, size int32) []runtime.Obje
 	return objects
 }
 
-// halfUpdatedDeployment returns shop/web with one machine of revision 1 and one machine of revision 2, and a set without an
-// owner, which must not count.
+// halfUpdatedDeployment returns shop/web with one machine of revision 1 and one machine of revision 2, and a set
+// without an owner, which must not count.
 func halfUpdatedDeployment(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 1)...)
 	stranger := newSetWithMachines("web-9", "9", "old", 1)
@@ -118,14 +118,15 @@ func withTwoStepPolicy(objects []runtime.Object) []runtime.Object {
 	)
 }
 
-// expectedRequestPatch returns the only patch that a request writes on shop/web, with this summary, these annotations and this
-// spec.
+// expectedRequestPatch returns the only patch that a request writes on shop/web, with this summary, these annotations
+// and this spec.
 func expectedRequestPatch(summary, annotations, spec string) []string {
 	return []string{`application/merge-patch+json {"metadata":{"annotations":{` + annotations +
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
-// expectedPausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation paused-by.
+// expectedPausePatch returns the patch of pause or resume. The argument by is the JSON value of the annotation
+// paused-by.
 func expectedPausePatch(summary, by, paused string) []string {
 	return []string{
 		`application/merge-patch+json {"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary +
@@ -363,4 +364,6 @@ type machineEdit func(*v1alpha1.Machine)
 // fakeBackend has the fakes that the commands of a test connect to.
 type fakeBackend struct{ *clitest.FakeBackend }
 
-func newFakeBackend(machines ...runtime.Object) *fakeBackend { return &fakeBackend{clitest.NewFakeBackend(machines...)} }
+func newFakeBackend(machines ...runtime.Object) *fakeBackend {
+	return &fakeBackend{clitest.NewFakeBackend(machines...)}
+}

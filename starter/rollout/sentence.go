@@ -12,7 +12,9 @@ import (
 )
 
 // sentence returns one line about the state of the rollout.
-func (s snapshot) sentence() string { return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "." }
+func (s snapshot) sentence() string {
+	return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "."
+}
 
 func (s snapshot) formatTimeWithDate(t time.Time) string { return phrase.TimeText(t, s.now) }
 
@@ -118,8 +120,8 @@ func (s snapshot) updatedMachinesText() string {
 	return fmt.Sprintf("%d of %s up to date", s.countUpdatedMachines(), phrase.CountText(s.facts.Replicas, "machine"))
 }
 
-// countUpdatedMachines returns the number of machines with the current template that are not being deleted. The status also
-// counts machines that are being deleted, as in MCM.
+// countUpdatedMachines returns the number of machines with the current template that are not being deleted. The status
+// also counts machines that are being deleted, as in MCM.
 func (s snapshot) countUpdatedMachines() int {
 	n := s.status.Counts.Updated
 	for _, set := range s.facts.Sets {

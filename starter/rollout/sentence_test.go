@@ -121,7 +121,8 @@ func TestAdviceForOnDeleteAndInPlaceManual(t *testing.T) {
 	assert.NotContains(t, strings.Join(manual.newSnapshot().advice(), "\n"), "kubectl label node", "its node is not known")
 	onDelete := webPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)).
 		addSet("web-a", 6, "small", 2).
-		addMachine("a-1", v1alpha1.MachineTerminating).addRunningMachines("a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
+		addMachine("a-1", v1alpha1.MachineTerminating).
+		addRunningMachines("a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 	onDelete.sets[0].Labels[v1alpha1.LabelScaleUpDisabled] = v1alpha1.ValueLowerTrue
 	assert.Contains(t, onDelete.newSnapshot().advice(), "To let an old machine go: kubectl delete machine -n shop a-2")
 	assert.NotContains(t, strings.Join(waitingPool().newSnapshot().advice(), "\n"), "kubectl delete")
@@ -132,7 +133,11 @@ func TestFollowCommand(t *testing.T) {
 	for name, p := range map[string]*pool{"complete": completePool(), "paused": waitingPool(setPaused), "held": waitingPool(held), "deleted": waitingPool(markDeleted), "invalid": waitingPool(removeClass)} {
 		assert.Empty(t, p.newSnapshot().followCommand(), name)
 	}
-	assert.Equal(t, []string{"To follow it: millwright rollout watch shop/web"}, waitingPool().newSnapshot().followCommand())
+	assert.Equal(
+		t,
+		[]string{"To follow it: millwright rollout watch shop/web"},
+		waitingPool().newSnapshot().followCommand(),
+	)
 }
 
 func TestSentenceOfAnOverdueStep(t *testing.T) {

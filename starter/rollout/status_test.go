@@ -21,7 +21,9 @@ func policyWithSteps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
 }
 
 // rollbackAtDeadline is a policy that rolls back when the progress deadline passes.
-var rollbackAtDeadline = v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}
+var rollbackAtDeadline = v1alpha1.RolloutPolicySpec{
+	AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
+}
 
 func timedStep(size intstr.IntOrString, wait time.Duration) v1alpha1.RolloutStep {
 	return v1alpha1.RolloutStep{Replicas: size, Wait: &metav1.Duration{Duration: wait}}

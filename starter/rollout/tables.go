@@ -13,8 +13,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// writeSetTable writes a row for the current set, and for each other set with machines or with replicas above 0, the newest
-// revision first.
+// writeSetTable writes a row for the current set, and for each other set with machines or with replicas above 0, the
+// newest revision first.
 func (s snapshot) writeSetTable(out io.Writer) {
 	var shown []int
 	for _, i := range slices.Backward(s.indicesByRevision()) {

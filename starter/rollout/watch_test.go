@@ -75,7 +75,8 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 func rolledBackPool(edits ...poolEdit) *pool {
 	small := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }
 	return webPool(append([]poolEdit{small}, edits...)...).
-		addSet("web-a", 8, "small", 2).addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
+		addSet("web-a", 8, "small", 2).
+		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
 func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
@@ -145,7 +146,11 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 		addRunningMachines("b-1", "b-2").
 		addSet("web-c", 8, "huge", 1).
 		addRunningMachines("c-1")
-	done := webPool(newer).addSet("web-b", 7, "large", 0).addSet("web-c", 8, "huge", 3).addRunningMachines("c-1", "c-2", "c-3")
+	done := webPool(
+		newer,
+	).addSet("web-b", 7, "large", 0).
+		addSet("web-c", 8, "huge", 3).
+		addRunningMachines("c-1", "c-2", "c-3")
 	lines, err := runWatch(t, nil, waitingPool(), between, begun, done)
 	require.NoError(t, err)
 	assert.Contains(t, lines, "shop/web: revision 8 takes the place of revision 7")
@@ -237,7 +242,11 @@ func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
-	l := reader{key: webKey, clients: kubecli.Clients{Machines: waitingPool().newBackend().Machines}, now: w.Environment().Now}
+	l := reader{
+		key:     webKey,
+		clients: kubecli.Clients{Machines: waitingPool().newBackend().Machines},
+		now:     w.Environment().Now,
+	}
 	require.NoError(t, l.watchRollout(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }

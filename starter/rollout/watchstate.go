@@ -15,18 +15,18 @@ import (
 type watchState struct {
 	keepWatching bool // the watch continues if the rollout stops before it is complete
 
-	startedAt     time.Time
-	uid           types.UID         // UID of the deployment; empty before the first read
-	revision      int64             // the watched revision; 0 if not known yet
-	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
-	firstSetUID   map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
-	dueSentence   string            // the sentence of the decision that advances the rollout; empty if no decision does
-	dueDecisionSince      time.Time         // time of the first read at which this decision was due
+	startedAt        time.Time
+	uid              types.UID         // UID of the deployment; empty before the first read
+	revision         int64             // the watched revision; 0 if not known yet
+	formerSetUIDs    map[string]bool   // UIDs of the sets that were old sets in at least one read
+	firstSetUID      map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
+	dueSentence      string            // the sentence of the decision that advances the rollout; empty if no decision does
+	dueDecisionSince time.Time         // time of the first read at which this decision was due
 }
 
-// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read, record returns a
-// line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue, record sets
-// overdueSince of the snapshot.
+// recordSnapshot adds a snapshot to the state. If another revision is being rolled out than at the last read, record
+// returns a line about the change; otherwise an empty text. If a decision has been due for longer than drain.Overdue,
+// record sets overdueSince of the snapshot.
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
@@ -129,8 +129,8 @@ func (j *watchState) watchDurationText(s snapshot) string {
 	)
 }
 
-// countReplacedMachines returns the number of machines that were first seen in an old set, and that are now gone or in the
-// current set.
+// countReplacedMachines returns the number of machines that were first seen in an old set, and that are now gone or in
+// the current set.
 func (j *watchState) countReplacedMachines(s snapshot) int {
 	now, left := "", map[string]bool{}
 	for i, set := range s.facts.Sets {

@@ -17,10 +17,10 @@ import (
 
 // Report has the results of one run of the benchmarks.
 type Report struct {
-	Commit string    `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
-	Time   time.Time `json:"time"`             // time at which the report was made
-	CPUs   int       `json:"cpus"`             // number of processors of the computer
-	Loads  []LoadResult    `json:"loads"`            // in the order of the run
+	Commit string       `json:"commit,omitempty"` // commit of the code; empty: the commit is not known
+	Time   time.Time    `json:"time"`             // time at which the report was made
+	CPUs   int          `json:"cpus"`             // number of processors of the computer
+	Loads  []LoadResult `json:"loads"`            // in the order of the run
 }
 
 // LoadResult has the figures of one load.
@@ -77,7 +77,9 @@ func (l LoadResult) TotalRequests() int {
 }
 
 // RequestsPerMachine returns the number of requests per machine.
-func (l LoadResult) RequestsPerMachine() float64 { return float64(l.TotalRequests()) / float64(l.Machines) }
+func (l LoadResult) RequestsPerMachine() float64 {
+	return float64(l.TotalRequests()) / float64(l.Machines)
+}
 
 // RequestsPerMinute returns the number of requests per minute; 0 for a load that took no time.
 func (l LoadResult) RequestsPerMinute() float64 {
@@ -118,8 +120,8 @@ func (l LoadResult) figureByName(of string) float64 {
 	}
 }
 
-// FormatTable returns the report as text: a line for each load, and then the requests and the processor time of each load in
-// detail.
+// FormatTable returns the report as text: a line for each load, and then the requests and the processor time of each
+// load in detail.
 func (r Report) FormatTable() string {
 	var text strings.Builder
 	rows := [][]string{
@@ -200,8 +202,8 @@ func (r Report) FormatTable() string {
 	return text.String()
 }
 
-// CompareWithReport returns the figures of r as multiples of the figures of before: a line for each load that both reports have.
-// A ratio below 1 means faster or fewer.
+// CompareWithReport returns the figures of r as multiples of the figures of before: a line for each load that both
+// reports have. A ratio below 1 means faster or fewer.
 func (r Report) CompareWithReport(before Report) string {
 	rows := [][]string{{"LOAD", "SECONDS", "REQUESTS", "CPU", "EVENTS"}}
 	for _, now := range r.Loads {
@@ -266,8 +268,8 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// NewInterval returns the Interval of a hop from at least one measured duration. HopOf subtracts less, the time of the cloud,
-// from each duration.
+// NewInterval returns the Interval of a hop from at least one measured duration. NewInterval subtracts less, the time
+// of the cloud, from each duration.
 func NewInterval(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }

@@ -42,7 +42,11 @@ func TestReport(t *testing.T) {
 			},
 			Payloads: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
 			Hops: []bench.Interval{
-				bench.NewInterval("made -> Running", []time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second}, 2*time.Second),
+				bench.NewInterval(
+					"made -> Running",
+					[]time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second},
+					2*time.Second,
+				),
 			},
 		},
 	}}

@@ -19,10 +19,10 @@ import (
 type sizePromise struct{ replicas, surge, unavailable int }
 
 func (p sizePromise) maxMachines() int { return p.replicas + p.surge }
-func (p sizePromise) minNodes() int   { return p.replicas - p.unavailable }
+func (p sizePromise) minNodes() int    { return p.replicas - p.unavailable }
 
-// sizePromiseOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and maxUnavailable down;
-// if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
+// sizePromiseOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and
+// maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
 func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
 	p := sizePromise{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
@@ -55,16 +55,18 @@ func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
 // Millwright does not promise a time for this.
 type Bounds struct {
 	upper, lower *sizePromise // promises whose upper and lower bound are in force; nil: no bound is in force yet
-	// If Leaving is true, Judge also counts machines that are being deleted, and instances. Leaving must be false if a
-	// person deletes machines or machines fail: a machine that is being deleted or has failed may still exist when its
-	// replacement is created.
+	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
+	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being deleted
+	// or has failed may still exist when its replacement is created.
 	JudgesLeavingMachines bool
-	// If Nodes is true, Judge also judges the number of serving nodes. Nodes must be false while a fault hits nodes.
+	// If JudgesNodes is true, JudgeSnapshot also judges the number of serving nodes. JudgesNodes must be false while a
+	// fault hits nodes.
 	JudgesNodes bool
-	// If Forced is true, Judge does not judge disruption budgets: drains reach their deadlines and then delete pods.
+	// If IgnoresBudgets is true, JudgeSnapshot does not judge disruption budgets: drains reach their deadlines and then
+	// delete pods.
 	IgnoresBudgets bool
-	// If Alone is true, Judge also judges whether each machine that stays keeps its node and its instance. Alone must be
-	// false if anybody but Millwright deletes nodes or instances.
+	// If JudgesNodeLoss is true, JudgeSnapshot also judges whether each machine that stays keeps its node and its
+	// instance. JudgesNodeLoss must be false if anybody but Millwright deletes nodes or instances.
 	JudgesNodeLoss bool
 }
 
@@ -74,8 +76,8 @@ func (b *Bounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
 
-// ForgetBounds puts both bounds out of force until the deployment meets the bounds again. Call Forget after a time without
-// snapshots.
+// ForgetBounds puts both bounds out of force until the deployment meets the bounds again. Call ForgetBounds after a
+// time without snapshots.
 func (b *Bounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
 // JudgeSnapshot returns the findings about a snapshot, and updates the bounds in force.

@@ -27,8 +27,8 @@ type WorkflowState struct {
 	Schedules []string // IDs of the schedules
 }
 
-// FindBadEnds finds runs that failed, timed out or were terminated. BadEnds leaves out sweeps for orphans: a sweep fails
-// when the cloud or the API server does not answer.
+// FindBadEnds finds runs that failed, timed out or were terminated. FindBadEnds leaves out sweeps for orphans: a sweep
+// fails when the cloud or the API server does not answer.
 func FindBadEnds(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
@@ -44,7 +44,7 @@ func FindBadEnds(d WorkflowState) (found []Finding) {
 }
 
 // FindUnrest finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
-// the last fault, Restless must find nothing.
+// the last fault, FindUnrest must find nothing.
 func FindUnrest(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})

@@ -26,8 +26,8 @@ const (
 	CheckLost       = "machine that stays has lost its instance"
 )
 
-// DurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a limit
-// is a violation at once.
+// DurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
+// limit is a violation at once.
 func DurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
 		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for a
@@ -54,8 +54,8 @@ func DuplicateInstances(s Snapshot) (found []Finding) {
 	return found
 }
 
-// OrphanedInstances finds instances whose machine does not exist. Orphans leaves out instances of the machine UIDs in excused: a
-// person has removed the finalizers of these machines.
+// OrphanedInstances finds instances whose machine does not exist. OrphanedInstances leaves out instances of the machine
+// UIDs in excused: a person has removed the finalizers of these machines.
 func OrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID

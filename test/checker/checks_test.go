@@ -396,10 +396,17 @@ func TestRestless(t *testing.T) {
 func TestRemains(t *testing.T) {
 	assert.Empty(
 		t,
-		FindRemains(Snapshot{}, WorkflowState{Runs: []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}}, nil),
+		FindRemains(
+			Snapshot{},
+			WorkflowState{Runs: []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}},
+			nil,
+		),
 	)
 	s := runningFleet(1, "a")
-	d := WorkflowState{Schedules: []string{"s"}, Runs: []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}}}
+	d := WorkflowState{
+		Schedules: []string{"s"},
+		Runs:      []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}},
+	}
 	assert.Equal(
 		t,
 		[]string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"},

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. Budgets counts ready pods by the pods'
-// own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
+// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. BrokenBudgets counts ready pods by
+// the pods' own conditions. The number of expected pods is from the budget's status, which Kubernetes writes.
 func BrokenBudgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -70,7 +70,7 @@ func isServingPod(p *corev1.Pod) bool {
 
 // Departure is a pod whose deletion began, or that vanished, while the Machine of its node was being deleted.
 type Departure struct {
-	Time        time.Time
+	Time      time.Time
 	Pod, Node string
 	Deadline  time.Time // time before which the drain must not delete pods; zero: the Machine is not known
 }
@@ -105,8 +105,8 @@ func Departures(before, after Snapshot) (left []Departure) {
 	return left
 }
 
-// UnevictedDepartures finds the departures of pods that left before the drain's deadline without an eviction that the API server
-// accepted. After the deadline, drains delete pods.
+// UnevictedDepartures finds the departures of pods that left before the drain's deadline without an eviction that the
+// API server accepted. After the deadline, drains delete pods.
 func UnevictedDepartures(left []Departure, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.Time.Before(d.Deadline); !evicted[d.Pod] && !forced {
@@ -123,9 +123,9 @@ func UnevictedDepartures(left []Departure, evicted map[string]bool) (found []Fin
 	return found
 }
 
-// ReadEvictedPods returns the names of the pods in a namespace whose eviction the API server has accepted. The source is the
-// API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods. The API
-// server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
+// ReadEvictedPods returns the names of the pods in a namespace whose eviction the API server has accepted. The source
+// is the API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods.
+// The API server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
 func ReadEvictedPods(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {

@@ -25,7 +25,7 @@ import (
 
 // Snapshot has the objects of one namespace of Machines, and the instances of its classes, at one time.
 type Snapshot struct {
-	Time          time.Time
+	Time        time.Time
 	Deployments []v1alpha1.MachineDeployment
 	Sets        []v1alpha1.MachineSet
 	Machines    []v1alpha1.Machine
@@ -38,11 +38,13 @@ type Snapshot struct {
 	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, bounds cannot be
 	// judged.
 	IsSettled bool
-	// DeploymentsAtBegin are the deployments at the begin of the snapshot: the specs of these deployments may have had looser bounds.
+	// DeploymentsAtBegin are the deployments at the begin of the snapshot: the specs of these deployments may have had
+	// looser bounds.
 	DeploymentsAtBegin []v1alpha1.MachineDeployment
 
-	// DeletedMeanwhile are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after machines. So a
-	// snapshot may show a machine of Left without a deletion timestamp, and the machine's node as cordoned.
+	// DeletedMeanwhile are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
+	// machines. So a snapshot may show a machine of DeletedMeanwhile without a deletion timestamp, and the machine's node
+	// as cordoned.
 	DeletedMeanwhile map[types.UID]bool
 }
 
@@ -65,7 +67,9 @@ func (s Snapshot) InstancesByMachineUID() map[string][]admin.Instance {
 }
 
 // NodeOfInstance returns the node of an instance; nil if the instance has no node.
-func (s Snapshot) NodeOfInstance(i admin.Instance) *corev1.Node { return s.NodeByProviderID(i.ProviderID) }
+func (s Snapshot) NodeOfInstance(i admin.Instance) *corev1.Node {
+	return s.NodeByProviderID(i.ProviderID)
+}
 
 // NodeByProviderID returns the node with a provider ID; nil if no node has the provider ID.
 func (s Snapshot) NodeByProviderID(providerID string) *corev1.Node {
@@ -89,8 +93,8 @@ func (s Snapshot) MachinesOfDeployment(d *v1alpha1.MachineDeployment) []v1alpha1
 }
 
 // InstancesOfDeployment returns the instances of a deployment's machines, also of machines that do not exist any more.
-// InstancesFor finds the instances by the name of the machine, which begins with the deployment's name. The names of
-// other deployments must not begin with the name of this deployment.
+// InstancesOfDeployment finds the instances by the name of the machine, which begins with the deployment's name. The
+// names of other deployments must not begin with the name of this deployment.
 func (s Snapshot) InstancesOfDeployment(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
@@ -115,16 +119,16 @@ func IsNodeReady(n *corev1.Node) bool {
 
 // Finding is one fact in one snapshot that must not last.
 type Finding struct {
-	Check  string // name of the check
-	Object string // name of the object
-	Observation    string
+	Check       string // name of the check
+	Object      string // name of the object
+	Observation string
 }
 
 // Violation is a finding that lasted longer than its check allows.
 type Violation struct {
 	Finding
-	FirstSeen time.Time // time of the first snapshot with the finding
-	ReportTime    time.Time // time of the first snapshot in which the finding had lasted too long
+	FirstSeen  time.Time // time of the first snapshot with the finding
+	ReportTime time.Time // time of the first snapshot in which the finding had lasted too long
 }
 
 func (v Violation) String() string {
@@ -144,8 +148,8 @@ type findingKey struct{ check, object string }
 // PersistentFindings turns findings that last too long into violations. Call NewPersistentFindings: the zero value
 // cannot be used.
 type PersistentFindings struct {
-	firstSeen map[findingKey]time.Time
-	reportedKeys  map[findingKey]bool
+	firstSeen    map[findingKey]time.Time
+	reportedKeys map[findingKey]bool
 }
 
 // NewPersistentFindings returns PersistentFindings without findings.
@@ -174,7 +178,7 @@ func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, 
 	return out
 }
 
-// ForgetFindings drops all findings. Call Forget after a time without snapshots.
+// ForgetFindings drops all findings. Call ForgetFindings after a time without snapshots.
 func (l *PersistentFindings) ForgetFindings() {
 	l.firstSeen = map[findingKey]time.Time{}
 	l.reportedKeys = map[findingKey]bool{}

@@ -48,7 +48,7 @@ type Sources struct {
 type Watcher struct {
 	sources        Sources
 	namespace      string
-	boundsTemplate Bounds // template of the bounds of each deployment: says which properties Judge judges
+	boundsTemplate Bounds // template of the bounds of each deployment: says which properties JudgeSnapshot judges
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
@@ -57,9 +57,9 @@ type Watcher struct {
 	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	lastSnapshot       Snapshot           // lastSnapshot successful snapshot; compared with the next one
 	isBlind            bool               // no snapshot has succeeded for blindTimeout
-	areAllDeleted         bool               // AllIsDeleted was called
-	snapshotCount          int
-	maxMachines       int // largest number of machines in one snapshot, including machines that are being deleted
+	areAllDeleted      bool               // SetAllDeleted was called
+	snapshotCount      int
+	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
 	departures         []Departure
 	reportedRuns       map[string]bool // runs whose bad end was reported
 	violations         []Violation
@@ -227,9 +227,10 @@ func (w *Watcher) MaxMachines() int {
 func (w *Watcher) AreBoundsInForce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.snapshotCount > 0 && !slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
-		return w.bounds[d.Name] == nil || !w.bounds[d.Name].IsInForce(&d)
-	})
+	return w.snapshotCount > 0 &&
+		!slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
+			return w.bounds[d.Name] == nil || !w.bounds[d.Name].IsInForce(&d)
+		})
 }
 
 // Snapshot reads the current objects and instances. Snapshot reads the instances before the Machines because the
@@ -316,7 +317,8 @@ func (w *Watcher) isNamedByCloud(node string) bool {
 	return w.nodeNames[node]
 }
 
-// machinesDeletedBetween returns the machines that are live in the first list, and missing or being deleted in the later list.
+// machinesDeletedBetween returns the machines that are live in the first list, and missing or being deleted in the
+// later list.
 func machinesDeletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, m := range first {
@@ -363,8 +365,8 @@ func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error
 	return d, nil
 }
 
-// AwaitNoFindings takes a snapshot and calls the check each second until the check finds nothing twice in a row. If the check
-// still finds something after the time within, Await returns these findings as violations.
+// AwaitNoFindings takes a snapshot and calls the check each second until the check finds nothing twice in a row. If the
+// check still finds something after the time within, AwaitNoFindings returns these findings as violations.
 func (w *Watcher) AwaitNoFindings(
 	ctx context.Context,
 	within time.Duration,

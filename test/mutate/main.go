@@ -27,12 +27,12 @@ import (
 
 // mutation is one way to break the product.
 type mutation struct {
-	id    string
-	file  string // path of the file, relative to the root of the repository
-	oldText   string // text that the mutation replaces; the file contains the text exactly once
-	newText   string
-	tests string // flags of go test, and packages of which at least one must fail, separated by spaces
-	brokenBehaviour   string // description of the broken behaviour
+	id              string
+	file            string // path of the file, relative to the root of the repository
+	oldText         string // text that the mutation replaces; the file contains the text exactly once
+	newText         string
+	tests           string // flags of go test, and packages of which at least one must fail, separated by spaces
+	brokenBehaviour string // description of the broken behaviour
 }
 
 // verdict is the result of one mutation.
@@ -153,7 +153,13 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 // applyMutation returns the text with the mutation. The second result is false if the old text does not occur exactly
 // once, or if the mutation changes nothing.
 func applyMutation(text string, m mutation) (string, bool) {
-	return strings.Replace(text, m.oldText, m.newText, 1), m.oldText != m.newText && m.oldText != "" && strings.Count(text, m.oldText) == 1
+	return strings.Replace(
+			text,
+			m.oldText,
+			m.newText,
+			1,
+		), m.oldText != m.newText && m.oldText != "" &&
+			strings.Count(text, m.oldText) == 1
 }
 
 // writeOverlay writes the broken file, and the overlay that replaces the source by the broken file.

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// CommandCall is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or in a
-// table.
+// CommandCall is a place in a text that names a command of one of Millwright's programs: in a block, in a sentence or
+// in a table.
 type CommandCall struct {
-	Page  string // path from the root of the repository, or another name of the text
-	Line  int
-	Words []string // words of the command after the name of the program
+	Page       string // path from the root of the repository, or another name of the text
+	Line       int
+	Words      []string // words of the command after the name of the program
 	IsComplete bool     // the call is in a block and has all arguments; in a sentence, arguments may be missing
 }
 
@@ -26,7 +26,8 @@ func (c CommandCall) String() string {
 	return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, strings.Join(c.Words, " "))
 }
 
-// CallsInDocuments returns the calls of a program in the documents, including the ADRs. A program may have several names.
+// CallsInDocuments returns the calls of a program in the documents, including the ADRs. A program may have several
+// names.
 func CallsInDocuments(repo string, program ...string) ([]CommandCall, error) {
 	names, err := ListPages(repo)
 	if err != nil {
@@ -92,8 +93,8 @@ func quotedSpans(text string) (found []quotedSpan) {
 // shell, variables, and a program such as xargs that runs another program.
 const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
-// CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line in its
-// page. The argument whole is the field Whole of the calls.
+// CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line
+// in its page. The argument whole is the field IsComplete of the calls.
 func CallsInScript(page string, line int, script string, whole bool, program ...string) (calls []CommandCall) {
 	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
@@ -201,9 +202,9 @@ func CallsInExamples(c *cobra.Command, program ...string) []CommandCall {
 // has more arguments.
 const maxMissingArguments = 4
 
-// CheckSyntax parses the call as the program does, and runs nothing. Check returns an error if the program would refuse the
-// subcommand, a flag, the value of a flag or the number of arguments. Each call of Check needs a new command root,
-// because the flags of a command keep their values.
+// CheckSyntax parses the call as the program does, and runs nothing. CheckSyntax returns an error if the program would
+// refuse the subcommand, a flag, the value of a flag or the number of arguments. Each call of CheckSyntax needs a new
+// command root, because the flags of a command keep their values.
 func (c CommandCall) CheckSyntax(root *cobra.Command) error {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

@@ -1,7 +1,7 @@
 // Package pages reads the commands in the pages of the documents, and the output that each command must have.
 // test/integration/docs runs the commands, and docs/docs_test.go checks the commands that cannot be run. The tests of
-// millwright and devstack parse all commands of these programs, also those in sentences and tables (Calls). Package
-// pages runs no command.
+// millwright and devstack parse all commands of these programs, also those in sentences and tables (CallsInDocuments).
+// Package pages runs no command.
 //
 // A block of commands is fenced and has one of two languages:
 //
@@ -31,17 +31,17 @@ import (
 
 // Block is a block of commands.
 type Block struct {
-	Line     int    // number of the line with its first fence; the first line is 1
-	SkipReason   string // why the block cannot be run on the local stack; empty: the block can be run
-	Commands []Command
+	Line       int    // number of the line with its first fence; the first line is 1
+	SkipReason string // why the block cannot be run on the local stack; empty: the block can be run
+	Commands   []Command
 }
 
 // Command is one command, or one script.
 type Command struct {
-	Line   int
-	Text   string
+	Line          int
+	Text          string
 	ExpectedLines []string // lines that the output must have, in this order; empty: any output is right
-	IsRepeated bool     // the command is repeated until its output has the lines
+	IsRepeated    bool     // the command is repeated until its output has the lines
 }
 
 // ReadBlocks returns the blocks of commands of a page, in the page's order. An error names the page and the line.
@@ -178,7 +178,8 @@ func consoleCommands(content []string, number int) ([]Command, error) {
 	return commands, nil
 }
 
-// MissingLine returns the first line that the output of the command lacks; empty: the output has all lines in their order.
+// MissingLine returns the first line that the output of the command lacks; empty: the output has all lines in their
+// order.
 func (c Command) MissingLine(output string) string {
 	lines := strings.Split(output, "\n")
 	for _, wanted := range c.ExpectedLines {

@@ -272,8 +272,8 @@ func versionTags(ctx context.Context, repo string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// releaseTagOfVersion returns the tag that released a version first; empty if the version was not released. For example,
-// v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
+// releaseTagOfVersion returns the tag that released a version first; empty if the version was not released. For
+// example, v0.1.0 and v0.1.0-rc.1 release v0.1, and v0.10.0 does not.
 func releaseTagOfVersion(version string, tags []string) string {
 	i := slices.IndexFunc(tags, func(tag string) bool {
 		return tag == version || strings.HasPrefix(tag, version+".") || strings.HasPrefix(tag, version+"-")
@@ -298,7 +298,8 @@ func missingLines(from string, in []string) (lines []string) {
 	return lines
 }
 
-// promisesBrokenSinceTag returns the lines that the lists of names and of recorded histories had at a tag and do not have now.
+// promisesBrokenSinceTag returns the lines that the lists of names and of recorded histories had at a tag and do not
+// have now.
 func promisesBrokenSinceTag(ctx context.Context, repo, tag string) (broken []string, err error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", repo, "ls-tree", "-r", "--name-only", tag, "--", "test/reference/testdata", "workflows/testdata/replay").
 		Output()

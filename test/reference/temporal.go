@@ -79,7 +79,7 @@ func temporalPage(repo string) (string, error) {
 		if name == "-" || name == "unread" { // the page does not show this field
 			continue
 		}
-		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["Order."+field.Name])
+		fmt.Fprintf(&page, "| `%s` | %s |\n", name, comments["CommandOrder."+field.Name])
 	}
 	return page.String(), nil
 }

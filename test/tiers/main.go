@@ -32,9 +32,9 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	only, out string
-	nestedModules    []string
-	stress    int
+	only, out     string
+	nestedModules []string
+	stress        int
 }
 
 func main() {

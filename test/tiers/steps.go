@@ -13,14 +13,14 @@ import (
 
 // step is one call of go test, or of one other command.
 type step struct {
-	name            string   // name in the table, if the step is not a package
-	module          string   // folder of the step's module, relative to the root; empty: the root module
-	packages        []string // patterns of go test; empty: the step runs command
-	excludedPackages  []string // packages that match the patterns, and that another step runs
-	tags            string   // build tags of go test
-	flags           []string // other flags of go test
-	usesSharedStack bool     // the packages run one after the other on one stack, which this program starts and stops
-	command         []string
+	name             string   // name in the table, if the step is not a package
+	module           string   // folder of the step's module, relative to the root; empty: the root module
+	packages         []string // patterns of go test; empty: the step runs command
+	excludedPackages []string // packages that match the patterns, and that another step runs
+	tags             string   // build tags of go test
+	flags            []string // other flags of go test
+	usesSharedStack  bool     // the packages run one after the other on one stack, which this program starts and stops
+	command          []string
 }
 
 const integrationFolder = "test/integration/"

@@ -24,8 +24,13 @@ type CloudMetrics struct {
 // NewCloudMetrics registers the metrics. Call NewCloudMetrics once per registry.
 func NewCloudMetrics(registry prometheus.Registerer) CloudMetrics {
 	m := CloudMetrics{
-		calls: newCallMetrics(registry, "method", "millwright_provider_calls_total", "millwright_provider_call_duration_seconds",
-			"Calls of a provider, by method and by code; OK for a success. A call may send several requests to the cloud."),
+		calls: newCallMetrics(
+			registry,
+			"method",
+			"millwright_provider_calls_total",
+			"millwright_provider_call_duration_seconds",
+			"Calls of a provider, by method and by code; OK for a success. A call may send several requests to the cloud.",
+		),
 		requests: newCallMetrics(
 			registry,
 			"request",
@@ -74,8 +79,8 @@ type callMetrics struct {
 	durations *prometheus.HistogramVec
 }
 
-// newCallMetrics registers a counter with the labels provider, kind and code, and a histogram with the labels provider and
-// kind.
+// newCallMetrics registers a counter with the labels provider, kind and code, and a histogram with the labels provider
+// and kind.
 func newCallMetrics(registry prometheus.Registerer, kind, total, took, help string) callMetrics {
 	s := callMetrics{
 		counter: prometheus.NewCounterVec(
@@ -106,8 +111,9 @@ func (m CloudMetrics) countCall(name string, method provider.Method, code provid
 	m.mcmDurations.WithLabelValues(name, operation).Observe(took.Seconds())
 }
 
-// MeasureProvider returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the provider
-// is derived from a driver, the driver's requests are also counted. Call Measure before the first call of the provider.
+// MeasureProvider returns a provider that counts its calls, except VolumeIDs and Traits, which need no request. If the
+// provider is derived from a driver, the driver's requests are also counted. Call MeasureProvider before the first call
+// of the provider.
 func (m CloudMetrics) MeasureProvider(name string, of provider.Provider) provider.Provider {
 	if derived, is := of.(*driver.Provider); is {
 		derived.SetObserver(func(method string, code provider.Code, took time.Duration) {

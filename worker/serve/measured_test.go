@@ -60,7 +60,11 @@ func (*singleInstanceDriver) Traits(context.Context, provider.Class) (provider.T
 	return provider.Traits{Idempotency: provider.ByName}, nil
 }
 
-func (c *singleInstanceDriver) Find(_ context.Context, _ provider.Class, m provider.Machine) (driver.SearchResult, error) {
+func (c *singleInstanceDriver) Find(
+	_ context.Context,
+	_ provider.Class,
+	m provider.Machine,
+) (driver.SearchResult, error) {
 	if c.deleted {
 		return driver.SearchResult{}, nil
 	}

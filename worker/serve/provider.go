@@ -177,7 +177,15 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 		return err
 	}
 	fatal := NewFatalErrors()
-	w, err := StartCloudWorker(temporal, installation, name, flags.CloudFlags, NewCloudMetrics(started.Registry), fatal, calls)
+	w, err := StartCloudWorker(
+		temporal,
+		installation,
+		name,
+		flags.CloudFlags,
+		NewCloudMetrics(started.Registry),
+		fatal,
+		calls,
+	)
 	if err != nil {
 		return err
 	}
@@ -186,9 +194,9 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return WaitUntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// ConnectProvider gives the activities of a provider clients of the control cluster and the target cluster. No other code of
-// the process uses the clients that Connect makes: with --kube-api-qps, a call does not wait for the reports of other
-// machines. Connect sends no request.
+// ConnectProvider gives the activities of a provider clients of the control cluster and the target cluster. No other
+// code of the process uses the clients that ConnectProvider makes: with --kube-api-qps, a call does not wait for the
+// reports of other machines. ConnectProvider sends no request.
 func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.KubernetesConfig(agent)
 	if err != nil {

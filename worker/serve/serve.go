@@ -70,10 +70,10 @@ func pollerBehavior(least int) worker.PollerBehavior {
 // FatalErrors holds the first error that ends the process.
 type FatalErrors chan error
 
-// NewFatalErrors returns a Fatal without an error.
+// NewFatalErrors returns a FatalErrors without an error.
 func NewFatalErrors() FatalErrors { return make(FatalErrors, 1) }
 
-// StoreFirstError stores an error if no error is stored yet. Fail does not block.
+// StoreFirstError stores an error if no error is stored yet. StoreFirstError does not block.
 func (f FatalErrors) StoreFirstError(err error) {
 	select {
 	case f <- err:
@@ -81,8 +81,8 @@ func (f FatalErrors) StoreFirstError(err error) {
 	}
 }
 
-// StartWorker starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has refused its
-// polls for two minutes, for example because the namespace is gone: fatal gets this error.
+// StartWorker starts a worker that polls a task queue. An SDK worker stops polling permanently after Temporal has
+// refused its polls for two minutes, for example because the namespace is gone: fatal gets this error.
 func StartWorker(
 	temporal client.Client,
 	queue string,
@@ -99,8 +99,8 @@ func StartWorker(
 	return w, nil
 }
 
-// WaitUntilStopped stops the workers when ctx ends, or at a fatal error. UntilStopped returns the fatal error, so that the
-// process ends and can be restarted. Running activities get stopTimeout to finish.
+// WaitUntilStopped stops the workers when ctx ends, or at a fatal error. WaitUntilStopped returns the fatal error, so
+// that the process ends and can be restarted. Running activities get stopTimeout to finish.
 func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalErrors) (err error) {
 	select {
 	case <-ctx.Done():

@@ -24,7 +24,7 @@ type classWorld struct {
 	env                *testsuite.TestWorkflowEnvironment
 	facts              attention.ClassFacts
 	cacheLacksMachines bool // true: a cached read shows no machine
-	isClassGone          bool
+	isClassGone        bool
 	decisionReads      []kube.ReadInput
 	activityLog        []string
 
@@ -115,7 +115,10 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Unguarded: 1}
 	start := w.env.Now()
-	result := w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{class.ClassesResource: "7"}})
+	result := w.runClass(
+		t,
+		run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{class.ClassesResource: "7"}},
+	)
 	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
 	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.activityLog)
 	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.decisionReads[0].Versions, "what woke it")
@@ -132,7 +135,10 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	w := newClassWorld(t)
 	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
 	var shown []string
-	w.changeAfterDelay(time.Minute, func() { shown = append(shown, workflowstest.CurrentDetails(t, w.env)); w.facts.Machines = 1 })
+	w.changeAfterDelay(
+		time.Minute,
+		func() { shown = append(shown, workflowstest.CurrentDetails(t, w.env)); w.facts.Machines = 1 },
+	)
 	w.changeAfterDelay(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
 	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{

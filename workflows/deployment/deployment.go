@@ -34,7 +34,9 @@ func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error
 }
 
 func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	m := &machineDeployment{setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), adapter: a}}
+	m := &machineDeployment{
+		setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), adapter: a},
+	}
 	m.Live, m.ContinuesAsNew = !in.Continued, true
 	return run.RunLoop(ctx, m)
 }
@@ -86,8 +88,8 @@ func stepDuringRollout(id string) run.Step {
 	}
 }
 
-// startAndAwaitRollout starts a rollout and waits until the rollout has ended. If an earlier run of this workflow started the rollout
-// and it is still open, roll waits for the open rollout.
+// startAndAwaitRollout starts a rollout and waits until the rollout has ended. If an earlier run of this workflow
+// started the rollout and it is still open, roll waits for the open rollout.
 func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deployment.Decision) error {
 	options := run.RolloutOptions(
 		ctx,

@@ -24,22 +24,22 @@ import (
 // deploymentWorld returns the scripted decisions of one deployment: each decision once, the last decision repeatedly.
 // deploymentWorld records the activity calls in order.
 type deploymentWorld struct {
-	mu            sync.Mutex
-	env           *testsuite.TestWorkflowEnvironment
-	activityNames map[string]string // activity names that differ from those of Millwright's own kinds
-	startTime     time.Time
-	decisionScript        []deployment.Decision
+	mu             sync.Mutex
+	env            *testsuite.TestWorkflowEnvironment
+	activityNames  map[string]string // activity names that differ from those of Millwright's own kinds
+	startTime      time.Time
+	decisionScript []deployment.Decision
 	// script of a rollout that runs beside the deployment's workflow; nil: only one script
 	rolloutScript    []deployment.Decision
 	decisionInputs   []deployment.Input
-	rolloutInputs    []deployment.Input // inputs of the rollout's decisions
-	decisionTimes    []time.Duration    // time of each decision
-	activityLog      []string           // names of all activities that ran, except decisions
-	activityInputs   []any              // inputs of the activities in activityLog
-	nextErrors       map[string]error   // by activity name: error of the activity's next call
-	failsTwice       bool               // the local activity and the regular activity both fail
-	checkTime        func(kube.ReadInput)    // checks the time of a write of the deployment
-	searchAttributes map[string]any     // the last value of each search attribute, after recordSearchAttributes
+	rolloutInputs    []deployment.Input   // inputs of the rollout's decisions
+	decisionTimes    []time.Duration      // time of each decision
+	activityLog      []string             // names of all activities that ran, except decisions
+	activityInputs   []any                // inputs of the activities in activityLog
+	nextErrors       map[string]error     // by activity name: error of the activity's next call
+	failsTwice       bool                 // the local activity and the regular activity both fail
+	checkTime        func(kube.ReadInput) // checks the time of a write of the deployment
+	searchAttributes map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
 func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
@@ -48,10 +48,10 @@ func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deployment
 
 func newWorldWithActivityNames(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
 	w := &deploymentWorld{
-		env:           workflowstest.NewEnvironment(t),
-		activityNames: named,
-		decisionScript:        script,
-		nextErrors:    map[string]error{},
+		env:            workflowstest.NewEnvironment(t),
+		activityNames:  named,
+		decisionScript: script,
+		nextErrors:     map[string]error{},
 	}
 	w.startTime = w.env.Now()
 	w.env.OnActivity(w.activityName("DecideDeployment"), mock.Anything, mock.Anything).
@@ -162,7 +162,10 @@ func (w *deploymentWorld) changeAfterDelay(d time.Duration, script ...deployment
 
 // runRollout runs a rollout to revision 7.
 func (w *deploymentWorld) runRollout(t *testing.T) workflows.RolloutResult {
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	var result workflows.RolloutResult
 	require.NoError(t, w.env.GetWorkflowError())
 	require.NoError(t, w.env.GetWorkflowResult(&result))
@@ -180,10 +183,12 @@ func resizeDecision(why string) deployment.Decision {
 		Pending: attention.Decision{Need: attention.Scale, Why: why},
 		Version: "4",
 		Rollout: rollout.Decision{
-			Rolling:    true,
-			Revision:   7,
-			Why:        why,
-			SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}}},
+			Rolling:  true,
+			Revision: 7,
+			Why:      why,
+			SetChanges: rollout.SetChanges{
+				Resize: []rollout.SetResize{{Name: "s-7", UID: "uid-7", Version: "3", From: 1, To: 2}},
+			},
 		},
 	}
 }

@@ -18,7 +18,9 @@ import (
 )
 
 // newFollowSignal returns the signal of a workflow that follows a rollout.
-func newFollowSignal(by string) run.ChangeSignal { return run.ChangeSignal{UID: workflowstest.ObjectRef.UID, Tell: by} }
+func newFollowSignal(by string) run.ChangeSignal {
+	return run.ChangeSignal{UID: workflowstest.ObjectRef.UID, Tell: by}
+}
 
 // recordEndSignals records the workflows that a rollout signals at its end. Each signal takes 10 seconds.
 func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
@@ -52,7 +54,10 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 	t.Run("who asks while it says so is told as well", func(t *testing.T) {
 		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
 		told := w.recordEndSignals(nil)
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal("other")) }, time.Minute)
+		w.env.RegisterDelayedCallback(
+			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal("other")) },
+			time.Minute,
+		)
 		w.changeAfterDelay(2*time.Minute, completeDecision())
 		w.env.RegisterDelayedCallback(
 			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID)) },

@@ -52,8 +52,8 @@ func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool 
 	return !errors.As(err, &absent)
 }
 
-// cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and ended, as for a
-// rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
+// cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and ended, as for
+// a rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
 func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
@@ -74,8 +74,8 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 	m.CancelTimer("cancel")
 }
 
-// followCheckTimer returns a timer that fires one minute after the next known due time, or after 61 minutes without a due
-// time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
+// followCheckTimer returns a timer that fires one minute after the next known due time, or after 61 minutes without a
+// due time. Temporal informs a parent when its child is terminated, but not a follower, so the follower must check.
 func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {

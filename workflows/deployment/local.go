@@ -10,7 +10,7 @@ import (
 )
 
 // adapter contains the activities for the deployments and sets of one API, and the kinds of their workflows. An
-// activity of type run.Local may run as a local activity: run.Local has the rule.
+// activity of type run.LocalActivity may run as a local activity: run.LocalActivity has the rule.
 type adapter struct {
 	deploymentKind, rolloutKind run.Kind
 	resource                    kube.Resource // the cache of the deployments

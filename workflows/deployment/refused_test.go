@@ -113,7 +113,10 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 				tainting := func(d *deployment.Decision) { d.Rollout.Taint = oneTarget }
-				mark := withChange(withChange(resizeOnlyDecision(), tainting), func(d *deployment.Decision) { d.Rollout.Resize = nil })
+				mark := withChange(
+					withChange(resizeOnlyDecision(), tainting),
+					func(d *deployment.Decision) { d.Rollout.Resize = nil },
+				)
 				w.decisionScript = []deployment.Decision{mark}
 				w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": failure}, true
 				w.changeAfterDelay(3*time.Second, withChange(resizeOnlyDecision(), tainting), mark)
@@ -154,7 +157,10 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
 		w.decisionScript = []deployment.Decision{
-			withChange(resizeOnlyDecision(), func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget }),
+			withChange(
+				resizeOnlyDecision(),
+				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget },
+			),
 			goneDecision(),
 		}
 		w.nextErrors = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}

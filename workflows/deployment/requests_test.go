@@ -36,7 +36,7 @@ func workflowsWithRequests() map[string]func(*deploymentWorld) {
 	}
 }
 
-// forEachWorkflow runs a test with each workflow of requestWorkflows.
+// forEachWorkflow runs a test with each workflow of workflowsWithRequests.
 func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
 	for name, run := range workflowsWithRequests() {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,11 @@ func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s
 
 var (
 	pauseInput = workflowsrun.RequestInput{Command: "pause", Actor: "ann", Reason: "not now"}
-	pauseOrder = request.CommandOrder{Command: request.Pause, Actor: "somebody in Temporal who signs as ann", Reason: "not now"}
+	pauseOrder = request.CommandOrder{
+		Command: request.Pause,
+		Actor:   "somebody in Temporal who signs as ann",
+		Reason:  "not now",
+	}
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {

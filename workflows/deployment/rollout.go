@@ -18,9 +18,9 @@ import (
 // RolloutInput is the input of a rollout. Fields may be added. Fields must not be renamed or retyped.
 type RolloutInput struct {
 	run.Input
-	Revision int64  // the revision to roll out
-	Tally    rolloutFigures  // figures of the earlier runs, after continue-as-new
-	Tell     string // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
+	Revision int64          // the revision to roll out
+	Tally    rolloutFigures // figures of the earlier runs, after continue-as-new
+	Tell     string         // ID of a workflow that follows the rollout and must be signaled at its end; empty: none
 }
 
 // RolloutResult is the result of a rollout. Durations are Go durations as text.
@@ -58,7 +58,7 @@ func (RolloutResult) IsCalm() bool { return false }
 type rolloutState struct {
 	setWriter
 	revision int64
-	figures    rolloutFigures
+	figures  rolloutFigures
 }
 
 // Rollout brings the machines of a deployment to one revision, and scales the deployment meanwhile. Rollout is a
@@ -76,7 +76,7 @@ func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, er
 
 func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
 	w := setWriter{
-		WorkflowState:         run.NewWorkflowState(ctx, a.rolloutKind, a.resource, in.Input),
+		WorkflowState:  run.NewWorkflowState(ctx, a.rolloutKind, a.resource, in.Input),
 		adapter:        a,
 		reportInterval: run.ReportEach,
 	}
@@ -94,8 +94,8 @@ func (r *rolloutState) NextInput() any {
 	return RolloutInput{Input: in, Revision: r.revision, Tally: r.figures, Tell: r.Tell}
 }
 
-// FinishOpenWork signals the end of this rollout to its follower. A follower that asks at the last moment is also signaled:
-// the workflow does not yield between the last receive and the return.
+// FinishOpenWork signals the end of this rollout to its follower. A follower that asks at the last moment is also
+// signaled: the workflow does not yield between the last receive and the return.
 func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	r.awaitMarks(ctx)
 	if again {
@@ -212,8 +212,8 @@ func (r *rolloutState) newResult(ctx workflow.Context, outcome, why string) *Rol
 	return &result
 }
 
-// rolloutFigures contains the figures for the result of a rollout. A run that continues as new passes its tally to the next
-// run.
+// rolloutFigures contains the figures for the result of a rollout. A run that continues as new passes its tally to the
+// next run.
 type rolloutFigures struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision

@@ -88,7 +88,10 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete}},
+		deployment.SetChanges{
+			Deployment: workflowstest.ObjectRef,
+			SetChanges: rollout.SetChanges{Delete: last.Rollout.Delete},
+		},
 		w.activityInputs[0],
 	)
 	require.Len(t, w.decisionInputs, 2)
@@ -165,7 +168,13 @@ func rollbackDecision(automatic bool) deployment.Decision {
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
-				Set: &rollout.ObjectTarget{Name: "s-6", UID: "uid-6"}, Revision: 6, Automatic: automatic, Why: "return to revision 6",
+				Set: &rollout.ObjectTarget{
+					Name: "s-6",
+					UID:  "uid-6",
+				},
+				Revision:  6,
+				Automatic: automatic,
+				Why:       "return to revision 6",
 			},
 		},
 	}
@@ -181,7 +190,11 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog)
 	require.Equal(
 		t,
-		deployment.RollbackInput{Deployment: workflowstest.ObjectRef, Version: "4", Rollback: *rollbackDecision(false).Rollout.Rollback},
+		deployment.RollbackInput{
+			Deployment: workflowstest.ObjectRef,
+			Version:    "4",
+			Rollback:   *rollbackDecision(false).Rollout.Rollback,
+		},
 		w.activityInputs[0],
 	)
 }
@@ -212,7 +225,11 @@ func TestFailedMachinesAreRecordedBeforeARollback(t *testing.T) {
 	)
 	require.Equal(
 		t,
-		deployment.RollbackInput{Deployment: workflowstest.ObjectRef, Version: "4", Rollback: *rollbackDecision(true).Rollout.Rollback},
+		deployment.RollbackInput{
+			Deployment: workflowstest.ObjectRef,
+			Version:    "4",
+			Rollback:   *rollbackDecision(true).Rollout.Rollback,
+		},
 		w.activityInputs[1],
 	)
 }
@@ -275,7 +292,10 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 	w := newDeploymentWorld(t, resizeDecision("grow"))
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	require.ErrorContains(t, w.env.GetWorkflowError(), "Odd")
 }
 
@@ -349,7 +369,10 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 		w.env.SetContinueAsNewSuggested(true)
 		workflowstest.SignalChange(w.env)
 	}, time.Minute)
-	w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
+	w.env.ExecuteWorkflow(
+		workflows.Rollout,
+		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
+	)
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, w.env.GetWorkflowError(), &next)
 	var in workflows.RolloutInput

@@ -144,7 +144,7 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 
 // makeWrites makes the writes of a decision: only the marks of machines, only a new set, or all other writes
 // concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
-// run.QuickBatch (5 s).
+// run.QuickBatchOptions (5 s).
 func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
@@ -159,7 +159,11 @@ func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (act
 		}
 		return true, w.awaitWrites(
 			ctx,
-			workflow.ExecuteActivity(run.BatchOptions(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)), w.markMachines, marks).Get,
+			workflow.ExecuteActivity(
+				run.BatchOptions(ctx, why, len(d.Rollout.Mark)+len(d.Rollout.Unmark)),
+				w.markMachines,
+				marks,
+			).Get,
 		)
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, SetCreation: *d.Rollout.Create}
@@ -170,12 +174,18 @@ func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (act
 	started, atNodes := []run.PendingWrite{}, w.startNodeWrites(ctx, d.Rollout)
 	if len(d.Rollout.Ask) > 0 {
 		questions := capi.ExtensionQuestions{Deployment: w.Ref, Sets: d.Rollout.Ask}
-		started = append(started, workflow.ExecuteActivity(run.ExtensionQuestionOptions(ctx, why), w.askExtension, questions).Get)
+		started = append(
+			started,
+			workflow.ExecuteActivity(run.ExtensionQuestionOptions(ctx, why), w.askExtension, questions).Get,
+		)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
 		sets := deployment.SetChanges{Deployment: w.Ref, Generation: d.Generation, SetChanges: d.Rollout.SetChanges}
 		sets.Ask = nil
-		started = append(started, w.changeSets.Start(ctx, run.BatchOptions(ctx, why, ofSets), w.WorkflowState, why, ofSets, sets))
+		started = append(
+			started,
+			w.changeSets.Start(ctx, run.BatchOptions(ctx, why, ofSets), w.WorkflowState, why, ofSets, sets),
+		)
 	}
 	if n := d.Rollout.MachineChanges.Len(); n > 0 {
 		machines := deployment.MachineChanges{Deployment: w.Ref, MachineChanges: d.Rollout.MachineChanges}
@@ -298,7 +308,10 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 			continue
 		}
 		soon := workflow.Now(ctx).Add(time.Second) // a due time in the past must not cause a busy loop
-		futures = append(futures, w.EnsureTimer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.LaterTime(at.time, soon)))
+		futures = append(
+			futures,
+			w.EnsureTimer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.LaterTime(at.time, soon)),
+		)
 	}
 	return futures
 }

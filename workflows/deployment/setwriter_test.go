@@ -54,8 +54,17 @@ func TestAllWritesAreAwaitedIfOneFails(t *testing.T) {
 
 // Each list of a decision goes to its own activity.
 func TestEachListOfADecisionHasItsActivity(t *testing.T) {
-	resize, move := []rollout.SetResize{{Name: "s-7", From: 1, To: 2}}, []rollout.MachineMove{{Machine: oneTarget[0], To: "s-7"}}
-	revise, trigger := &rollout.RevisionChange{ObjectTarget: oneTarget[0], Revision: 7}, &rollout.TriggerAnnotationUpdate{Drop: []string{"m"}}
+	resize, move := []rollout.SetResize{
+		{Name: "s-7", From: 1, To: 2},
+	}, []rollout.MachineMove{
+		{Machine: oneTarget[0], To: "s-7"},
+	}
+	revise, trigger := &rollout.RevisionChange{
+		ObjectTarget: oneTarget[0],
+		Revision:     7,
+	}, &rollout.TriggerAnnotationUpdate{
+		Drop: []string{"m"},
+	}
 	mark := []rollout.ChoiceMark{{ObjectTarget: oneTarget[0], At: "now"}}
 	for _, row := range []struct {
 		name  string
@@ -113,9 +122,12 @@ func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
 
 func TestHeldReplacementsAreDecidedAgainDuringARollout(t *testing.T) {
 	w := newDeploymentWorld(t)
-	w.decisionScript = []deployment.Decision{withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
-		d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
-	}), completeDecision()}
+	w.decisionScript = []deployment.Decision{
+		withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
+			d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
+		}),
+		completeDecision(),
+	}
 	w.runRollout(t)
 	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)
 }

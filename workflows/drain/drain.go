@@ -26,10 +26,10 @@ type Input struct {
 	Ref      kube.Ref // the machine whose node is drained
 	Versions kube.MinVersions
 	NodeName string
-	Purpose  string              `json:",omitempty"` // empty if the machine is being deleted
+	Purpose  string                     `json:",omitempty"` // empty if the machine is being deleted
 	Seen     *activities.EvictionResult `json:",omitempty"` // after continue-as-new: result of the last eviction
-	Held     bool                `json:",omitempty"` // the status shows that the drain is held
-	Retry    string              `json:",omitempty"` // the last retry request that the drain has carried out
+	Held     bool                       `json:",omitempty"` // the status shows that the drain is held
+	Retry    string                     `json:",omitempty"` // the last retry request that the drain has carried out
 }
 
 // Result is the result of a drain.
@@ -53,10 +53,10 @@ type nodeDrain struct {
 	Input
 	lastDecision        activities.Decision
 	lastEviction        activities.EvictionResult // result of the last eviction
-	passedDeadline      time.Time          // deadline that has passed: the next decision uses at least this time
+	passedDeadline      time.Time                 // deadline that has passed: the next decision uses at least this time
 	acceptedEvictions   int
 	writtenMeans        drain.RemovalMeans // means that the drain wrote to the status but has not read back yet
-	unansweredDecisions int         // consecutive decisions without an answer from the node's cluster
+	unansweredDecisions int                // consecutive decisions without an answer from the node's cluster
 }
 
 func (d *nodeDrain) NextInput() any {
@@ -76,9 +76,9 @@ func Drain(ctx workflow.Context, in Input) (Result, error) {
 
 func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 	d := &nodeDrain{
-		WorkflowState:  run.NewWorkflowState(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
-		adapter: a,
-		Input:   in,
+		WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
+		adapter:       a,
+		Input:         in,
 	}
 	if in.Seen != nil {
 		d.lastEviction = *in.Seen
@@ -139,10 +139,10 @@ const QueryPods = "pods"
 
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{
-		ReadInput:    d.NewRead(ctx),
-		Purpose: d.Purpose,
-		Grace:   d.lastEviction.Grace,
-		Unasked: d.lastEviction.Outcome == "",
+		ReadInput: d.NewRead(ctx),
+		Purpose:   d.Purpose,
+		Grace:     d.lastEviction.Grace,
+		Unasked:   d.lastEviction.Outcome == "",
 	}
 	in.At = phrase.LaterTime(in.At, d.passedDeadline)
 	next, err = d.decideDrain.RunLocalFirst(ctx, d.WorkflowState, "by which means, and until when?", in)
@@ -278,7 +278,11 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 }
 
 // storeEviction stores the result of the last eviction, and reports changed blockers in status and event.
-func (d *nodeDrain) storeEviction(ctx workflow.Context, next activities.Decision, seen activities.EvictionResult) error {
+func (d *nodeDrain) storeEviction(
+	ctx workflow.Context,
+	next activities.Decision,
+	seen activities.EvictionResult,
+) error {
 	before := d.lastEviction
 	d.lastEviction = seen
 	d.acceptedEvictions += seen.Accepted
@@ -388,7 +392,9 @@ func podTable(p drain.Overview, now time.Time) string {
 		)
 }
 
-func formatClock(t, now time.Time) string { return phrase.TextIf(!t.IsZero(), "%s", phrase.ClockText(t, now)) }
+func formatClock(t, now time.Time) string {
+	return phrase.TextIf(!t.IsZero(), "%s", phrase.ClockText(t, now))
+}
 
 func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) machine.Report {
 	report := machine.Report{

@@ -81,7 +81,11 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	for _, asked := range e.Asked {
 		means = append(means, asked.Means)
 	}
-	require.Equal(t, []drain.RemovalMeans{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete}, means)
+	require.Equal(
+		t,
+		[]drain.RemovalMeans{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete},
+		means,
+	)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Forcing", "Drained"}, conditions)
 	require.Equal(t, []string{"CannotEvict", "DrainBlocked", "DrainMoves", "DrainForced", "Drained"}, events)

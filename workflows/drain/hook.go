@@ -43,7 +43,12 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 			ctx,
 			next,
 			vocabulary.BlockedTargetUnavailable,
-			d.EnsureTimer(ctx, "again", "asks the cluster again then", workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisions))),
+			d.EnsureTimer(
+				ctx,
+				"again",
+				"asks the cluster again then",
+				workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisions)),
+			),
 		)
 	case drain.HookDrain:
 		if next.ClusterAPI.Queue != "" && next.Hold == "" {
@@ -80,7 +85,10 @@ func (d *nodeDrain) reportAndWait(
 // awaitTurn waits for the machine's turn to drain. The bridge signals the next machines.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
-	d.ShowStep(ctx, run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName})
+	d.ShowStep(
+		ctx,
+		run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
+	)
 	if !again { // decide again after this write: a turn that became free before it woke no run
 		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.newReport(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}

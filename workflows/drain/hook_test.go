@@ -48,8 +48,15 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookReturn}, Why: "the machine has no node"}
-	require.Equal(t, workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"}, e.RunClusterAPIDrain(t))
+	e.Hook = activities.Decision{
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookReturn},
+		Why:        "the machine has no node",
+	}
+	require.Equal(
+		t,
+		workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"},
+		e.RunClusterAPIDrain(t),
+	)
 	require.Empty(t, e.Asked)
 	require.Empty(t, e.Reports)
 	require.Len(t, e.Released, 1)
@@ -71,7 +78,9 @@ func TestASkippedDrainForClusterAPI(t *testing.T) {
 
 func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNothing}}, activities.Cancelled
+	e.Hook, e.Result = activities.Decision{
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNothing},
+	}, activities.Cancelled
 	require.Equal(t, activities.Cancelled, e.RunClusterAPIDrain(t).Outcome)
 	require.Empty(t, e.Released)
 }
@@ -134,7 +143,10 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 		20*time.Minute,
 		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"},
 	)
-	next(21*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"})
+	next(
+		21*time.Minute,
+		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"},
+	)
 	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}})
 	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
 	var after []time.Duration

@@ -13,8 +13,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// createInstance makes the instance and records its names on the object. create returns early if the machine is being deleted,
-// if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides again.
+// createInstance makes the instance and records its names on the object. createInstance returns early if the machine is
+// being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller then decides
+// again.
 func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
@@ -67,9 +68,12 @@ func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) er
 	return m.reportCreatedInstance(ctx, d, call, *answer)
 }
 
-// beginCreation issues the bootstrap token of the node, and records that a creation begins. ready is false if something else
-// must be done first.
-func (m *machine) beginCreation(ctx workflow.Context, d activities.Decision) (call cloud.InstanceCall, ready bool, err error) {
+// beginCreation issues the bootstrap token of the node, and records that a creation begins. ready is false if something
+// else must be done first.
+func (m *machine) beginCreation(
+	ctx workflow.Context,
+	d activities.Decision,
+) (call cloud.InstanceCall, ready bool, err error) {
 	call = m.instanceCall(d)
 	m.attemptName = fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, workflow.Now(ctx).UnixMilli())
 	if ready, err := m.issueToken(ctx, d, &call); err != nil || !ready {
@@ -115,8 +119,8 @@ func (m *machine) issueToken(
 	return ready, err
 }
 
-// recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node, record deletes
-// the instance and sets the phase Failed; over is then true.
+// recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node,
+// record deletes the instance and sets the phase Failed; over is then true.
 func (m *machine) recordCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -180,8 +184,8 @@ func nodePhrase(name string) string {
 	return "node " + name
 }
 
-// reportCreatedInstance reports that the instance exists, and whether its node has joined. Without a target cluster the creation is
-// complete, and the phase is Available.
+// reportCreatedInstance reports that the instance exists, and whether its node has joined. Without a target cluster the
+// creation is complete, and the phase is Available.
 func (m *machine) reportCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,

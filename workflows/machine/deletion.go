@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// runDeletion carries out one stage of the deletion: the stage that the decision names. The deletion is complete after the
-// stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
+// runDeletion carries out one stage of the deletion: the stage that the decision names. The deletion is complete after
+// the stage Release. Each stage is recorded in the status before its work starts, so later runs never return to an
 // earlier stage. A stage that succeeds in its first local attempt is not recorded.
 func (m *machine) runDeletion(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil && d.NeverTried { // no class is needed: the provider has nothing to delete
@@ -81,8 +81,8 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 	}
 }
 
-// announceDeletion sets the node condition which says that the machine is being deleted. No other write to the node comes
-// first.
+// announceDeletion sets the node condition which says that the machine is being deleted. No other write to the node
+// comes first.
 func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) (announced bool, err error) {
 	if !d.Deletion.Announce || m.announcedNode == d.NodeName {
 		return true, nil
@@ -190,8 +190,8 @@ func stageNames(s deletion.Stage) (step, description string) {
 	}
 }
 
-// awaitVolumeDetach waits until no volume is attached to the node or until the stage's timeout ends. After the timeout the cloud
-// detaches the remaining volumes when it deletes the instance.
+// awaitVolumeDetach waits until no volume is attached to the node or until the stage's timeout ends. After the timeout
+// the cloud detaches the remaining volumes when it deletes the instance.
 func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision) error {
 	since := d.StageSince
 	if d.Deletion.Record { // the stage has just begun
@@ -231,8 +231,21 @@ const maxVolumesNamed = 2
 // showVolumes shows the volumes that are still attached to the node, and the end of the wait for them.
 func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
 	all := len(seen.Left) + seen.More
-	why := phrase.SingularOrPlural(all, "volume ", "volumes ") + phrase.JoinFirstNames(seen.Left, all, maxVolumesNamed, ", ") +
-		phrase.SingularOrPlural(all, " is", " are") + " still attached to the node"
+	why := phrase.SingularOrPlural(
+		all,
+		"volume ",
+		"volumes ",
+	) + phrase.JoinFirstNames(
+		seen.Left,
+		all,
+		maxVolumesNamed,
+		", ",
+	) +
+		phrase.SingularOrPlural(
+			all,
+			" is",
+			" are",
+		) + " still attached to the node"
 	s := run.Step{
 		Name:     vocabulary.StepAwaitDetach,
 		Why:      why,

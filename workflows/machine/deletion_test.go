@@ -333,7 +333,10 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 // original.
 func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 	w := newDeletionWorld(t)
-	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.Anothers, Why: "node m-1 has the mark of Machine prod/m"}
+	w.deletionFacts.Owner = ownership.OwnerAnswer{
+		Whose: ownership.Anothers,
+		Why:   "node m-1 has the mark of Machine prod/m",
+	}
 	w.deletionFacts.Node = false
 	w.deletionAnswer = cloud.InstanceAnswer{Anothers: "instance virtual:///i-1 has the UID of Machine prod/m"}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)

@@ -82,8 +82,8 @@ func (m *machine) drainPreservedNode(ctx workflow.Context, d activities.Decision
 	return err
 }
 
-// drainNodeForUpdate cordons and drains a node that is updated in place. drainForUpdate returns false if the machine needs
-// something else first.
+// drainNodeForUpdate cordons and drains a node that is updated in place. drainNodeForUpdate returns false if the
+// machine needs something else first.
 func (m *machine) drainNodeForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
 	made, done, err := cordonNode.RunUnlessChanged(ctx, m.WorkflowState, "cordons node "+d.NodeName, m.NewRead(ctx))
 	if err != nil || !done {

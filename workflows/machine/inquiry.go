@@ -11,9 +11,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// instanceGoneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open question
-// is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled meanwhile,
-// and the next provider call cancels the question.
+// instanceGoneInquiry is the question to the provider whether the instance of an unhealthy machine is gone. An open
+// question is also the machine's unfinished call. The question delays nothing: signals and deadlines are handled
+// meanwhile, and the next provider call cancels the question.
 type instanceGoneInquiry struct {
 	isSettled bool // the provider need not be asked (again) in this outage
 	// the provider can answer only after a person has repaired something; the next signal may report the repair

@@ -7,7 +7,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local activities; run.Local has the rule.
+// The activities that may run as local activities; run.LocalActivity has the rule.
 var (
 	// Decisions: they write nothing.
 	decideMachine     = run.NewLocalActivity(new(activities.Activities).DecideMachine)

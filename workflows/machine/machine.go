@@ -23,24 +23,24 @@ type machine struct {
 	unfinishedCall     workflow.Future // an open inquiry, or a cancelled provider call that has not ended; nil: none
 	unfinishedCallName string          // activity name of the unfinished call
 
-	isBlocked          bool        // something blocks the machine's step, according to the last decision
-	blockersUnreported bool        // the status does not name the blockers of the step
-	instanceGoneInquiry            instanceGoneInquiry // the question to the provider whether the instance is gone
+	isBlocked           bool                // something blocks the machine's step, according to the last decision
+	blockersUnreported  bool                // the status does not name the blockers of the step
+	instanceGoneInquiry instanceGoneInquiry // the question to the provider whether the instance is gone
 
-	hasRereadLive         bool   // a node sync wrote nothing, and the facts were read again live
+	hasRereadLive      bool   // a node sync wrote nothing, and the facts were read again live
 	unsyncableReason   string // the missing parts that the node cannot get at present; empty: unknown
 	askedNodeOwnerOnce bool   // the provider was asked for the owner of the node
 	syncRefusal        string // the API server's message that refused the last node sync; empty: no refusal
 	nodeRefusals       int    // refused node writes since the last successful sync
 	markedUpdateState  string // the in-place update state in the last write of the node's condition
 
-	finishedStage      deletion.Stage // the last deletion stage that this run has finished
-	askedForNamesOnce  bool           // the provider was asked for the names of an unrecorded instance
-	areNamesSettled       bool           // the question for the names has an answer, or a person skips it
-	callCauses         string         // the causes of the current provider call, see Decision.Call
+	finishedStage            deletion.Stage // the last deletion stage that this run has finished
+	askedForNamesOnce        bool           // the provider was asked for the names of an unrecorded instance
+	areNamesSettled          bool           // the question for the names has an answer, or a person skips it
+	callCauses               string         // the causes of the current provider call, see Decision.Call
 	isInstanceOfOtherMachine bool           // the instance belongs to another Machine, and stays
-	announcedNode      string         // the node whose condition this run has set to "machine is being deleted"
-	isDrainSkipped       bool           // node not drained: its cluster did not answer, and a person skips the wait
+	announcedNode            string         // the node whose condition this run has set to "machine is being deleted"
+	isDrainSkipped           bool           // node not drained: its cluster did not answer, and a person skips the wait
 }
 
 // Machine reconciles one Machine that has work: it creates and initialises the instance, waits for the node, follows
@@ -51,8 +51,8 @@ func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return run.RunLoop(ctx, &machine{WorkflowState: run.NewWorkflowState(ctx, run.KindMachine, kube.MachinesResource, in)})
 }
 
-// FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run would not know
-// about the call.
+// FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run would
+// not know about the call.
 func (m *machine) FinishOpenWork(ctx workflow.Context, again bool) {
 	if again {
 		_ = m.awaitUnfinishedCall(ctx)
@@ -187,7 +187,13 @@ func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) err
 	if !d.Withdraw {
 		return nil
 	}
-	return run.WriteObject(ctx, m.WorkflowState, "the granted replacement is withdrawn", withdrawReplacement, m.NewRead(ctx))
+	return run.WriteObject(
+		ctx,
+		m.WorkflowState,
+		"the granted replacement is withdrawn",
+		withdrawReplacement,
+		m.NewRead(ctx),
+	)
 }
 
 // copyNodeConditions writes the node's conditions into the status. If the status already contains them, the node has
@@ -313,8 +319,8 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 }
 
 // syncNodeOrContinue writes the node to match the template and the class. If the write is impossible at present,
-// syncOrContinue handles the machine's next need. Without another need, the status shows the reason, and
-// syncOrContinue waits for a change.
+// syncNodeOrContinue handles the machine's next need. Without another need, the status shows the reason, and
+// syncNodeOrContinue waits for a change.
 func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncableReason:

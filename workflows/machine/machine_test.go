@@ -48,8 +48,8 @@ type world struct {
 	tokenError      error // error of IssueToken
 	syncVersions    kube.MinVersions
 	staleReason     string
-	isInstanceGone    bool // true: the provider has no instance
-	failureTime        time.Time
+	isInstanceGone  bool // true: the provider has no instance
+	failureTime     time.Time
 	deletionAnswer  cloud.InstanceAnswer
 	decisionTime    time.Time // workflow time of the last decision
 	decisionReads   []kube.ReadInput
@@ -61,18 +61,18 @@ type world struct {
 
 	finalizerRefusals int    // number of times that the API server refuses the finalizer
 	nodeWriteError    error  // the API server's error for a write of the node; nil: it accepts the write
-	onDrainEnd         func() // called when a drain has ended; may be nil
+	onDrainEnd        func() // called when a drain has ended; may be nil
 
-	createIntents   []machine.Report   // the inputs of RecordCreateIntent
+	createIntents   []machine.Report         // the inputs of RecordCreateIntent
 	instanceRecords []machine.InstanceRecord // the inputs of RecordInstance
 
-	cancelDrain bool  // true: a person cancels the drain
-	targetUnreachable  bool  // true: the target cluster does not answer
-	targetError error // the target cluster's error; nil: it does not answer
+	cancelDrain       bool  // true: a person cancels the drain
+	targetUnreachable bool  // true: the target cluster does not answer
+	targetError       error // the target cluster's error; nil: it does not answer
 	// the successive results of AwaitDetach before the volumes are detached
 	detachResults  []drain.DetachResult
 	detachInputs   []drain.DetachWait // the inputs of AwaitDetach
-	volumeAttached bool              // true: a volume stays attached to the node
+	volumeAttached bool               // true: a volume stays attached to the node
 	// instance that the provider knows but the object does not contain
 	unrecordedInstance     string
 	instanceStatus         func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // InstanceStatus; nil: unrecordedInstance
@@ -188,18 +188,19 @@ func newWorld(t *testing.T) *world {
 			w.providerCalls = append(w.providerCalls, in)
 			return w.createInstance(ctx, in)
 		})
-	env.OnActivity("RecordInstance", any1...).Return(func(_ context.Context, in machine.InstanceRecord) (machine.RecordResult, error) {
-		defer w.lock()()
-		w.logActivity("record " + in.ProviderID)
-		w.instanceRecords = append(w.instanceRecords, in)
-		if w.staleReason == "" {
-			w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
-			if w.decision.Need == attention.Name {
-				w.decision.Need = attention.Node
+	env.OnActivity("RecordInstance", any1...).
+		Return(func(_ context.Context, in machine.InstanceRecord) (machine.RecordResult, error) {
+			defer w.lock()()
+			w.logActivity("record " + in.ProviderID)
+			w.instanceRecords = append(w.instanceRecords, in)
+			if w.staleReason == "" {
+				w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
+				if w.decision.Need == attention.Name {
+					w.decision.Need = attention.Node
+				}
 			}
-		}
-		return machine.RecordResult{Version: "3", Stale: w.staleReason}, nil
-	})
+			return machine.RecordResult{Version: "3", Stale: w.staleReason}, nil
+		})
 	env.OnActivity("InitializeInstance", any1...).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
@@ -264,24 +265,25 @@ func newWorld(t *testing.T) *world {
 		w.deletionFacts.Hold = in.Why
 		return "8", nil
 	})
-	env.OnActivity("AwaitDetach", any1...).Return(func(_ context.Context, in drain.DetachWait) (drain.DetachResult, error) {
-		defer w.lock()()
-		w.logActivity("detach " + in.NodeName)
-		if len(w.detachResults) > 0 {
-			seen := w.detachResults[0]
-			w.detachResults = w.detachResults[1:]
-			w.detachInputs = append(w.detachInputs, in)
-			return seen, nil
-		}
-		if w.volumeAttached { // for the workflow, AwaitDetach runs on
-			return drain.DetachResult{}, temporal.NewApplicationErrorWithOptions(
-				"goes on",
-				"GoesOn",
-				temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour},
-			)
-		}
-		return drain.DetachResult{}, nil
-	})
+	env.OnActivity("AwaitDetach", any1...).
+		Return(func(_ context.Context, in drain.DetachWait) (drain.DetachResult, error) {
+			defer w.lock()()
+			w.logActivity("detach " + in.NodeName)
+			if len(w.detachResults) > 0 {
+				seen := w.detachResults[0]
+				w.detachResults = w.detachResults[1:]
+				w.detachInputs = append(w.detachInputs, in)
+				return seen, nil
+			}
+			if w.volumeAttached { // for the workflow, AwaitDetach runs on
+				return drain.DetachResult{}, temporal.NewApplicationErrorWithOptions(
+					"goes on",
+					"GoesOn",
+					temporal.ApplicationErrorOptions{NextRetryDelay: 24 * time.Hour},
+				)
+			}
+			return drain.DetachResult{}, nil
+		})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflowsdrain.Input) (workflowsdrain.Result, error) {
 		defer w.lock()()
 		w.logActivity("drain " + in.NodeName + in.Purpose)
@@ -419,7 +421,13 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 	w := newWorld(t)
 	w.nodeVerdict = &health.Verdict{
-		Change: &health.PhaseChange{Phase: "Running", Operation: "Create", State: "Successful", Joined: true, Reason: "Joined"},
+		Change: &health.PhaseChange{
+			Phase:     "Running",
+			Operation: "Create",
+			State:     "Successful",
+			Joined:    true,
+			Reason:    "Joined",
+		},
 	}
 	w.onReport = func(r machine.Report) {
 		if r.Phase == "Running" {

@@ -55,14 +55,21 @@ func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 func TestRequestWithoutAnActor(t *testing.T) {
 	w, c := newWaitingWorld(t)
 	long := strings.Repeat("why ", 100)
-	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID}) })
+	c.RunAfterDelay(time.Minute, func() {
+		c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID})
+	})
 	c.RunAfterDelay(2*time.Minute, func() {
 		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
 	})
 	w.runMachine(t)
 	require.Equal(
 		t,
-		request.CommandOrder{Command: request.Hold, Actor: "somebody in Temporal", Reason: "a b", UID: workflowstest.ObjectRef.UID},
+		request.CommandOrder{
+			Command: request.Hold,
+			Actor:   "somebody in Temporal",
+			Reason:  "a b",
+			UID:     workflowstest.ObjectRef.UID,
+		},
 		c.Orders[0].Order,
 	)
 	require.Equal(

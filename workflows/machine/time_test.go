@@ -301,8 +301,8 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// newVanishedInstanceWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once that is
-// recorded.
+// newVanishedInstanceWorld returns a world whose node is unhealthy and whose instance is gone. The machine fails once
+// that is recorded.
 func newVanishedInstanceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))

@@ -69,7 +69,7 @@ type sweep struct {
 func Collection(ctx workflow.Context, in Input) (Result, error) {
 	c := &sweep{
 		WorkflowState: run.NewWorkflowState(ctx, run.KindOrphanCollection, class.ClassesResource, run.Input{Ref: in.Class}),
-		input:  in,
+		input:         in,
 	}
 	c.ShowStep(ctx, run.Step{Name: vocabulary.StepFindOrphans, Why: "which instances have no Machine?"})
 	d, err := c.findOrphans(ctx)

@@ -34,7 +34,7 @@ type sweepWorld struct {
 	env                 *testsuite.TestWorkflowEnvironment
 	decision            cloud.OrphanDecision
 	searchError         error          // error of the search
-	collectResults      map[string]any // by machine: an OrphanEnd or an error; missing: the instance is deleted
+	collectResults      map[string]any // by machine: an OrphanCallResult or an error; missing: the instance is deleted
 	searchInput         cloud.OrphanSearch
 	deletedMachines     []string
 	runningDeletions    int
@@ -197,7 +197,11 @@ func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 		result,
 	)
 	assert.Empty(t, w.deletedMachines)
-	assert.Equal(t, []activities.Report{{Class: workflowstest.ObjectRef, Held: "3 instances and no machine at all"}}, w.reports)
+	assert.Equal(
+		t,
+		[]activities.Report{{Class: workflowstest.ObjectRef, Held: "3 instances and no machine at all"}},
+		w.reports,
+	)
 	assert.Contains(t, workflowstest.CurrentDetails(t, w.env), "held")
 }
 
@@ -281,8 +285,8 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	assert.Less(t, len(text), 16<<10)
 }
 
-// deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of one batch end in any
-// order.
+// deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of one batch end in
+// any order.
 func (w *sweepWorld) deletedMachinesInOrder(names []string) (deleted []string) {
 	for _, name := range names {
 		for _, d := range w.deletedMachines {

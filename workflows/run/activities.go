@@ -16,7 +16,7 @@ import (
 type PendingWrite func(ctx workflow.Context, result any) error
 
 // ActivityID returns an activity ID for the next activity with this name. The ID is the name, or name-N if this run
-// has already used up N-1 IDs of this name (see GivenUp).
+// has already used up N-1 IDs of this name (see RecordCancelledActivity).
 func (o *WorkflowState) ActivityID(name string) string {
 	if n := o.usedActivityIDs[name]; n > 0 {
 		return fmt.Sprintf("%s-%d", name, n+1)
@@ -24,8 +24,8 @@ func (o *WorkflowState) ActivityID(name string) string {
 	return name
 }
 
-// RecordCancelledActivity records how a cancelled activity ended. An activity that ended before its cancellation uses up its ID for
-// this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
+// RecordCancelledActivity records how a cancelled activity ended. An activity that ended before its cancellation uses
+// up its ID for this run: the SDK fails every workflow task (TMPRL1100) if a second activity gets the same ID.
 func (o *WorkflowState) RecordCancelledActivity(name string, end error) {
 	if !temporal.IsCanceledError(end) {
 		o.usedActivityIDs[name]++
@@ -33,7 +33,7 @@ func (o *WorkflowState) RecordCancelledActivity(name string, end error) {
 }
 
 // RunUntilChanged runs a regular activity of the clusters. A signal, or a future that is ready, cancels the activity.
-// UntilChanged reports whether the activity succeeded.
+// RunUntilChanged reports whether the activity succeeded.
 func (o *WorkflowState) RunUntilChanged(
 	ctx workflow.Context,
 	summary string,
@@ -51,9 +51,10 @@ func (o *WorkflowState) RunUntilChanged(
 	return err == nil, err
 }
 
-// RunWhileWanted runs a long activity for a node. After each signal WhileWanted calls wanted; if wanted returns false,
-// WhileWanted cancels the activity. WhileWanted returns only after the activity has ended, so two of these activities
-// never run at once. If cancelled is true, result holds data only if the activity ended before its cancellation.
+// RunWhileWanted runs a long activity for a node. After each signal RunWhileWanted calls wanted; if wanted returns
+// false, RunWhileWanted cancels the activity. RunWhileWanted returns only after the activity has ended, so two of these
+// activities never run at once. If cancelled is true, result holds data only if the activity ended before its
+// cancellation.
 func (o *WorkflowState) RunWhileWanted(
 	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
 ) (cancelled bool, err error) {
@@ -94,8 +95,8 @@ func IsTimeout(err error) bool {
 	return timeout || ok && activity.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
-// RefusalMessage returns the API server's message if the API server refused a write. Refused returns "" for any other err
-// and for nil.
+// RefusalMessage returns the API server's message if the API server refused a write. RefusalMessage returns "" for any
+// other err and for nil.
 func RefusalMessage(err error) string {
 	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
 		return application.Message()

@@ -34,8 +34,8 @@ func Attributes() []Attribute {
 	}
 }
 
-// ParentNames names the parents of an object, for the object's search attributes. A field is empty if the parent does not
-// exist.
+// ParentNames names the parents of an object, for the object's search attributes. A field is empty if the parent does
+// not exist.
 type ParentNames struct {
 	MachineDeployment string
 	MachineSet        string

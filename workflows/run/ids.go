@@ -38,7 +38,7 @@ const (
 	KindInstallation Kind = "Installation"
 )
 
-// The names of the task queues. Each provider also has its own task queue: Installation.ProviderQueue.
+// The names of the task queues. Each provider also has its own task queue: Installation.ProviderTaskQueue.
 const (
 	QueueMachines   = "machines"   // queue for workflows, decisions, status, a few writes
 	QueueKubernetes = "kubernetes" // queue for writes of many objects
@@ -134,8 +134,8 @@ const Namespace = "millwright"
 // with it.
 const SignalChanged = "changed"
 
-// ChangeSignal is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields may
-// be added. Fields must not be renamed or retyped.
+// ChangeSignal is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields
+// may be added. Fields must not be renamed or retyped.
 type ChangeSignal struct {
 	UID        string
 	Generation int64

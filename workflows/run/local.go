@@ -10,10 +10,10 @@ import (
 	"millwright/activities/request"
 )
 
-// LocalActivity is an activity that may run as a local activity. Temporal records a local activity only when its workflow
-// task ends: if the worker dies before that, another worker runs the activity a second time, and may read other
-// facts. Only activities whose second run is harmless are declared as Local. All others are regular activities: they
-// start only after the decision is in the history. ADR 0020.
+// LocalActivity is an activity that may run as a local activity. Temporal records a local activity only when its
+// workflow task ends: if the worker dies before that, another worker runs the activity a second time, and may read
+// other facts. Only activities whose second run is harmless are declared as LocalActivity. All others are regular
+// activities: they start only after the decision is in the history. ADR 0020.
 type LocalActivity[In, Out any] struct{ Activity any }
 
 // NewLocalActivity declares an activity whose second run is harmless, even if the second run reads other facts.
@@ -29,7 +29,13 @@ var (
 
 // Start starts an activity that makes n writes, or one decision (n = 1). Up to FewWrites writes run as a local
 // activity. More writes, or a failed local attempt, run as a regular activity with the given options.
-func (a LocalActivity[In, Out]) Start(ctx, options workflow.Context, o *WorkflowState, summary string, n int, in In) PendingWrite {
+func (a LocalActivity[In, Out]) Start(
+	ctx, options workflow.Context,
+	o *WorkflowState,
+	summary string,
+	n int,
+	in In,
+) PendingWrite {
 	if n > FewWrites {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
 	}
@@ -52,14 +58,25 @@ func isConclusive(ctx workflow.Context, err error) bool {
 
 // RunLocalFirst runs an activity as a local activity. If that attempt fails, RunLocalFirst runs it as a regular
 // activity until it succeeds. Temporal's timeline shows the summary.
-func (a LocalActivity[In, Out]) RunLocalFirst(ctx workflow.Context, o *WorkflowState, summary string, in In) (out Out, err error) {
+func (a LocalActivity[In, Out]) RunLocalFirst(
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	in In,
+) (out Out, err error) {
 	err = a.Start(ctx, clusterOptions(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
-// WriteObject is RunLocalFirst for an activity that changes the object. Later decisions wait until the caches contain the
-// written version.
-func WriteObject[In any](ctx workflow.Context, o *WorkflowState, summary string, activity LocalActivity[In, string], in In) error {
+// WriteObject is RunLocalFirst for an activity that changes the object. Later decisions wait until the caches contain
+// the written version.
+func WriteObject[In any](
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	activity LocalActivity[In, string],
+	in In,
+) error {
 	version, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
 		o.RaiseWrittenVersion(version)
@@ -67,9 +84,15 @@ func WriteObject[In any](ctx workflow.Context, o *WorkflowState, summary string,
 	return err
 }
 
-// ReportMachineStatus is Write for an activity that writes the status of a Machine. Report then copies the status message into the
-// workflow's details in Temporal.
-func ReportMachineStatus[In any](ctx workflow.Context, o *WorkflowState, summary string, activity LocalActivity[In, kube.ReportResult], in In) error {
+// ReportMachineStatus is WriteObject for an activity that writes the status of a Machine. ReportMachineStatus then
+// copies the status message into the workflow's details in Temporal.
+func ReportMachineStatus[In any](
+	ctx workflow.Context,
+	o *WorkflowState,
+	summary string,
+	activity LocalActivity[In, kube.ReportResult],
+	in In,
+) error {
 	reported, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
 		o.RaiseWrittenVersion(reported.Version)
@@ -78,9 +101,13 @@ func ReportMachineStatus[In any](ctx workflow.Context, o *WorkflowState, summary
 	return err
 }
 
-// RunLocalAttempt makes only the local attempt of RunLocalFirst, for at most two seconds. over is false if a longer attempt
-// may succeed.
-func (a LocalActivity[In, Out]) RunLocalAttempt(ctx workflow.Context, summary string, in In) (out Out, over bool, err error) {
+// RunLocalAttempt makes only the local attempt of RunLocalFirst, for at most two seconds. over is false if a longer
+// attempt may succeed.
+func (a LocalActivity[In, Out]) RunLocalAttempt(
+	ctx workflow.Context,
+	summary string,
+	in In,
+) (out Out, over bool, err error) {
 	err = workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in).Get(ctx, &out)
 	return out, isConclusive(ctx, err), err
 }

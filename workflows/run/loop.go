@@ -28,9 +28,9 @@ type runResult interface {
 	IsCalm() bool // true: no work is left, so a signal that arrives before the end makes the run continue
 }
 
-// RunLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the run,
-// or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost: the
-// workflow does not yield between the last check for signals and requests and the return.
+// RunLoop runs the workflow of one object: it receives signals, decides and carries out steps. A step that ends the
+// run, or a long history, ends the loop; the run then ends or continues as new. No signal or operator request is lost:
+// the workflow does not yield between the last check for signals and requests and the return.
 func RunLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
 	o := p.BaseObject()
 	if err := o.acceptRequests(ctx); err != nil {
@@ -107,7 +107,12 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 	defer o.CancelTimer("refused")
 	err = o.AwaitChange(
 		ctx,
-		o.EnsureTimer(ctx, "refused", "tries again then: "+RefusalMessage(err), workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusals))),
+		o.EnsureTimer(
+			ctx,
+			"refused",
+			"tries again then: "+RefusalMessage(err),
+			workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusals)),
+		),
 	)
 	if ctx.Err() != nil {
 		return nil // the next step of a cancelled run may still write something; kinds without such a write end there

@@ -82,7 +82,10 @@ func newLoopWorld(t *testing.T, first func() (*Result, error)) *loopWorld {
 }
 
 func (w *loopWorld) runWorkflow(ctx workflow.Context, in Input) (Result, error) {
-	w.procedure = &testProcedure{WorkflowState: NewWorkflowState(ctx, KindMachine, kube.MachinesResource, in), firstStep: w.firstStep}
+	w.procedure = &testProcedure{
+		WorkflowState: NewWorkflowState(ctx, KindMachine, kube.MachinesResource, in),
+		firstStep:     w.firstStep,
+	}
 	w.procedure.ContinuesAsNew, w.procedure.IdleBeforeEnd = w.continuesAsNew, w.idleBeforeEnd
 	return RunLoop(ctx, w.procedure)
 }

@@ -23,7 +23,7 @@ type Input struct {
 
 // Result is the result of a run.
 type Result struct {
-	Outcome string // Calm or Gone
+	Outcome string // CalmResult or GoneResult
 	Why     string
 }
 
@@ -68,7 +68,7 @@ type WorkflowState struct {
 
 // timer is a durable timer with the time at which it fires.
 type timer struct {
-	fireTime     time.Time
+	fireTime    time.Time
 	Future      workflow.Future
 	cancelTimer workflow.CancelFunc
 }
@@ -92,17 +92,19 @@ func NewWorkflowState(ctx workflow.Context, kind Kind, resource kube.Resource, i
 	return o
 }
 
-// BaseObject returns o: it implements Procedure for every kind that embeds Object.
+// BaseObject returns o: it implements Procedure for every kind that embeds WorkflowState.
 func (o *WorkflowState) BaseObject() *WorkflowState { return o }
 
 // FinishOpenWork implements Procedure for kinds whose runs can end at once.
 func (o *WorkflowState) FinishOpenWork(workflow.Context, bool) {}
 
 // NextInput returns the input of the run that continues this run, for kinds that keep only the versions.
-func (o *WorkflowState) NextInput() any { return Input{Ref: o.Ref, Versions: o.Versions, Continued: true} }
+func (o *WorkflowState) NextInput() any {
+	return Input{Ref: o.Ref, Versions: o.Versions, Continued: true}
+}
 
 // NewRead returns the minimum versions for the next facts, and the workflow time for the activities' decisions and
-// writes; see kube.Read. The version map is a copy: a local activity gets its input without serialization, and may
+// writes; see kube.ReadInput. The version map is a copy: a local activity gets its input without serialization, and may
 // still read the map after the workflow has continued.
 func (o *WorkflowState) NewRead(ctx workflow.Context) kube.ReadInput {
 	return kube.ReadInput{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
@@ -120,8 +122,8 @@ func (o *WorkflowState) RaiseMinVersions(versions kube.MinVersions) {
 	}
 }
 
-// ReceiveSignals reads all signals that have arrived. Receive does not yield: if the caller returns at once, no signal is
-// lost.
+// ReceiveSignals reads all signals that have arrived. ReceiveSignals does not yield: if the caller returns at once, no
+// signal is lost.
 func (o *WorkflowState) ReceiveSignals() (received bool) {
 	var c ChangeSignal
 	for o.Changed.ReceiveAsync(&c) {
@@ -144,8 +146,8 @@ func (o *WorkflowState) AwaitChange(ctx workflow.Context, futures ...workflow.Fu
 	return workflow.Await(ctx, over)
 }
 
-// EnsureTimer returns the timer with this name. Timer starts the timer if it does not exist yet, and restarts the timer if
-// its time has changed. Temporal's timeline shows the summary of the call that started the timer.
+// EnsureTimer returns the timer with this name. EnsureTimer starts the timer if it does not exist yet, and restarts the
+// timer if its time has changed. Temporal's timeline shows the summary of the call that started the timer.
 func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.Timers[name]; t != nil {
 		if t.fireTime.Equal(at) {
@@ -156,7 +158,7 @@ func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, 
 	ctx, cancel := workflow.WithCancel(ctx)
 	after := max(at.Sub(workflow.Now(ctx)), 0)
 	t := &timer{
-		fireTime:     at,
+		fireTime:    at,
 		cancelTimer: cancel,
 		Future:      workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: ShortenSummary(summary)}),
 	}

@@ -55,8 +55,8 @@ const RefusedAgain = explain.RefusedAgain
 // interval.
 const maxRefusalWait = explain.RefusedMost
 
-// WaitAfterRefusal returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1, doubled
-// for each further one, at most maxRefusalWait.
+// WaitAfterRefusal returns the wait after n consecutive refused writes or unanswered questions: RefusedAgain for n = 1,
+// doubled for each further one, at most maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
 	wait := RefusedAgain
 	for ; n > 1 && wait < maxRefusalWait; n-- {
@@ -108,14 +108,14 @@ func queueForWrites(writes int) string {
 	return QueueKubernetes
 }
 
-// BatchOptions returns activity options for n writes of objects after one decision. After a minute the decision is too old,
-// and the workflow decides again.
+// BatchOptions returns activity options for n writes of objects after one decision. After a minute the decision is too
+// old, and the workflow decides again.
 func BatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
-// ExtensionQuestionOptions returns Batch's options for a call of a Cluster API runtime extension, which may take 30 seconds to
-// answer.
+// ExtensionQuestionOptions returns BatchOptions for a call of a Cluster API runtime extension, which may take 30
+// seconds to answer.
 func ExtensionQuestionOptions(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(BatchOptions(ctx, summary, 1))
 	options.StartToCloseTimeout = 40 * time.Second
@@ -129,14 +129,14 @@ func withTotalTimeout(ctx workflow.Context, d time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// QuickBatchOptions returns Batch's options for writes that must not delay other work. If the writes take more than five seconds
-// (without an earlier local attempt), the workflow decides again.
+// QuickBatchOptions returns BatchOptions for writes that must not delay other work. If the writes take more than five
+// seconds (without an earlier local attempt), the workflow decides again.
 func QuickBatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), 5*time.Second)
 }
 
-// CloudCallOptions returns activity options for provider calls that are retried until they succeed. The workflow limits the
-// total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
+// CloudCallOptions returns activity options for provider calls that are retried until they succeed. The workflow limits
+// the total time with a timer, which fires on time: a schedule-to-close timeout would end the activity before the first
 // back-off that does not fit. The heartbeat timeout detects a dead worker: it is 10 s instead of the usual 30 s,
 // because the machine waits until the dead worker is detected.
 func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
@@ -155,8 +155,9 @@ func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workfl
 	})
 }
 
-// ShortQuestionOptions returns activity options for a question to a provider: at most 30 seconds per attempt and one minute in
-// total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
+// ShortQuestionOptions returns activity options for a question to a provider: at most 30 seconds per attempt and one
+// minute in total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's
+// task queue.
 func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
@@ -169,8 +170,8 @@ func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workfl
 	})
 }
 
-// WithLowerPriority lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go first.
-// A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
+// WithLowerPriority lowers the priority of an activity: while calls wait for a free worker, the calls of other sets go
+// first. A huge rollout then does not starve other sets. Temporal's server uses the priority key by default.
 func WithLowerPriority(ctx workflow.Context) workflow.Context {
 	options := workflow.GetActivityOptions(ctx)
 	// The key 4 comes after all others. The activity takes its other priority fields from the workflow.
@@ -200,7 +201,14 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	case vocabulary.DrainForPreservation:
 		why = "the machine has failed and is preserved: its node must be empty"
 	}
-	id, summary := InstallationOfWorkflow(ctx).ID(KindDrain, machine), fmt.Sprintf("Drain %s of machine %s", node, machine.Key())
+	id, summary := InstallationOfWorkflow(
+		ctx,
+	).ID(KindDrain, machine),
+		fmt.Sprintf(
+			"Drain %s of machine %s",
+			node,
+			machine.Key(),
+		)
 	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
@@ -237,7 +245,7 @@ func childOptions(
 const RecheckRollout = time.Minute
 
 // HoldWritten is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
-// time of a batch of writes (see Batch).
+// time of a batch of writes (see BatchOptions).
 const HoldWritten = time.Minute
 
 // ReportEach is the minimum time between two status writes of a rollout in which only counts and conditions change.
@@ -247,13 +255,14 @@ const ReportEach = time.Second
 // RolloutAgain is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutAgain = 5 * time.Second
 
-// OptionalQuestionOptions returns Cloud's options for a question to a provider whose answer is optional: at most 30 seconds in total.
+// OptionalQuestionOptions returns CloudCallOptions for a question to a provider whose answer is optional: at most 30
+// seconds in total.
 func OptionalQuestionOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 30*time.Second)
 }
 
-// OrphanSweepOptions returns Cloud's options for one step of an orphan sweep: at most five minutes in total, a third of the
-// interval between sweeps. The next sweep repeats a failed step.
+// OrphanSweepOptions returns CloudCallOptions for one step of an orphan sweep: at most five minutes in total, a third
+// of the interval between sweeps. The next sweep repeats a failed step.
 func OrphanSweepOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 5*time.Minute)
 }

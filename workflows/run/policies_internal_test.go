@@ -71,14 +71,18 @@ func TestDeploymentsAndSetsHavePriorityOverMachines(t *testing.T) {
 	}
 }
 
-// Activities with Yielding have a lower priority than other activities. Activities with Yielding keep the workflow's
-// fairness key.
+// Activities with WithLowerPriority have a lower priority than other activities. Activities with WithLowerPriority keep
+// the workflow's fairness key.
 func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
 	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		usual := workflow.GetActivityOptions(CloudCallOptions(ctx, "fake", "1", "makes it"))
 		options := workflow.GetActivityOptions(WithLowerPriority(CloudCallOptions(ctx, "fake", "1", "makes it")))
-		assert.Greater(t, options.Priority.PriorityKey, TaskPriority(KindMachine, "shop", ParentNames{Machine: "m"}).PriorityKey)
+		assert.Greater(
+			t,
+			options.Priority.PriorityKey,
+			TaskPriority(KindMachine, "shop", ParentNames{Machine: "m"}).PriorityKey,
+		)
 		assert.Empty(t, options.Priority.FairnessKey)
 		usual.Priority = options.Priority
 		assert.Equal(t, usual, options)

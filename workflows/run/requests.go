@@ -127,10 +127,14 @@ func requestRefusedError(why string) error {
 	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
 }
 
-// ApplyRequest writes a request on the object. The request takes effect through the resulting change event, as if kubectl
-// had written it. With noReply no caller reads the answer, and an event reports a refusal. Apply also runs to its end
-// if the run is cancelled.
-func (o *WorkflowState) ApplyRequest(ctx workflow.Context, order request.CommandOrder, noReply bool) (answer activities.Answer, err error) {
+// ApplyRequest writes a request on the object. The request takes effect through the resulting change event, as if
+// kubectl had written it. With noReply no caller reads the answer, and an event reports a refusal. ApplyRequest also
+// runs to its end if the run is cancelled.
+func (o *WorkflowState) ApplyRequest(
+	ctx workflow.Context,
+	order request.CommandOrder,
+	noReply bool,
+) (answer activities.Answer, err error) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.WithCleanTexts()

@@ -23,7 +23,7 @@ type Step struct {
 	Node      string    // node of the machine
 	BlockedBy []string  // nil: nothing blocks the step
 	Stuck     bool      // nothing changes until a person changes something or the deadline passes
-	Table     string    // rows below the sentence; see the function Table
+	Table     string    // rows below the sentence; see the function FormatTable
 	Deadline  time.Time // end of the step; zero: no deadline
 	Since     time.Time // time at which the step with this name began
 	Cause     string    // reason for the duration, a clause without the object's name; empty: Why contains the reason
@@ -41,8 +41,8 @@ func (s Step) WithBlockers(blocked explain.Summary) Step {
 	return s
 }
 
-// FormatTable formats rows as aligned columns; the first row is the header. The text is preformatted, because Temporal's UI
-// draws the cells of a markdown table without space between them.
+// FormatTable formats rows as aligned columns; the first row is the header. The text is preformatted, because
+// Temporal's UI draws the cells of a markdown table without space between them.
 func FormatTable(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
@@ -76,8 +76,8 @@ func ReasonList(reason string) []string {
 }
 
 // ShowStep sets the current details in Temporal's UI, but not the search attributes: SetSearchAttributes sets those
-// before the workflow waits. If the same step is shown again, Show keeps WaitsFor from the status. Show keeps only
-// the first five blockers, for Temporal's UI, the status and the search attribute.
+// before the workflow waits. If the same step is shown again, ShowStep keeps WaitsFor from the status. ShowStep keeps
+// only the first five blockers, for Temporal's UI, the status and the search attribute.
 func (o *WorkflowState) ShowStep(ctx workflow.Context, s Step) {
 	was := o.Shown
 	s.BlockedBy = firstBlockers(s.BlockedBy)
@@ -99,8 +99,8 @@ func firstBlockers(blockers []string) []string {
 	return blockers[:min(len(blockers), explain.MaxBlockers)]
 }
 
-// AddWaitMessage adds the status message about the awaited object to the step. Activity results of earlier versions lack
-// this message.
+// AddWaitMessage adds the status message about the awaited object to the step. Activity results of earlier versions
+// lack this message.
 func (o *WorkflowState) AddWaitMessage(ctx workflow.Context, said kube.ReportResult) {
 	if said.WaitsFor == "" {
 		return

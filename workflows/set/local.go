@@ -7,8 +7,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the sets and machines of one API. An activity of type run.Local may run as a
-// local activity: see run.Local.
+// adapter contains the activities for the sets and machines of one API. An activity of type run.LocalActivity may run
+// as a local activity: see run.LocalActivity.
 type adapter struct {
 	kind     run.Kind
 	resource kube.Resource // the cache of the sets

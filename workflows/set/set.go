@@ -41,7 +41,12 @@ func runSet(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
 }
 
 func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
-	d, err := s.decideSet.RunLocalFirst(ctx, s.WorkflowState, "which machines to create or delete next?", s.decisionInput(ctx))
+	d, err := s.decideSet.RunLocalFirst(
+		ctx,
+		s.WorkflowState,
+		"which machines to create or delete next?",
+		s.decisionInput(ctx),
+	)
 	s.Live = false
 	s.RaiseMinVersions(d.Seen)
 	return d, err
@@ -116,7 +121,10 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 		run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true},
 	)
 	s.Live = true
-	return s.AwaitChange(ctx, s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)))
+	return s.AwaitChange(
+		ctx,
+		s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)),
+	)
 }
 
 func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
@@ -157,7 +165,10 @@ func (s *machineSet) writeExtraWrites(ctx workflow.Context, d set.Decision) erro
 }
 
 // carryOutWork does the first kind of work that the decision lists. failed is the API server's refusal of a write.
-func (s *machineSet) carryOutWork(ctx workflow.Context, d set.Decision) (failed scale.WriteFailure, acted bool, err error) {
+func (s *machineSet) carryOutWork(
+	ctx workflow.Context,
+	d set.Decision,
+) (failed scale.WriteFailure, acted bool, err error) {
 	if d.Scale.HasListEntries() {
 		if err := s.SetSearchAttributes(ctx); err != nil {
 			return scale.WriteFailure{}, false, err

@@ -82,11 +82,12 @@ func newSetWorld(t *testing.T) *setWorld {
 			}
 			return "50", nil
 		})
-	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).Return(func(context.Context, kube.ReadInput) (string, error) {
-		w.activityLog = append(w.activityLog, "release")
-		w.machineCount = -1 // the object is gone now
-		return "51", nil
-	})
+	w.env.OnActivity("FinalizeSet", mock.Anything, mock.Anything).
+		Return(func(context.Context, kube.ReadInput) (string, error) {
+			w.activityLog = append(w.activityLog, "release")
+			w.machineCount = -1 // the object is gone now
+			return "51", nil
+		})
 	return w
 }
 
@@ -228,7 +229,10 @@ func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
 		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
 			return deployment.Decision{Gone: gone}, nil
 		})
-	env.RegisterDelayedCallback(func() { gone = true; workflowstest.SignalChange(env) }, 24*time.Hour) // the deployment waits
+	env.RegisterDelayedCallback(
+		func() { gone = true; workflowstest.SignalChange(env) },
+		24*time.Hour,
+	) // the deployment waits
 	env.ExecuteWorkflow(workflowsdeployment.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, env.GetWorkflowResult(&result))

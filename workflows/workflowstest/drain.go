@@ -138,7 +138,7 @@ func (e *drainWorld) recordHold(_ context.Context, in activitiesdrain.HoldInput)
 	return "9", nil
 }
 
-// RunClusterAPIDrain is Run for a machine of Cluster API.
+// RunClusterAPIDrain is RunDrain for a machine of Cluster API.
 func (e *drainWorld) RunClusterAPIDrain(t *testing.T) (result workflowsdrain.Result) {
 	e.Env.ExecuteWorkflow(workflowsdrain.ClusterAPIDrain, workflowsdrain.Input{Ref: ObjectRef})
 	require.NoError(t, e.Env.GetWorkflowError())

@@ -20,7 +20,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// ExtensionQuestions names the former sets for which AskExtension asks whether an extension can update their machines in place.
+// ExtensionQuestions names the former sets for which AskExtension asks whether an extension can update their machines
+// in place.
 type ExtensionQuestions struct {
 	Deployment kube.Ref
 	Sets       []rollout.ObjectTarget

@@ -179,7 +179,11 @@ func TestTransfersAreWritten(t *testing.T) {
 	}
 	resize("d-2", 1, 2, rollout.MachineTransfer{From: "d-1", Acknowledged: "a"})
 	resize("d-1", 2, 1, rollout.MachineTransfer{To: "d-2"})
-	assert.Equal(t, rollout.MachineTransfer{From: "d-1", Acknowledged: "a"}, deployment.MachineTransfer(w.ClusterAPISet("d-2")))
+	assert.Equal(
+		t,
+		rollout.MachineTransfer{From: "d-1", Acknowledged: "a"},
+		deployment.MachineTransfer(w.ClusterAPISet("d-2")),
+	)
 	assert.Equal(t, rollout.MachineTransfer{To: "d-2"}, deployment.MachineTransfer(w.ClusterAPISet("d-1")))
 	resize("d-1", 1, 1, rollout.MachineTransfer{})
 	s := w.ClusterAPISet("d-1")

@@ -35,13 +35,32 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 // newPool returns a deployment with a set of a former template and two machines, and a set of the current template and
 // one machine.
 func newPool(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
-	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" })
-	former, current := capitest.SetOfDeployment(d, "d-1", 2, 1, capitest.ReplacedByRevisionTwo), capitest.SetOfDeployment(d, "d-2", 1, 2)
+	d := capitest.PreparedDeployment(
+		3,
+		func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" },
+	)
+	former, current := capitest.SetOfDeployment(
+		d,
+		"d-1",
+		2,
+		1,
+		capitest.ReplacedByRevisionTwo,
+	), capitest.SetOfDeployment(
+		d,
+		"d-2",
+		1,
+		2,
+	)
 	for _, f := range change {
 		f(d)
 	}
 	return d, []runtime.Object{
-		d, former, current, capitest.NewMachine("a", former), capitest.NewMachine("b", former), capitest.NewMachine("c", current),
+		d,
+		former,
+		current,
+		capitest.NewMachine("a", former),
+		capitest.NewMachine("b", former),
+		capitest.NewMachine("c", current),
 	}
 }
 
@@ -59,7 +78,11 @@ func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) a
 	w.AwaitCaches()
 	live, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
 	require.NoError(w.T, err)
-	cached, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
+	cached, err := activitiestest.RunActivity[activities.Decision](
+		w,
+		a.DecideClusterAPIDeployment,
+		decisionInput(d, false),
+	)
 	require.NoError(w.T, err)
 	for _, decision := range []*activities.Decision{&live, &cached} {
 		decision.Blocked.Since, decision.Rollout.Recheck = decision.Blocked.At, decision.Blocked.At
@@ -283,8 +306,8 @@ func reportDeploymentTwice(
 	assert.Equal(w.T, w.ClusterAPIDeployment(d.Name).ResourceVersion, version, "the version to wait for")
 }
 
-// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision reports
-// whether anything changed.
+// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision
+// reports whether anything changed.
 func runSetDecision(w *activitiestest.World) (acted bool) {
 	w.T.Helper()
 	sets, machines := w.Provider.Client.MachineSets("shop"), w.Provider.Client.Machines("shop")

@@ -126,14 +126,14 @@ func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1
 	return m.TypedClient.Update(ctx, object, o)
 }
 
-// ChangeClusterAPISets changes and deletes sets. See Family.Change.
+// ChangeClusterAPISets changes and deletes sets. See KindFamily.ChangeSets.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
 	return a.clusterAPIFamily().ChangeSets(ctx, in)
 }
 
 type (
 	deploymentClient = fieldManagerClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList]
-	machineSetClient        = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
+	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
 // clusterAPIFamily returns the Family of Cluster API: the functions that differ between the two APIs.

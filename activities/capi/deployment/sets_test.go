@@ -24,9 +24,9 @@ import (
 
 func newSetCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
-		Deployment: activitiestest.Ref(d),
-		Version:    d.ResourceVersion,
-		SetCreation:   rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
+		Deployment:  activitiestest.Ref(d),
+		Version:     d.ResourceVersion,
+		SetCreation: rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 	}
 }
 
@@ -134,7 +134,9 @@ func newSetTarget(s *clusterv1.MachineSet) rollout.ObjectTarget {
 func TestChangeSets(t *testing.T) {
 	resized := func(from, to int) func(*activities.SetChanges, rollout.ObjectTarget) {
 		return func(in *activities.SetChanges, s rollout.ObjectTarget) {
-			in.Resize = []rollout.SetResize{{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4}}
+			in.Resize = []rollout.SetResize{
+				{Name: s.Name, UID: s.UID, Version: s.Version, From: from, To: to, Desired: 3, Max: 4},
+			}
 		}
 	}
 	for _, row := range []struct {

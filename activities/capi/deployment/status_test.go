@@ -329,7 +329,11 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 	w.HoldEvents()
 	_, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
 	require.NoError(t, err)
-	_, err = activitiestest.RunActivity[string](w, a.ReportClusterAPIDeployment, activities.Report{Input: decisionInput(d, false)})
+	_, err = activitiestest.RunActivity[string](
+		w,
+		a.ReportClusterAPIDeployment,
+		activities.Report{Input: decisionInput(d, false)},
+	)
 	require.NoError(t, err)
 	for was, is := range before {
 		assert.Equal(t, was, is)

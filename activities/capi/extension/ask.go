@@ -46,10 +46,10 @@ type Answer struct {
 	Why string
 }
 
-// AskCanUpdate asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former set can
-// be updated in place to the template of the current set. configs are all ExtensionConfigs of the management cluster.
-// namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler serves the
-// hook, the answer is no.
+// AskCanUpdate asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former
+// set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the management
+// cluster. namespace holds the labels of the sets' namespace, which spec.namespaceSelector selects by. If no handler
+// serves the hook, the answer is no.
 //
 // An error means that there is no answer: an ExtensionConfig is invalid, several handlers serve the hook, the call
 // failed, or the extension reported a failure. The error repeats nothing of the request, and only the failure message
@@ -57,7 +57,7 @@ type Answer struct {
 // the answer says that the handler was ignored.
 //
 // A call times out after the handler's timeoutSeconds: at most 30 for a handler that Cluster API has discovered, and 10
-// if timeoutSeconds is not set. Ask changes nothing, so Ask can safely be repeated.
+// if timeoutSeconds is not set. AskCanUpdate changes nothing, so AskCanUpdate can safely be repeated.
 func AskCanUpdate(
 	ctx context.Context,
 	configs []runtimev1.ExtensionConfig,
@@ -120,9 +120,9 @@ func notComparableReason(former, current SetWithTemplates) string {
 
 // handler is an entry of status.handlers with its ExtensionConfig.
 type handler struct {
-	config    *runtimev1.ExtensionConfig
-	fullName  string // as in status.handlers, such as "can-update.my-extension"
-	timeout   time.Duration
+	config          *runtimev1.ExtensionConfig
+	fullName        string // as in status.handlers, such as "can-update.my-extension"
+	timeout         time.Duration
 	ignoresFailures bool // the failure policy is Ignore
 }
 

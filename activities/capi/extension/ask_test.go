@@ -63,7 +63,13 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	former.Bootstrap, current.Bootstrap = nil, nil
 	// a patch of a missing bootstrap template is ignored
 	e := startExtension(t, newResponseHandler(t, successResponse(setPatch, bootstrapPatch, infrastructurePatch)))
-	a, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
+	a, err := AskCanUpdate(
+		t.Context(),
+		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+		nil,
+		former,
+		current,
+	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
 	assert.NotContains(t, e.receivedCalls()[0].body["current"], "bootstrapConfigTemplate")
@@ -150,7 +156,13 @@ func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 			former, current := formerObjects(), formerObjects()
 			current.Set.Name = "after"
 			c.change(&former, &current)
-			a, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)}, nil, former, current)
+			a, err := AskCanUpdate(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+				nil,
+				former,
+				current,
+			)
 			require.NoError(t, err)
 			assert.Equal(t, Answer{Why: c.want}, a)
 			assert.Empty(t, e.receivedCalls())

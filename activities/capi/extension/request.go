@@ -12,7 +12,10 @@ import (
 )
 
 // newRequest returns the request about two sets, with the settings of the ExtensionConfig.
-func newRequest(former, current SetWithTemplates, settings map[string]string) (r hooksv1.CanUpdateMachineSetRequest, err error) {
+func newRequest(
+	former, current SetWithTemplates,
+	settings map[string]string,
+) (r hooksv1.CanUpdateMachineSetRequest, err error) {
 	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hookName + "Request"))
 	r.Settings = settings
 	if r.Current, err = requestObjects(former); err != nil {

@@ -19,7 +19,7 @@ const maxPlanSteps = 500
 
 // ForeseenStep is a predicted step.
 type ForeseenStep struct {
-	Step  string // one sentence: the action of the step
+	Step  string      // one sentence: the action of the step
 	Sizes []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
@@ -30,8 +30,8 @@ type SizeOfSet struct {
 	Current  bool
 }
 
-// PredictSteps returns the steps that the rollout would take if machines were created and deleted at once. Plan ignores a pause
-// or a hold, and says so in the first step.
+// PredictSteps returns the steps that the rollout would take if machines were created and deleted at once. PredictSteps
+// ignores a pause or a hold, and says so in the first step.
 func PredictSteps(o rollout.Facts) []ForeseenStep {
 	var plan []ForeseenStep
 	if why := o.StopReason(); why != "" {
@@ -55,23 +55,23 @@ func sizesOfSets(o rollout.Facts) []SizeOfSet {
 	return list.Map(wanted, func(s rollout.MachineSet) SizeOfSet { return SizeOfSet{s.Name, s.Replicas, s.Current} })
 }
 
-// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available create after its
-// creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
+// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available create after
+// its creation began, and disappears remove after its deletion began. No system can be faster with the same bounds on
 // machines. The second result is false if the rollout does not complete.
 func IdealDuration(o rollout.Facts, create, remove time.Duration) (time.Duration, bool) {
 	return IdealDurationOfMachines(o, func() time.Duration { return create }, remove)
 }
 
-// IdealDurationOfMachines returns the result of Ideal for machines whose creations take different times. IdealOf calls create once for
-// each new machine.
+// IdealDurationOfMachines returns the result of IdealDuration for machines whose creations take different times.
+// IdealDurationOfMachines calls create once for each new machine.
 func IdealDurationOfMachines(o rollout.Facts, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
 	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Facts) {})
 }
 
 // Run carries out at most most decisions, until nothing is left to do or a template is rolled back. Machines become
-// available and disappear as in Ideal. Steps that need approval are approved at once. After each decision, Run calls
-// done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
+// available and disappear as in IdealDuration. Steps that need approval are approved at once. After each decision, Run
+// calls done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
 func Run(
 	o rollout.Facts,
 	create, remove time.Duration,
@@ -109,8 +109,8 @@ func runDecisions(
 	return c.Now.Sub(o.Now), false
 }
 
-// simulatedCluster is a simulated cluster without failures. Each machine is available after creationTime() and gone after
-// deletionTime.
+// simulatedCluster is a simulated cluster without failures. Each machine is available after creationTime() and gone
+// after deletionTime.
 type simulatedCluster struct {
 	rollout.Facts
 	creationTime    func() time.Duration // time until a machine is available; called once for each machine

@@ -161,8 +161,8 @@ func readKnownNames(t *testing.T) knownNames {
 	return o
 }
 
-// findServiceFaults returns an error text for each name in a service that does not exist: file, stage, variable, program or
-// flag.
+// findServiceFaults returns an error text for each name in a service that does not exist: file, stage, variable,
+// program or flag.
 func (o knownNames) findServiceFaults(t *testing.T, s types.ServiceConfig) []string {
 	t.Helper()
 	if s.Build == nil {

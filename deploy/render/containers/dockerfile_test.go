@@ -50,8 +50,8 @@ var predefinedArguments = []string{
 	"TARGETVARIANT",
 }
 
-// findFaults returns an error text for each mistake in a Dockerfile. folder is the build context; given are the names of
-// the build arguments.
+// findFaults returns an error text for each mistake in a Dockerfile. folder is the build context; given are the names
+// of the build arguments.
 func (d dockerfile) findFaults(folder string, given ...string) []string {
 	var all []string
 	for i, stage := range d.stages {

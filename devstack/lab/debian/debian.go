@@ -1,8 +1,8 @@
-// Package debian makes folders with Debian packages, for programs that are not installed on the machine. Root.Make
-// calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and container engines
-// run in such a folder. Root.Make needs root privileges; see Supported. Unpack unpacks packages without their
-// dependencies and needs no root privileges. Root.Make and Unpack need Debian's package manager. Package debian starts
-// no server.
+// Package debian makes folders with Debian packages, for programs that are not installed on the machine.
+// RootFilesystem.Make calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and
+// container engines run in such a folder. RootFilesystem.Make needs root privileges; see CheckSupport. UnpackPackages
+// unpacks packages without their dependencies and needs no root privileges. RootFilesystem.Make and UnpackPackages need
+// Debian's package manager. Package debian starts no server.
 package debian
 
 import (
@@ -31,8 +31,8 @@ type RootFilesystem struct {
 	ExcludedFiles []string // patterns of files to leave out, besides documents and translations
 }
 
-// CheckSupport returns nil if this machine can run a server from a folder of Root, otherwise the reason. The error's text
-// begins with the parameter what, a noun in the plural.
+// CheckSupport returns nil if this machine can run a server from a folder of RootFilesystem, otherwise the reason. The
+// error's text begins with the parameter what, a noun in the plural.
 func CheckSupport(what string) error {
 	switch {
 	case runtime.GOOS != "linux":
@@ -48,7 +48,8 @@ func CheckSupport(what string) error {
 	return nil
 }
 
-// MmdebstrapArguments returns the arguments of mmdebstrap without the target folder. Equal arguments give an equal root folder.
+// MmdebstrapArguments returns the arguments of mmdebstrap without the target folder. Equal arguments give an equal root
+// folder.
 func (r RootFilesystem) MmdebstrapArguments() []string {
 	arguments := []string{
 		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// UnpackPackages downloads packages of this machine's Debian release and unpacks them into the folder dir. Unpack neither
-// downloads dependencies nor runs the packages' scripts: use it for programs that need no further package.
+// UnpackPackages downloads packages of this machine's Debian release and unpacks them into the folder dir.
+// UnpackPackages neither downloads dependencies nor runs the packages' scripts: use it for programs that need no
+// further package.
 func UnpackPackages(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {

@@ -2,7 +2,7 @@
 // Compose. The engine runs from Debian packages in a root folder in the user's cache folder. The engine shares no data,
 // socket or network with an engine that is installed on the machine. The engine runs in its own mount, PID and network
 // namespaces, where no registry is reachable: package standin makes the images that a test needs. The engine needs root
-// on Linux with Debian's package manager; see Supported.
+// on Linux with Debian's package manager; see CheckSupport.
 package engine
 
 import (
@@ -90,9 +90,9 @@ func rootRecipe() debian.RootFilesystem {
 	}
 }
 
-// RootFolder returns the path of the engine's root folder. If the cache does not have the folder, Root makes it, once: about
-// a minute and 500 MB. Root installs Debian's mmdebstrap if the program is missing. The caller must not change the
-// folder.
+// RootFolder returns the path of the engine's root folder. If the cache does not have the folder, RootFolder makes it,
+// once: about a minute and 500 MB. RootFolder installs Debian's mmdebstrap if the program is missing. The caller must
+// not change the folder.
 func RootFolder(ctx context.Context, output io.Writer) (string, error) {
 	if err := CheckSupport(); err != nil {
 		return "", err
@@ -101,14 +101,20 @@ func RootFolder(ctx context.Context, output io.Writer) (string, error) {
 		output = io.Discard
 	}
 	packages := rootRecipe()
-	dir, err := build.CachedFolder(ctx, "engine-root", strings.Join(packages.MmdebstrapArguments(), "\n"), output, func(dir string) error {
-		root := filepath.Join(dir, "root")
-		if err := packages.Make(ctx, root, output); err != nil {
-			return err
-		}
-		// The package iptables makes the same link when it is installed.
-		return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
-	})
+	dir, err := build.CachedFolder(
+		ctx,
+		"engine-root",
+		strings.Join(packages.MmdebstrapArguments(), "\n"),
+		output,
+		func(dir string) error {
+			root := filepath.Join(dir, "root")
+			if err := packages.Make(ctx, root, output); err != nil {
+				return err
+			}
+			// The package iptables makes the same link when it is installed.
+			return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
+		},
+	)
 	if err != nil {
 		return "", fmt.Errorf("make the root folder of the engine: %w", err)
 	}

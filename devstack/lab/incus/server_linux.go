@@ -42,7 +42,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // Clean finds a server that is killed from here on
+	if err := s.writeState(); err != nil { // RemoveKilledServer finds a server that is killed from here on
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)

@@ -105,8 +105,8 @@ func (a approver) approveRequest(ctx context.Context, request *certificatesv1.Ce
 	return nil
 }
 
-// claimedNodeName returns the name of the node that requests a certificate for itself. The user name that the API server
-// authenticated contains this name.
+// claimedNodeName returns the name of the node that requests a certificate for itself. The user name that the API
+// server authenticated contains this name.
 func claimedNodeName(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {

@@ -23,14 +23,14 @@ import (
 
 // Options are the options of Run.
 type Options struct {
-	Repo      string        // root of the clone
-	Dir       string        // data of Incus; other processes call incus.Open with it
-	Network   incus.Network // network of the machines, locked by the supervisor
-	APIServerAddress string        // the API server's address on loopback; machines use Network.APIServer
+	Repo             string        // root of the clone
+	Dir              string        // data of Incus; other processes call incus.Open with it
+	Network          incus.Network // network of the machines, locked by the supervisor
+	APIServerAddress string        // the API server's address on loopback; machines use Network.APIServerURL
 	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this user's
 	// rights.
-	Kubeconfig string
-	HealthAddress     string // address of /readyz
+	Kubeconfig    string
+	HealthAddress string // address of /readyz
 }
 
 // approverUser is the approver's user name at the API server. rbac/approver.yaml grants the rights of this user.

@@ -38,18 +38,19 @@ func extraComponents() []component.ExtraComponent {
 // Parts selects the components that are added to a stack.
 type Parts struct {
 	// WithNodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
-	// Millwright's worker. Nodes needs root on Linux with Debian packages (incus.Supported). Simulated machines stay
-	// available.
+	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
+	// stay available.
 	WithNodes bool
-	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every few
-	// seconds and evaluates the rules of deploy/alerts.
+	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every
+	// few seconds and evaluates the rules of deploy/alerts.
 	WithObservers bool
-	// LabProgram is the path of the program lab, which contains the component incusd. If Lab is empty, Add builds lab from the
-	// clone.
+	// LabProgram is the path of the program lab, which contains the component incusd. If LabProgram is empty, AddToOptions
+	// builds lab from the clone.
 	LabProgram string
 }
 
-// AddToOptions adds the parts to the options of a stack. Add builds or finds the parts' programs and images: some minutes, once.
+// AddToOptions adds the parts to the options of a stack. AddToOptions builds or finds the parts' programs and images:
+// some minutes, once.
 func (p Parts) AddToOptions(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
@@ -104,7 +105,7 @@ func addObservers(ctx context.Context, o *stack.Options, programs map[string]str
 	return nil
 }
 
-// completePlan adds the lab's files and flags to a plan. stack.Options.Complete calls it.
+// completePlan adds the lab's files and flags to a plan. stack.Options.CompletePlan calls it.
 func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
 	if p.WithObservers {
 		if err := addObserverSettings(plan); err != nil {

@@ -158,8 +158,8 @@ type Fault struct {
 	Seed        uint64           `json:"seed,omitempty"`        // seed of Probability's random numbers
 }
 
-// VanishRequest names an instance by its ID or by its machine. By default the Node stays and becomes NotReady, because its
-// kubelet is gone.
+// VanishRequest names an instance by its ID or by its machine. By default the Node stays and becomes NotReady, because
+// its kubelet is gone.
 type VanishRequest struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`

@@ -37,8 +37,8 @@ func (c *Client) SetBehaviour(ctx context.Context, b Behaviour) error {
 	return c.sendRequest(ctx, http.MethodPut, PathBehaviour, b, nil)
 }
 
-// ChangeBehaviour reads the behaviour, edits it with change, and writes it back. Two concurrent calls may undo each other's
-// edits.
+// ChangeBehaviour reads the behaviour, edits it with change, and writes it back. Two concurrent calls may undo each
+// other's edits.
 func (c *Client) ChangeBehaviour(ctx context.Context, change func(*Behaviour)) error {
 	b, err := c.Behaviour(ctx)
 	if err != nil {
@@ -63,15 +63,15 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// VanishInstance makes an instance vanish. If no instance or more than one instance has the machine name, Vanish returns an
-// error.
+// VanishInstance makes an instance vanish. If no instance or more than one instance has the machine name,
+// VanishInstance returns an error.
 func (c *Client) VanishInstance(ctx context.Context, v VanishRequest) error {
 	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
 // RejoinNodes registers the absent Nodes of live instances again, and ends the Nodes of instances that are gone. An API
-// server that was restored to an older state needs Rejoin: restarted kubelets and a cloud-controller-manager would do
-// the same.
+// server that was restored to an older state needs RejoinNodes: restarted kubelets and a cloud-controller-manager would
+// do the same.
 func (c *Client) RejoinNodes(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
 }

@@ -33,7 +33,7 @@ type Options struct {
 
 // Cloud is a running cloud. It is safe for concurrent use.
 type Cloud struct {
-	logger            *slog.Logger
+	logger         *slog.Logger
 	ctx            context.Context // cancelled by Stop and Close
 	cancelWaits    context.CancelFunc
 	pendingCreates sync.WaitGroup // goroutines of pending create requests

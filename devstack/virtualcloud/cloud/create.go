@@ -12,16 +12,16 @@ import (
 	"millwright/provider/virtual"
 )
 
-// errRequestExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has the
-// reason virtual.ReasonExpired.
+// errRequestExpired is the cause of the refusal of a create request that came after its NotAfter. The answer then has
+// the reason virtual.ReasonExpired.
 var errRequestExpired = errors.New("expired")
 
 // pendingCreate is an accepted create request without an answer.
 type pendingCreate struct {
 	request       virtual.CreateRequest
 	epoch         int
-	acceptTime      time.Time     // time at which the cloud stores the record
-	runningTime        time.Time     // time at which the instance runs and the cloud answers
+	acceptTime    time.Time     // time at which the cloud stores the record
+	runningTime   time.Time     // time at which the instance runs and the cloud answers
 	notAfterGrace time.Duration // the record may be stored until NotAfter plus grace
 }
 
@@ -40,7 +40,9 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	way := pendingCreate{request: request, epoch: c.epoch, notAfterGrace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
 	way.acceptTime = now.Add(way.notAfterGrace)
-	way.runningTime = now.Add(time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request))
+	way.runningTime = now.Add(
+		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request),
+	)
 	if way.runningTime.Before(way.acceptTime) {
 		way.runningTime = way.acceptTime
 	}
@@ -78,8 +80,8 @@ func latencySpread(request virtual.CreateRequest) time.Duration {
 	return time.Duration(part * float64(*request.Spec.CreateSpread))
 }
 
-// completeCreate stores the instance's record at the time way.acceptAt, and returns the instance at the time
-// way.runsAt.
+// completeCreate stores the instance's record at the time way.acceptTime, and returns the instance at the time
+// way.runningTime.
 func (c *Cloud) completeCreate(way pendingCreate) (virtual.Instance, error) {
 	if err := c.sleepUntil(way.acceptTime); err != nil {
 		return virtual.Instance{}, err

@@ -68,10 +68,10 @@ func statesByName(answer virtual.ReadAnswer) map[string]string {
 
 // memoryNodes implements Nodes in memory.
 type memoryNodes struct {
-	mu            sync.Mutex
+	mu              sync.Mutex
 	isAPIServerAway bool
-	attempts      int
-	providerIDs   map[string]string // provider ID, by Node name
+	attempts        int
+	providerIDs     map[string]string // provider ID, by Node name
 	stoppedKubelets []string
 }
 

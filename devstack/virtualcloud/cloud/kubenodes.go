@@ -121,8 +121,8 @@ func (k kubeNodes) StopKubelet(ctx context.Context, instance virtual.Instance) e
 	return nil
 }
 
-// findOwnNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a provider
-// ID belongs to the instance with the Node's name.
+// findOwnNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a
+// provider ID belongs to the instance with the Node's name.
 func (k kubeNodes) findOwnNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {

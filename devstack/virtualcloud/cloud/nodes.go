@@ -24,8 +24,8 @@ type Nodes interface {
 	// deleted the Node.
 	Remove(ctx context.Context, instance virtual.Instance) (bool, error)
 
-	// StopKubelet stops the simulated kubelet of the instance's Node, unless the Node belongs to another instance. The Node
-	// stays.
+	// StopKubelet stops the simulated kubelet of the instance's Node, unless the Node belongs to another instance. The
+	// Node stays.
 	StopKubelet(ctx context.Context, instance virtual.Instance) error
 }
 
@@ -136,7 +136,11 @@ func (n *nodeRegistry) initializeNode(ctx context.Context, r instanceRecord, now
 	if err := n.nodes.Initialize(ctx, r.instanceAtTime(now)); err != nil {
 		return 0, err
 	}
-	return time.Nanosecond, n.cloud.updateRecord(r.Number, entryNodeInitialized, func(r *instanceRecord) { r.NodeInited = true })
+	return time.Nanosecond, n.cloud.updateRecord(
+		r.Number,
+		entryNodeInitialized,
+		func(r *instanceRecord) { r.NodeInited = true },
+	)
 }
 
 // timeUntilEnd returns the time until a terminating instance is gone; zero if the instance is not terminating.
@@ -202,8 +206,8 @@ func (c *Cloud) updateRecord(number int, what entryKind, change func(*instanceRe
 	return c.commitRecord(what, r, nil)
 }
 
-// RejoinNodes makes the registry process the Node of each instance from the start: the Node is registered again, or ended
-// again if the instance is gone.
+// RejoinNodes makes the registry process the Node of each instance from the start: the Node is registered again, or
+// ended again if the instance is gone.
 func (c *Cloud) RejoinNodes() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

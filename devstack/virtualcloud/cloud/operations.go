@@ -79,7 +79,7 @@ func (c *Cloud) listInstances(cluster, class string) virtual.ReadAnswer {
 }
 
 // lookupByUID returns the cluster's instances with a machine's UID, as a stale read. If no instance has the UID,
-// lookupUID returns the instances of the class that have the machine's name and no UID.
+// lookupByUID returns the instances of the class that have the machine's name and no UID.
 func (c *Cloud) lookupByUID(cluster, uid, machine, class string) virtual.ReadAnswer {
 	return c.readStaleState(func(w *cloudState, then time.Time) []virtual.Instance {
 		tagged := w.visibleInstances(

@@ -10,8 +10,9 @@ import (
 	"millwright/provider/virtual"
 )
 
-// instanceRecord is the stored data of one instance. A record has times and no state: the state at any time, also in the past,
-// follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier time.
+// instanceRecord is the stored data of one instance. A record has times and no state: the state at any time, also in
+// the past, follows from the times. A restart therefore has nothing to resume, and a stale read is a read at an earlier
+// time.
 type instanceRecord struct {
 	Number      int          `json:"number"` // the N in the ID i-N; a newer instance has a larger number
 	Name        string       `json:"name"`

@@ -83,12 +83,18 @@ func TestCredentialsAreCheckedAndNotLogged(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 
-	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }))
+	require.NoError(
+		t,
+		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }),
+	)
 	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 	assert.NotContains(t, string(body)+logged.String(), testToken)
 
-	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }))
+	require.NoError(
+		t,
+		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }),
+	)
 	answer, _ = sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
 	assert.NotContains(t, logged.String(), testToken)
@@ -149,7 +155,11 @@ func TestAdminAPI(t *testing.T) {
 	assert.Equal(t, "small", instances[0].InstanceType)
 
 	require.NoError(t, back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}))
-	require.ErrorContains(t, back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}), "no live instance fits (NotFound)")
+	require.ErrorContains(
+		t,
+		back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}),
+		"no live instance fits (NotFound)",
+	)
 	_, err = back.UserData(ctx, planted.ID)
 	require.Error(t, err)
 

@@ -30,11 +30,11 @@ const goneRecordLifetime = 10 * time.Minute
 // lines, and at most one incomplete last line. The incomplete line counts as not written: its caller got no answer. The
 // store does not call fsync: the log must survive the end of the process, but not a crash of the computer.
 type store struct {
-	dir       string
-	file      *os.File
-	logSize   int64 // size of all complete lines, in bytes
+	dir            string
+	file           *os.File
+	logSize        int64 // size of all complete lines, in bytes
 	compactionSize int64 // size above which the cloud compacts the log
-	lockFile      *os.File
+	lockFile       *os.File
 }
 
 // openStore opens the data folder, rebuilds the world from the log and compacts the log. If another process has the

@@ -7,18 +7,18 @@ import (
 	"millwright/provider/virtual"
 )
 
-// cloudState has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is on
-// disk.
+// cloudState has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is
+// on disk.
 type cloudState struct {
-	nextNumber   int
-	counters     savedCounters
-	records      map[int]*instanceRecord
-	userData     map[int][]byte
-	recordNumbers      []int // recordNumbers of all records, in ascending order
-	possiblyLiveNumbers []int // numbers of the instances that may still be live; liveAt removes ended instances
+	nextNumber          int
+	counters            savedCounters
+	records             map[int]*instanceRecord
+	userData            map[int][]byte
+	recordNumbers       []int // recordNumbers of all records, in ascending order
+	possiblyLiveNumbers []int // numbers of the instances that may still be live; liveRecords removes ended instances
 	numbersByUID        map[string][]int
-	numberByToken      map[string]int // number of the latest instance, by client token
-	lingerTime   time.Duration  // time for which visibleAt shows an instance that is gone
+	numberByToken       map[string]int // number of the latest instance, by client token
+	lingerTime          time.Duration  // time for which visibleInstances shows an instance that is gone
 }
 
 // savedCounters are the counters that survive a restart of the cloud.
@@ -39,11 +39,11 @@ func newCloudState() *cloudState {
 
 // logEntry is one line of the log: the new content of a record, or the counters at a compaction.
 type logEntry struct {
-	Kind     entryKind      `json:"kind"`
-	Record   *instanceRecord        `json:"record,omitempty"`
-	UserData []byte         `json:"userData,omitempty"` // only in entries of the kinds created and kept
-	Counters *savedCounters `json:"counters,omitempty"` // only in a summary
-	Next     int            `json:"next,omitempty"`     // number of the next instance; only in a summary
+	Kind     entryKind       `json:"kind"`
+	Record   *instanceRecord `json:"record,omitempty"`
+	UserData []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
+	Counters *savedCounters  `json:"counters,omitempty"` // only in a summary
+	Next     int             `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
 // entryKind names the change of a record that a logEntry contains.
@@ -105,8 +105,8 @@ func (w *cloudState) countCreation(r *instanceRecord) {
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
 
-// liveRecords returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t must
-// not be before the t of an earlier call.
+// liveRecords returns the records of the instances that exist at t, sorted by number. Calls must not go back in time: t
+// must not be before the t of an earlier call.
 func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 	var records []*instanceRecord
 	w.possiblyLiveNumbers = slices.DeleteFunc(w.possiblyLiveNumbers, func(number int) bool {
@@ -115,13 +115,17 @@ func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 			records = append(records, r)
 			return false
 		}
-		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLive
+		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLiveNumbers
 	})
 	return records
 }
 
 // visibleInstances returns the wanted instances among these numbers that a read at t shows.
-func (w *cloudState) visibleInstances(numbers []int, t time.Time, wanted func(*instanceRecord) bool) []virtual.Instance {
+func (w *cloudState) visibleInstances(
+	numbers []int,
+	t time.Time,
+	wanted func(*instanceRecord) bool,
+) []virtual.Instance {
 	items := []virtual.Instance{}
 	for _, number := range numbers {
 		r := w.records[number]

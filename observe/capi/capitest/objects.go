@@ -56,7 +56,8 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// DefaultSettings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all objects.
+// DefaultSettings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all
+// objects.
 var DefaultSettings = capi.Settings{WatchFilter: Filter}
 
 // NewOfflineCache returns a Cache with these preflight settings, for functions that read only their arguments.
@@ -212,7 +213,7 @@ func WaitingAtDrainHook(m *clusterv1.Machine) {
 // WithoutOwner removes the owner references of an object.
 func WithoutOwner[T metav1.Object](o T) { o.SetOwnerReferences(nil) }
 
-// NewCluster returns the Cluster c. The control plane of Cluster c is ControlPlane.
+// NewCluster returns the Cluster c. The control plane of Cluster c is NewControlPlane.
 func NewCluster(change ...ClusterChange) *clusterv1.Cluster {
 	c := &clusterv1.Cluster{ObjectMeta: NewMetadata("c")}
 	c.Spec.ControlPlaneRef = clusterv1.ContractVersionedObjectReference{
@@ -273,7 +274,11 @@ func NewControlPlane(change ...ProviderObjectChange) *unstructured.Unstructured 
 	return applyChanges(o, change)
 }
 
-func newProviderObject(apiVersion, kind, name string, spec map[string]any, change []ProviderObjectChange) *unstructured.Unstructured {
+func newProviderObject(
+	apiVersion, kind, name string,
+	spec map[string]any,
+	change []ProviderObjectChange,
+) *unstructured.Unstructured {
 	return applyChanges(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "spec": spec,
 		"metadata": map[string]any{
@@ -327,12 +332,18 @@ func MissingObject(o *unstructured.Unstructured) capi.ProviderObject {
 func RelatedObjects(machines ...*clusterv1.Machine) capi.RelatedObjects {
 	controlPlane := FoundObject(NewControlPlane())
 	return capi.RelatedObjects{
-		Members: machines, Cluster: NewCluster(), ControlPlane: &controlPlane,
-		Templates: []capi.ProviderObject{FoundObject(BootstrapTemplate(WithClusterOwner)), FoundObject(InfrastructureTemplate(WithClusterOwner))},
+		Members:      machines,
+		Cluster:      NewCluster(),
+		ControlPlane: &controlPlane,
+		Templates: []capi.ProviderObject{
+			FoundObject(BootstrapTemplate(WithClusterOwner)),
+			FoundObject(InfrastructureTemplate(WithClusterOwner)),
+		},
 	}
 }
 
-// PreparedDeployment returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the deployment.
+// PreparedDeployment returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the
+// deployment.
 func PreparedDeployment(replicas int32, change ...DeploymentChange) *clusterv1.MachineDeployment {
 	d := NewDeployment()
 	d.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
@@ -359,9 +370,16 @@ func SetOfDeployment(
 	change ...SetChange,
 ) *clusterv1.MachineSet {
 	wanted := int(capi.ValueOrZero(d.Spec.Replicas))
-	s, err := deployment.ObjectTree{Cache: NewOfflineCache(DefaultSettings, cache.PreflightConfig{}), Deployment: d}.NewSet(rollout.SetCreation{
-		Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
-	}, 0, Noon)
+	s, err := deployment.ObjectTree{
+		Cache:      NewOfflineCache(DefaultSettings, cache.PreflightConfig{}),
+		Deployment: d,
+	}.NewSet(
+		rollout.SetCreation{
+			Replicas: int(replicas), Revision: revision, Desired: wanted, Max: wanted + 1,
+		},
+		0,
+		Noon,
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -378,8 +396,8 @@ func SetOfDeployment(
 // WithFormerTemplate gives a set the former template of its deployment.
 func WithFormerTemplate(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// ReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces the
-// set's machines.
+// ReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces
+// the set's machines.
 func ReplacedByRevisionTwo(s *clusterv1.MachineSet) {
 	WithFormerTemplate(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"

@@ -65,8 +65,8 @@ func NewDefinition(kind schema.GroupVersionKind, labels map[string]string) *meta
 	}
 }
 
-// NewFakeServer returns a server that holds these objects and the definitions of Kinds. A CustomResourceDefinition among
-// the objects replaces the definition of the same kind.
+// NewFakeServer returns a server that holds these objects and the definitions of ProviderKinds. A
+// CustomResourceDefinition among the objects replaces the definition of the same kind.
 func NewFakeServer(objects ...runtime.Object) *FakeServer {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clusterv1.AddToScheme, metav1.AddMetaToScheme} {

@@ -16,8 +16,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// ExplanationFacts returns the facts that explain what blocks a deployment and its sets. The plan contains the conditions that
-// the deployment's status should have.
+// ExplanationFacts returns the facts that explain what blocks a deployment and its sets. The plan contains the
+// conditions that the deployment's status should have.
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
@@ -45,7 +45,12 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) expl
 	for _, set := range sets {
 		e.Sets = append(
 			e.Sets,
-			capiset.ExplanationFacts(set, capi.RelatedObjects{Members: f.MachinesOfSet(set), Cluster: f.Cluster}, conditionsOfSet(set), now),
+			capiset.ExplanationFacts(
+				set,
+				capi.RelatedObjects{Members: f.MachinesOfSet(set), Cluster: f.Cluster},
+				conditionsOfSet(set),
+				now,
+			),
 		)
 	}
 	return e
@@ -79,7 +84,10 @@ func (f ObjectTree) MachinesOfSet(set *clusterv1.MachineSet) []*clusterv1.Machin
 // conditionsOfSet returns the conditions in the status of a set.
 func conditionsOfSet(set *clusterv1.MachineSet) (all []scale.Condition) {
 	for _, c := range set.Status.Conditions {
-		all = append(all, scale.Condition{Type: c.Type, Status: scale.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message})
+		all = append(
+			all,
+			scale.Condition{Type: c.Type, Status: scale.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message},
+		)
 	}
 	return all
 }

@@ -39,7 +39,9 @@ func TestExplanationFacts(t *testing.T) {
 			d.Spec.Paused = new(true)
 			withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
 		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
-		{"no template", newer, func(f *deployment.ObjectTree) { f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate()) }, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
+		{"no template", newer, func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
 		{"no Cluster", newer, func(f *deployment.ObjectTree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},

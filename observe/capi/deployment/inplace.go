@@ -20,8 +20,8 @@ type answerAnnotation struct {
 	At       metav1.Time `json:"at"`               // time when Millwright asked the extension
 }
 
-// ExtensionAnswer returns the answer of an extension about the machines of a set; the zero Answer if there is no answer, or
-// the annotation does not parse.
+// ExtensionAnswer returns the answer of an extension about the machines of a set; the zero Answer if there is no
+// answer, or the annotation does not parse.
 func ExtensionAnswer(set *clusterv1.MachineSet) rollout.ExtensionAnswer {
 	var a answerAnnotation
 	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationInPlaceAnswer]), &a) != nil {

@@ -115,9 +115,10 @@ func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
 	}
 }
 
-// CurrentSet returns the set with the current template; nil if there is none. Among several such sets, Current prefers the
-// set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after has passed,
-// a set that is older than this time does not count, unless it was created for this time. Source: Cluster API.
+// CurrentSet returns the set with the current template; nil if there is none. Among several such sets, CurrentSet
+// prefers the set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after
+// has passed, a set that is older than this time does not count, unless it was created for this time. Source: Cluster
+// API.
 func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
 	after := RolloutAfterTime(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
@@ -194,7 +195,10 @@ func (f ObjectTree) observeSet(
 	if !f.IsLive {
 		s.Counted = int(capi.ValueOrZero(set.Status.Replicas))
 	}
-	if c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionReplicaFailure); c.Status == metav1.ConditionTrue {
+	if c := capi.ConditionOfType(
+		set.Status.Conditions,
+		vocabulary.ConditionReplicaFailure,
+	); c.Status == metav1.ConditionTrue {
 		s.Failure = rollout.Problem{Reason: c.Reason, Message: c.Message}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
@@ -219,9 +223,9 @@ func (f ObjectTree) observeSet(
 	return s, machines
 }
 
-// ActedOnSize returns the size on which a set has acted. The status of the set contains only the observed generation, so an
-// annotation keeps the previous size on which the set acted. A set without the annotation, which another controller
-// made, counts as having acted on its size.
+// ActedOnSize returns the size on which a set has acted. The status of the set contains only the observed generation,
+// so an annotation keeps the previous size on which the set acted. A set without the annotation, which another
+// controller made, counts as having acted on its size.
 func ActedOnSize(set *clusterv1.MachineSet) int {
 	replicas := int(capi.ValueOrZero(set.Spec.Replicas))
 	former := deployment.ParseCount(set.Annotations[v1alpha1.AnnotationFormerReplicas])
@@ -253,8 +257,8 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 	}
 }
 
-// pauseReasons returns who has paused the deployment, in the wording of Cluster API. Millwright does not change a paused
-// deployment.
+// pauseReasons returns who has paused the deployment, in the wording of Cluster API. Millwright does not change a
+// paused deployment.
 func (f ObjectTree) pauseReasons() (who []string) {
 	if f.Cluster != nil && capi.ValueOrZero(f.Cluster.Spec.Paused) {
 		who = append(who, capi.ClusterPaused)
@@ -340,8 +344,8 @@ func intAnnotation(d *clusterv1.MachineDeployment, key string, byDefault int) in
 	return byDefault
 }
 
-// rollbackRevision returns the revision that a person requests; nil without a request. A text that is not a number gives -1,
-// a revision that does not exist.
+// rollbackRevision returns the revision that a person requests; nil without a request. A text that is not a number
+// gives -1, a revision that does not exist.
 func rollbackRevision(d *clusterv1.MachineDeployment) *int64 {
 	text, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 	if !asked {

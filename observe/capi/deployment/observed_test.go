@@ -21,11 +21,20 @@ import (
 	"millwright/observe/observetest"
 )
 
-// newTree returns the Tree of a deployment whose Cluster and templates exist.
+// newTree returns the ObjectTree of a deployment whose Cluster and templates exist.
 func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.ObjectTree {
 	return deployment.ObjectTree{
-		Cache: capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}), Deployment: d, Sets: sets, Cluster: capitest.NewCluster(),
-		Templates: []capi.ProviderObject{capitest.FoundObject(capitest.BootstrapTemplate()), capitest.FoundObject(capitest.InfrastructureTemplate())},
+		Cache: capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{},
+		),
+		Deployment: d,
+		Sets:       sets,
+		Cluster:    capitest.NewCluster(),
+		Templates: []capi.ProviderObject{
+			capitest.FoundObject(capitest.BootstrapTemplate()),
+			capitest.FoundObject(capitest.InfrastructureTemplate()),
+		},
 	}
 }
 
@@ -133,8 +142,12 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: "ScaleUpStopped"},
 		{fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: theCluster},
 		{name: "the Cluster goes", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.ObjectTree) { f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate()) }, want: "TemplateNotFound"},
-		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate()) }, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Reason", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, want: "TemplateNotFound"},
+		{name: "no template", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
 		{name: "no kind of clones", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0].CloneKindMissing = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
 		{name: "not read", fact: "ClusterAPI.NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
 		{fact: "ClusterAPI.Wake", change: withRolloutAfter(-5), want: capitest.MinutesBeforeNoon(-5).Time},
@@ -355,7 +368,11 @@ func TestObservedMember(t *testing.T) {
 			}
 			f := newTree(d, s)
 			f.Members = []*clusterv1.Machine{m}
-			assert.Equal(t, row.want, observetest.FieldByName(deployment.RolloutFacts(f, capitest.Noon).Sets[0].Machines[0], row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.FieldByName(deployment.RolloutFacts(f, capitest.Noon).Sets[0].Machines[0], row.fact),
+			)
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
@@ -368,7 +385,10 @@ func TestCurrentSet(t *testing.T) {
 		return func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.MinutesBeforeNoon(minutesAgo) }
 	}
 	createdFor := func(minutesAgo int) capitest.SetChange {
-		return withSetAnnotation(v1alpha1.AnnotationCreatedFor, capitest.MinutesBeforeNoon(minutesAgo).UTC().Format(time.RFC3339))
+		return withSetAnnotation(
+			v1alpha1.AnnotationCreatedFor,
+			capitest.MinutesBeforeNoon(minutesAgo).UTC().Format(time.RFC3339),
+		)
 	}
 	none := func(*clusterv1.MachineDeployment) {}
 	for _, row := range []struct {
@@ -442,7 +462,11 @@ func TestAbsences(t *testing.T) {
 
 // Lacking names the first template that does not exist.
 func TestMissingTemplate(t *testing.T) {
-	bootstrap, infrastructure := capitest.FoundObject(capitest.BootstrapTemplate()), capitest.MissingObject(capitest.InfrastructureTemplate())
+	bootstrap, infrastructure := capitest.FoundObject(
+		capitest.BootstrapTemplate(),
+	), capitest.MissingObject(
+		capitest.InfrastructureTemplate(),
+	)
 	assert.Empty(t, deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap}))
 	assert.Equal(
 		t,

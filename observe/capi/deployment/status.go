@@ -35,7 +35,7 @@ var ownConditions = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reportedStatus returns the part of a deployment's status that rollout.Plan computes. The transition time of
+// reportedStatus returns the part of a deployment's status that rollout.PlanDeployment computes. The transition time of
 // Progressing is the time of the last progress.
 func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.MachineCounts{
@@ -52,7 +52,7 @@ func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 	return r
 }
 
-// ApplyStatus writes the status that rollout.Plan computed, and the condition Blocked. The transition time of
+// ApplyStatus writes the status that rollout.PlanDeployment computed, and the condition Blocked. The transition time of
 // Progressing is the time of the last progress. The transition time of Blocked is the start of the oldest blocking
 // cause. The transition time of any other condition changes only with the condition's status.
 func ApplyStatus(
@@ -104,7 +104,8 @@ func phaseOfDeployment(f ObjectTree) string {
 	return string(phase)
 }
 
-// StatusShowsBlockers reports whether the status of a deployment shows its blockers, its phase, and the versions of its machines.
+// StatusShowsBlockers reports whether the status of a deployment shows its blockers, its phase, and the versions of its
+// machines.
 func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOfType(s.Conditions, vocabulary.ConditionBlocked)
@@ -112,8 +113,8 @@ func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 		equality.Semantic.DeepEqual(s.Versions, capiset.MachineVersions(f.Members))
 }
 
-// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is not worth a
-// write, because any progress also changes another field.
+// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
+// not worth a write, because any progress also changes another field.
 func WithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -134,8 +135,8 @@ func CurrentOperation(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return parseAnnotation[v1alpha1.Operation](d, v1alpha1.AnnotationOperation)
 }
 
-// OperationWithBlockers returns the operation in a deployment's annotation, together with the blockers of the deployment; nil without
-// an operation and blockers. The condition Blocked contains the whole sentence.
+// OperationWithBlockers returns the operation in a deployment's annotation, together with the blockers of the
+// deployment; nil without an operation and blockers. The condition Blocked contains the whole sentence.
 func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	o := CurrentOperation(d)
 	if c := capi.ConditionOfType(d.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
@@ -149,9 +150,9 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// NamedRollout returns the workflow ID of the rollout that a deployment names as its current operation. Named is empty if the
-// deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of its
-// predecessor.
+// NamedRollout returns the workflow ID of the rollout that a deployment names as its current operation. NamedRollout is
+// empty if the deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of
+// its predecessor.
 func NamedRollout(d *clusterv1.MachineDeployment) string {
 	if o := CurrentOperation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID

@@ -85,7 +85,9 @@ func TestStatus(t *testing.T) {
 		{"it would be blocked", nil, func(f *deployment.ObjectTree) {
 			f.Templates = []capi.ProviderObject{capitest.MissingObject(capitest.BootstrapTemplate()), capitest.MissingObject(capitest.InfrastructureTemplate())}
 		}, up, "False|NotScalingUp|Scaling up would be blocked because KubeadmConfigTemplate and ExampleMachineTemplate do not exist"},
-		{"while it is being deleted nothing would be", capitest.AsDeletingObject[*clusterv1.MachineDeployment], func(f *deployment.ObjectTree) { f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate()) }, up, "False|NotScalingUp|"},
+		{"while it is being deleted nothing would be", capitest.AsDeletingObject[*clusterv1.MachineDeployment], func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		}, up, "False|NotScalingUp|"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, up, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not scaling", nil, nil, down, "False|NotScalingDown|"},
 		{"scaling down", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(1)) }, func(f *deployment.ObjectTree) {
@@ -137,7 +139,18 @@ func TestStatus(t *testing.T) {
 // TestStatusFields covers the fields of the status other than the conditions.
 func TestStatusFields(t *testing.T) {
 	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
-	set, former := capitest.SetOfDeployment(d, "s", 2, 2), capitest.SetOfDeployment(d, "r", 1, 1, capitest.WithFormerTemplate)
+	set, former := capitest.SetOfDeployment(
+		d,
+		"s",
+		2,
+		2,
+	), capitest.SetOfDeployment(
+		d,
+		"r",
+		1,
+		1,
+		capitest.WithFormerTemplate,
+	)
 	f := newTree(d, set, former)
 	f.Members = append(readyMachines(set, "a", "b"), readyMachines(former, "c")...)
 	capitest.WithCondition(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
@@ -200,7 +213,12 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 			again, blockedAgain := reportedStatus(f, now)
 			// One more report may follow: Progressing first reports how the set became the current set.
 			f.Deployment.Status = again
-			require.False(t, rollout.PlanDeployment(deployment.RolloutFacts(f, now)).Unreported && !plan.Unreported, "seed %d", seed)
+			require.False(
+				t,
+				rollout.PlanDeployment(deployment.RolloutFacts(f, now)).Unreported && !plan.Unreported,
+				"seed %d",
+				seed,
+			)
 			third, _ := reportedStatus(f, now)
 			require.Equal(t, deployment.WithoutProgressTime(again), deployment.WithoutProgressTime(third), "seed %d", seed)
 			require.True(t, deployment.StatusShowsBlockers(f, blockedAgain), "seed %d", seed)
@@ -228,10 +246,13 @@ func TestTimesOfConditions(t *testing.T) {
 	assert.Equal(t, capitest.Noon, at(first, "Progressing"))
 	assert.Equal(t, later, at(second, "Progressing"), "another machine is available")
 	assert.Equal(t, capitest.Noon, at(second, "ScalingUp"))
-	assert.Empty(t, capi.ConditionOfType(deployment.WithoutProgressTime(second).Conditions, "Progressing").LastTransitionTime)
+	assert.Empty(
+		t,
+		capi.ConditionOfType(deployment.WithoutProgressTime(second).Conditions, "Progressing").LastTransitionTime,
+	)
 }
 
-// The annotations from Notes hold values for which the status has no fields.
+// The annotations from RolloutAnnotations hold values for which the status has no fields.
 func TestRolloutAnnotations(t *testing.T) {
 	record := &v1alpha1.RolloutStatus{
 		Revision:       2,

@@ -25,7 +25,7 @@ import (
 // which has no constant for this key.
 const AnnotationRevisionHistory = "machinedeployment.clusters.x-k8s.io/revision-history"
 
-// IsSameTemplate reports whether two templates make the same machines. SameTemplate ignores the parts that change
+// IsSameTemplate reports whether two templates make the same machines. IsSameTemplate ignores the parts that change
 // existing machines in place: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and
 // taints.
 func IsSameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
@@ -75,9 +75,9 @@ func isCopiedKey(key string, current bool) bool {
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed. The
-// parameter current tells whether the set is the current set. Labels and annotations of other writers stay. Follow
-// removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
+// CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed.
+// The parameter current tells whether the set is the current set. Labels and annotations of other writers stay.
+// CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer has.
 func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
@@ -223,10 +223,10 @@ func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreat
 		IsSameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. Parts that change machines
-// in place stay unchanged. ReturnTo removes a past time of spec.rollout.after that is later than the set, because this
-// time would replace the restored machines. ReturnTo sets the annotation that records an automatic rollback if
-// automatic is true, and removes the annotation otherwise.
+// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. Parts that change
+// machines in place stay unchanged. ReturnToSet removes a past time of spec.rollout.after that is later than the set,
+// because this time would replace the restored machines. ReturnToSet sets the annotation that records an automatic
+// rollback if automatic is true, and removes the annotation otherwise.
 func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, automatic bool, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
@@ -244,9 +244,9 @@ func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, auto
 	}
 }
 
-// PreparedDeployment returns a deployment in the state that it needs before its first set: with Millwright's finalizer and the
-// label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment. Prepared
-// returns nil if the deployment already has this state.
+// PreparedDeployment returns a deployment in the state that it needs before its first set: with Millwright's finalizer
+// and the label of its Cluster, and owned by the Cluster, so that the deletion of the Cluster deletes the deployment.
+// PreparedDeployment returns nil if the deployment already has this state.
 func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 	d := f.Deployment
 	p := d.DeepCopy()
@@ -271,8 +271,8 @@ func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 // NotPrepared describes the pending work of a deployment that must be prepared for its first set.
 const NotPrepared = "it is not prepared for its first set"
 
-// NeedsPreparation reports whether a deployment must be prepared now. A deployment that is paused, contested or being deleted
-// is not written.
+// NeedsPreparation reports whether a deployment must be prepared now. A deployment that is paused, contested or being
+// deleted is not written.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
 	contested := capi.IsContested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && PreparedDeployment(f) != nil

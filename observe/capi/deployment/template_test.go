@@ -141,7 +141,18 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	const key = v1alpha1.AnnotationReplacedByRevision
 	d := capitest.PreparedDeployment(3)
 	d.Spec.Template.Annotations = map[string]string{"team": "web"}
-	current, former := capitest.SetOfDeployment(d, "s", 3, 2), capitest.SetOfDeployment(d, "r", 2, 1, capitest.WithFormerTemplate)
+	current, former := capitest.SetOfDeployment(
+		d,
+		"s",
+		3,
+		2,
+	), capitest.SetOfDeployment(
+		d,
+		"r",
+		2,
+		1,
+		capitest.WithFormerTemplate,
+	)
 	f := newTree(d, current, former)
 	f.CopyToSet(former, false)
 	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
@@ -268,14 +279,16 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
 		}, ""},
 	} {
-		s, err := newTree(capitest.PreparedDeployment(3, row.change)).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
+		s, err := newTree(
+			capitest.PreparedDeployment(3, row.change),
+		).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
 	}
 }
 
-// ReturnTo restores a former template without the parts that change in place, and without a time that would replace the
-// restored machines.
+// ReturnToSet restores a former template without the parts that change in place, and without a time that would replace
+// the restored machines.
 func TestReturnToSet(t *testing.T) {
 	for _, row := range []struct {
 		name      string

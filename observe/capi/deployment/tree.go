@@ -20,7 +20,7 @@ import (
 
 // ObjectTree is a deployment with its sets, machines and related objects, all read at the same time.
 type ObjectTree struct {
-	Cache        *capi.Cache // decides which objects are Millwright's
+	Cache      *capi.Cache // decides which objects are Millwright's
 	Deployment *clusterv1.MachineDeployment
 	Sets       []*clusterv1.MachineSet // sets that the deployment controls, unsorted
 	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, unsorted
@@ -29,21 +29,21 @@ type ObjectTree struct {
 	// Templates holds the templates in the deployment's template: first the bootstrap template, if any.
 	Templates []capi.ProviderObject
 	// MissingBySet maps the UID of a set to the first object in the set's template that does not exist.
-	MissingBySet  map[types.UID]string
-	Policy *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	MissingBySet map[types.UID]string
+	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their sets.
-	IsLive     bool
+	IsLive   bool
 	Absences cache.Absences // times when no worker was working
 }
 
-// ReadTree returns a deployment with its sets and machines from the caches. A template whose cache is not yet filled has
-// Read false. Read returns an error if a kind is unknown because the API server does not answer.
+// ReadTree returns a deployment with its sets and machines from the caches. A template whose cache is not yet filled
+// has ReadTree false. ReadTree returns an error if a kind is unknown because the API server does not answer.
 func ReadTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.Templates)
 }
 
-// ReadTreeForWrite does the same as Read, for a decision that writes. ReadToAct reads from the API server the templates that
-// the caches do not know yet.
+// ReadTreeForWrite does the same as ReadTree, for a decision that writes. ReadTreeForWrite reads from the API server
+// the templates that the caches do not know yet.
 func ReadTreeForWrite(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.TemplatesForWrite)
 }
@@ -58,7 +58,7 @@ func readTree(
 	templates templateReader,
 ) (ObjectTree, error) {
 	f := ObjectTree{
-		Cache:        c,
+		Cache:      c,
 		Deployment: d,
 		Sets:       c.SetsOfDeployment(d),
 		Orphans:    c.SetsWithoutController(d.Namespace),
@@ -95,8 +95,8 @@ func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader
 	return nil
 }
 
-// MissingTemplate returns the first template that does not exist, or the first kind of clones that is not installed; empty if
-// nothing is missing.
+// MissingTemplate returns the first template that does not exist, or the first kind of clones that is not installed;
+// empty if nothing is missing.
 func MissingTemplate(namespace string, templates []capi.ProviderObject) string {
 	for _, t := range templates {
 		switch {
@@ -109,8 +109,8 @@ func MissingTemplate(namespace string, templates []capi.ProviderObject) string {
 	return ""
 }
 
-// ReadLiveTree returns a deployment with its sets and machines from the API server. ReadLive reads the sets before the
-// machines.
+// ReadLiveTree returns a deployment with its sets and machines from the API server. ReadLiveTree reads the sets before
+// the machines.
 func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (f ObjectTree, err error) {
 	if f, err = ReadLiveTreeWithoutPolicy(ctx, c, d); err != nil {
 		return f, err
@@ -120,7 +120,8 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 	return f, err
 }
 
-// ReadLiveTreeWithoutPolicy does the same as ReadLive, without the policy and the absences, which only a worker knows or needs.
+// ReadLiveTreeWithoutPolicy does the same as ReadLiveTree, without the policy and the absences, which only a worker
+// knows or needs.
 func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	f, err := ReadSets(ctx, c, d)
 	if err != nil {
@@ -170,7 +171,12 @@ func (f *ObjectTree) listMachines(ctx context.Context) error {
 
 // ResourceVersions returns the resource versions of all objects of a tree.
 func (f ObjectTree) ResourceVersions() cache.MinVersions {
-	v := capi.RelatedObjects{Members: f.Members, Cluster: f.Cluster, Deployment: f.Deployment, Templates: f.Templates}.ResourceVersions()
+	v := capi.RelatedObjects{
+		Members:    f.Members,
+		Cluster:    f.Cluster,
+		Deployment: f.Deployment,
+		Templates:  f.Templates,
+	}.ResourceVersions()
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
 		v.RaiseVersion(capi.SetsResource, set.ResourceVersion)
 	}

@@ -76,8 +76,8 @@ func IsDrainedByUs(m *clusterv1.Machine) bool {
 	return HasHook(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// UnhookPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the node,
-// the patch also removes the annotation that excludes the node from Cluster API's drain.
+// UnhookPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the
+// node, the patch also removes the annotation that excludes the node from Cluster API's drain.
 func UnhookPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
 	if HasHook(m) {
@@ -105,7 +105,11 @@ func pauseReason(m *clusterv1.Machine, cluster *clusterv1.Cluster) string {
 	if _, itself := m.Annotations[clusterv1.PausedAnnotation]; itself {
 		return "the machine has the annotation " + clusterv1.PausedAnnotation
 	}
-	return phrase.TextIf(cluster != nil && capi.ValueOrZero(cluster.Spec.Paused), "Cluster %s is paused", m.Spec.ClusterName)
+	return phrase.TextIf(
+		cluster != nil && capi.ValueOrZero(cluster.Spec.Paused),
+		"Cluster %s is paused",
+		m.Spec.ClusterName,
+	)
 }
 
 // clusterOfMachine returns the Cluster of a machine; nil if the Cluster does not exist.
@@ -114,8 +118,8 @@ func clusterOfMachine(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
 	return cluster
 }
 
-// UpstreamStatusTexts returns the parts of a Machine's status from Cluster API on which the machine's drain depends: the progress of
-// the deletion, and the health of the node.
+// UpstreamStatusTexts returns the parts of a Machine's status from Cluster API on which the machine's drain depends:
+// the progress of the deletion, and the health of the node.
 func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 	says := []string{fmt.Sprint(hasReachedHooks(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
@@ -130,8 +134,13 @@ func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 // HookFacts returns the facts from which the hook of a machine is decided, without the facts about the machine's node.
 func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.HookFacts, error) {
 	h := drain.HookFacts{
-		Hooked: HasHook(m), Deleting: m.DeletionTimestamp != nil, Waiting: hasReachedHooks(m), NodeName: m.Status.NodeRef.Name,
-		Skip: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
+		Hooked: HasHook(
+			m,
+		),
+		Deleting: m.DeletionTimestamp != nil,
+		Waiting:  hasReachedHooks(m),
+		NodeName: m.Status.NodeRef.Name,
+		Skip:     observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
 	}
 	if d := v.Status.Deletion; d != nil && d.Drain != nil {
 		h.Result = d.Drain.Result
@@ -148,8 +157,8 @@ func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1al
 	return h, err
 }
 
-// relatedObjectsOfDrain reads the objects related to a machine that determine whether Cluster API would drain the machine's
-// node. The parameter cluster may be nil.
+// relatedObjectsOfDrain reads the objects related to a machine that determine whether Cluster API would drain the
+// machine's node. The parameter cluster may be nil.
 func relatedObjectsOfDrain(
 	ctx context.Context,
 	c *capi.Cache,

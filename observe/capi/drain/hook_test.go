@@ -142,7 +142,12 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 		"without what is Millwright's",
 	)
 	assert.Equal(t, v1alpha1.MachineDeletionDrain, v.Status.Deletion.Stage)
-	assert.True(t, observedrain.IsInDrainQueue(capidrain.ToMillwrightMachine(capitest.NewMachine("m", set, capitest.WaitingAtDrainHook))))
+	assert.True(
+		t,
+		observedrain.IsInDrainQueue(
+			capidrain.ToMillwrightMachine(capitest.NewMachine("m", set, capitest.WaitingAtDrainHook)),
+		),
+	)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m"}}
 	ladder := observedrain.LadderFacts(v, nil, node, 0, capitest.Noon)
 	assert.Equal(
@@ -226,7 +231,9 @@ func TestTheHookOfAMachine(t *testing.T) {
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) { m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1) }),
+			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) {
+				m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1)
+			}),
 			related(capitest.NewCluster(), infrastructure()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
 		},

@@ -23,9 +23,9 @@ type drainStatus struct {
 	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
 }
 
-// ToMillwrightMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need. The result
-// has no class, and Cluster API determines the name of its node. An annotation of Millwright that does not parse counts
-// as absent.
+// ToMillwrightMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need.
+// The result has no class, and Cluster API determines the name of its node. An annotation of Millwright that does not
+// parse counts as absent.
 func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	v := &v1alpha1.Machine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -80,7 +80,7 @@ func reportedConditions() []corev1.NodeConditionType {
 	return []corev1.NodeConditionType{v1alpha1.MachineDrained, v1alpha1.MachineBlocked}
 }
 
-// StatusText returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine from AsMachine.
+// StatusText returns the value of v1alpha1.AnnotationDrainStatus for the status of a machine from ToMillwrightMachine.
 func StatusText(v *v1alpha1.Machine) (string, error) {
 	r := drainStatus{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
 	if v.Status.LastOperation.Type != "" {
@@ -93,8 +93,8 @@ func StatusText(v *v1alpha1.Machine) (string, error) {
 	return string(text), nil
 }
 
-// SetConditions copies the conditions of v, a machine from AsMachine, to a Machine of Cluster API. SetConditions
-// reports whether any condition changed.
+// SetConditions copies the conditions of v, a machine from ToMillwrightMachine, to a Machine of Cluster API.
+// SetConditions reports whether any condition changed.
 func SetConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
 	for _, kind := range reportedConditions() {
 		c := observecache.FindNodeCondition(v.Status.Conditions, kind)

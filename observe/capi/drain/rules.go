@@ -12,8 +12,8 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// RulesOfMachine returns Cluster API's drain rules that select a machine. A rule that does not parse is an error, because the
-// rule may select this machine.
+// RulesOfMachine returns Cluster API's drain rules that select a machine. A rule that does not parse is an error,
+// because the rule may select this machine.
 func RulesOfMachine(c *capi.Cache, m *clusterv1.Machine) (observedrain.MachineRules, error) {
 	var found observedrain.MachineRules
 	informer := c.Cluster.Informer(capi.RulesResource)

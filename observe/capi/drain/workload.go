@@ -21,7 +21,7 @@ import (
 type ClusterAccess struct {
 	// SecretsClient is the client of the management cluster, which holds the Secrets with kubeconfigs.
 	SecretsClient kubernetes.Interface
-	Connect func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
+	Connect       func(config *rest.Config) (kubernetes.Interface, error) // makes the client of a workload cluster
 }
 
 // kubeconfigKey is the key of the kubeconfig in a Cluster's Secret. kubeconfigSuffix is the suffix of the Secret's
@@ -54,8 +54,8 @@ type workloadCluster struct {
 	idleTimer     *time.Timer // stops the caches when it fires; nil while the cluster has users
 }
 
-// NewWorkloadClusters returns an empty Workloads; the method Cluster connects to a workload cluster. The end of ctx stops the
-// caches.
+// NewWorkloadClusters returns an empty WorkloadClusters; the method Cluster connects to a workload cluster. The end of
+// ctx stops the caches.
 func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClusters {
 	return &WorkloadClusters{ClusterAccess: access, ctx: ctx, clusters: map[string]*workloadCluster{}}
 }
@@ -65,8 +65,8 @@ func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClu
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
 // Cluster returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change
-// of the Secret makes a new client. The caches are the caches of NewTarget, and do not run before Begin. The caller
-// must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
+// of the Secret makes a new client. The caches are the caches of NewTargetCluster, and do not run before StartCaches.
+// The caller must call release when it no longer uses the cluster. The caches stop idleTimeout after the last release.
 func (w *WorkloadClusters) Cluster(
 	ctx context.Context,
 	namespace, name string,
@@ -98,8 +98,8 @@ func (w *WorkloadClusters) Cluster(
 	return of.cluster, sync.OnceFunc(func() { w.releaseCluster(key, of) }), nil
 }
 
-// StartCaches starts the caches of a workload cluster from the method Cluster. Begin waits until the caches are filled, or
-// ctx ends.
+// StartCaches starts the caches of a workload cluster from the method Cluster. StartCaches waits until the caches are
+// filled, or ctx ends.
 func (w *WorkloadClusters) StartCaches(ctx context.Context, cluster *observecache.Cluster) error {
 	w.mu.Lock()
 	for _, of := range w.clusters {
@@ -173,7 +173,11 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte) (*workloadCluster, 
 		return nil, err
 	}
 	ctx, end := context.WithCancel(w.ctx)
-	return &workloadCluster{cluster: cluster, stopCaches: end, startCaches: sync.OnceFunc(func() { cluster.StartWithoutWaiting(ctx) })}, nil
+	return &workloadCluster{
+		cluster:     cluster,
+		stopCaches:  end,
+		startCaches: sync.OnceFunc(func() { cluster.StartWithoutWaiting(ctx) }),
+	}, nil
 }
 
 // forbiddenPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if

@@ -15,13 +15,14 @@ import (
 // API.
 const UpdateMachineHook = "UpdateMachine"
 
-// ParseList returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format: Cluster
-// API.
+// ParseList returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format:
+// Cluster API.
 func ParseList(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// AcknowledgesMachine reports whether the size of a set counts a machine that was moved to the set for an in-place update.
+// AcknowledgesMachine reports whether the size of a set counts a machine that was moved to the set for an in-place
+// update.
 func AcknowledgesMachine(set *clusterv1.MachineSet, machine string) bool {
 	return slices.Contains(ParseList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }

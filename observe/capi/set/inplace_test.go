@@ -26,7 +26,10 @@ func asMarkedMachine(m *clusterv1.Machine) {
 
 // The test rows come from Cluster API: the machines whose in-place update is due.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
-	hooked := capitest.WithAnnotation[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other,"+capiset.UpdateMachineHook)
+	hooked := capitest.WithAnnotation[*clusterv1.Machine](
+		runtimev1.PendingHooksAnnotation,
+		"Other,"+capiset.UpdateMachineHook,
+	)
 	otherHook := capitest.WithAnnotation[*clusterv1.Machine](runtimev1.PendingHooksAnnotation, "Other")
 	acknowledged := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "a,m")
 	another := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "mm")
@@ -65,7 +68,10 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 
 // The test rows come from Cluster API: a set moves its surplus machines only to a set that accepts them.
 func TestNoMoveReason(t *testing.T) {
-	takes := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "r,s")
+	takes := capitest.WithAnnotation[*clusterv1.MachineSet](
+		clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation,
+		"r,s",
+	)
 	hash := func(s *clusterv1.MachineSet) { s.Labels[clusterv1.MachineDeploymentUniqueLabel] = "next" }
 	s := capitest.NewSet(
 		"s",

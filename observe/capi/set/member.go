@@ -21,7 +21,12 @@ import (
 )
 
 // MemberFacts returns the facts about a machine of a set.
-func MemberFacts(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet, selector labels.Selector) scale.Member {
+func MemberFacts(
+	c *capi.Cache,
+	m *clusterv1.Machine,
+	set *clusterv1.MachineSet,
+	selector labels.Selector,
+) scale.Member {
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
@@ -75,8 +80,8 @@ func nodeState(m *clusterv1.Machine) scale.NodeState {
 	}
 }
 
-// RemediationReason returns the reason and the message of a machine's condition OwnerRemediated; empty unless the condition is
-// False.
+// RemediationReason returns the reason and the message of a machine's condition OwnerRemediated; empty unless the
+// condition is False.
 func RemediationReason(m *clusterv1.Machine) (reason, message string) {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -104,9 +109,14 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	return result
 }
 
-// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, whose immutable parts
-// stay; nil for a new machine, which has no references to its clones yet.
-func DesiredMachine(c *capi.Cache, set *clusterv1.MachineSet, name string, existing *clusterv1.Machine) *clusterv1.Machine {
+// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, whose immutable
+// parts stay; nil for a new machine, which has no references to its clones yet.
+func DesiredMachine(
+	c *capi.Cache,
+	set *clusterv1.MachineSet,
+	name string,
+	existing *clusterv1.Machine,
+) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -132,15 +142,18 @@ func DesiredMachine(c *capi.Cache, set *clusterv1.MachineSet, name string, exist
 	return m
 }
 
-// DriftedParts returns which parts of a machine differ from its set's template and may change in place; empty if there are
-// none. For a machine that is being deleted, Drift compares only the parts that the deletion needs.
+// DriftedParts returns which parts of a machine differ from its set's template and may change in place; empty if there
+// are none. For a machine that is being deleted, DriftedParts compares only the parts that the deletion needs.
 func DriftedParts(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
 	labels, annotations := capi.AppliedKeys(m, capi.FieldManager)
 	return strings.Join(phrase.NonEmptyTexts(
 		phrase.TextIf(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
-		phrase.TextIf(alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations), "annotations"),
+		phrase.TextIf(
+			alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations),
+			"annotations",
+		),
 		phrase.TextIf(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
 		phrase.TextIf(
 			!equalWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),

@@ -22,7 +22,9 @@ import (
 )
 
 // newCache returns a Cache for functions that read only their arguments.
-func newCache() *capi.Cache { return capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}) }
+func newCache() *capi.Cache {
+	return capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{})
+}
 
 // memberFacts returns the facts about a machine of set s.
 func memberFacts(m *clusterv1.Machine) scale.Member {
@@ -197,7 +199,11 @@ func TestMachineLabels(t *testing.T) {
 			}
 			maps.Copy(want, row.want)
 			before := row.set.DeepCopy()
-			assert.Equal(t, want, capiset.MachineLabels(capitest.NewOfflineCache(row.settings, cache.PreflightConfig{}), row.set))
+			assert.Equal(
+				t,
+				want,
+				capiset.MachineLabels(capitest.NewOfflineCache(row.settings, cache.PreflightConfig{}), row.set),
+			)
 			assert.Equal(t, before, row.set, "the set belongs to a cache")
 		})
 	}
@@ -385,7 +391,9 @@ func TestAvailability(t *testing.T) {
 		1,
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
-	plan := scale.PlanSet(capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("m", set)), capitest.Noon, 0))
+	plan := scale.PlanSet(
+		capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("m", set)), capitest.Noon, 0),
+	)
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)
 }

@@ -131,8 +131,8 @@ func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []
 	return who
 }
 
-// creationStopReasons returns why a set creates no machine, apart from missing templates and preflight checks; nil if nothing
-// stops the creation.
+// creationStopReasons returns why a set creates no machine, apart from missing templates and preflight checks; nil if
+// nothing stops the creation.
 func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
 	switch {

@@ -131,7 +131,9 @@ func TestScaleFacts(t *testing.T) {
 		{
 			name: "of a label that only machines get",
 			fact: "Invalid",
-			set:  capitest.WithSelector(metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}}),
+			set: capitest.WithSelector(
+				metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}},
+			),
 			want: "",
 		},
 		{name: "an empty one is not invalid", fact: "Invalid", set: capitest.WithSelector(metav1.LabelSelector{}), want: ""},
@@ -269,7 +271,12 @@ func TestScaleFacts(t *testing.T) {
 				a.Members = []*clusterv1.Machine{
 					capitest.NewMachine("a", s, capitest.AsDeletingObject),
 					capitest.NewMachine("b", s),
-					capitest.NewMachine("c", s, capitest.AsDeletingObject, capitest.WithoutCondition(clusterv1.MachineUpToDateCondition)),
+					capitest.NewMachine(
+						"c",
+						s,
+						capitest.AsDeletingObject,
+						capitest.WithoutCondition(clusterv1.MachineUpToDateCondition),
+					),
 				}
 			},
 			want: 1,
@@ -287,13 +294,18 @@ func TestScaleFacts(t *testing.T) {
 
 		{name: "none", fact: "Missing", want: []string(nil)},
 		{
-			name:    "one",
-			fact:    "Missing",
-			related: func(a *capi.RelatedObjects) { a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate()) },
-			want:    []string{"ExampleMachineTemplate"},
+			name: "one",
+			fact: "Missing",
+			related: func(a *capi.RelatedObjects) {
+				a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+			},
+			want: []string{"ExampleMachineTemplate"},
 		},
 		{name: "both", fact: "Missing", related: func(a *capi.RelatedObjects) {
-			a.Templates = []capi.ProviderObject{capitest.MissingObject(capitest.BootstrapTemplate()), capitest.MissingObject(capitest.InfrastructureTemplate())}
+			a.Templates = []capi.ProviderObject{
+				capitest.MissingObject(capitest.BootstrapTemplate()),
+				capitest.MissingObject(capitest.InfrastructureTemplate()),
+			}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
 			name:    "not before it was looked for",
@@ -376,14 +388,17 @@ func TestScaleFacts(t *testing.T) {
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
 			related: func(a *capi.RelatedObjects) {
 				s := capitest.NewSet("s", 1)
-				a.Members = []*clusterv1.Machine{capitest.NewMachine("a", s), capitest.NewMachine("b", s, capitest.AsDeletingObject)}
+				a.Members = []*clusterv1.Machine{
+					capitest.NewMachine("a", s),
+					capitest.NewMachine("b", s, capitest.AsDeletingObject),
+				}
 			},
 			want: 1,
 		},
 		{fact: "Reported.ActedOn", want: 3},
 	}
 	never := map[string]string{
-		"Members":                    "TestMember",
+		"Members":                    "TestMemberFacts",
 		"LastFailure.Deleting":       "the run knows what it was refused",
 		"LastFailure.Message":        "the run knows what it was refused",
 		"Preflight.ControlPlane":     "TestPreflight",
@@ -418,7 +433,11 @@ func TestScaleFacts(t *testing.T) {
 			if row.related != nil {
 				row.related(&related)
 			}
-			assert.Equal(t, row.want, observetest.FieldByName(capiset.ScaleFacts(newCache(), s, related, capitest.Noon, 7), row.fact))
+			assert.Equal(
+				t,
+				row.want,
+				observetest.FieldByName(capiset.ScaleFacts(newCache(), s, related, capitest.Noon, 7), row.fact),
+			)
 		})
 		if !assert.ObjectsAreEqual(row.want, observetest.FieldByName(plain, row.fact)) {
 			delete(missing, row.fact)
@@ -431,7 +450,10 @@ func TestScaleFacts(t *testing.T) {
 		if strings.HasPrefix(why, "Cluster API") {
 			assert.Zero(
 				t,
-				observetest.FieldByName(capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3), capitest.RelatedObjects(), capitest.Noon, 7), name),
+				observetest.FieldByName(
+					capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3), capitest.RelatedObjects(), capitest.Noon, 7),
+					name,
+				),
 				name,
 			)
 		}
@@ -442,7 +464,13 @@ func TestScaleFacts(t *testing.T) {
 // name.
 func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
-		o := capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3, withNaming(template)), capitest.RelatedObjects(), capitest.Noon, 7)
+		o := capiset.ScaleFacts(
+			newCache(),
+			capitest.NewSet("s", 3, withNaming(template)),
+			capitest.RelatedObjects(),
+			capitest.Noon,
+			7,
+		)
 		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
@@ -450,7 +478,9 @@ func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 
 func TestPreflight(t *testing.T) {
 	foreign := func(change ...capitest.ProviderObjectChange) relatedChange {
-		return func(a *capi.RelatedObjects) { a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...))) }
+		return func(a *capi.RelatedObjects) {
+			a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...)))
+		}
 	}
 	topology := func(version string, annotations map[string]string) relatedChange {
 		return func(a *capi.RelatedObjects) {
@@ -523,7 +553,10 @@ func TestPreflight(t *testing.T) {
 	t.Run("the failure names the step", func(t *testing.T) {
 		related := capitest.RelatedObjects()
 		topology("v1.33.0", step("v1.32.0"))(&related)
-		c := capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: true})
+		c := capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: true},
+		)
 		failures := preflight.Decide(capiset.ScaleFacts(c, capitest.NewSet("s", 1), related, capitest.Noon, 0).Preflight)
 		assert.Equal(t, []preflight.CheckFailure{
 			{
@@ -536,7 +569,10 @@ func TestPreflight(t *testing.T) {
 
 func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
-	configured := capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, IsStrict: true})
+	configured := capitest.NewOfflineCache(
+		capitest.DefaultSettings,
+		cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, IsStrict: true},
+	)
 	onTemplate := func(index int, value string) relatedChange {
 		return func(a *capi.RelatedObjects) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
 	}

@@ -8,8 +8,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// ExplainPlan adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will count as
-// stalled. The plan was made from the facts o.
+// ExplainPlan adds to a plan the blockers of a set, the set's further writes, and the time at which a machine will
+// count as stalled. The plan was made from the facts o.
 func ExplainPlan(
 	s *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -20,5 +20,10 @@ func ExplainPlan(
 	plan.Pending = PendingWork(s, related, o, plan, explained)
 	plan.Decision.Recheck = RecheckTime(plan, explained)
 	blocked := explained.BlockedSummary(o.Now)
-	return observeset.ExplainedPlan{PlanResult: plan, Facts: o, BlockedSummary: blocked, IsShownInStatus: StatusShowsBlockers(s, related, blocked)}
+	return observeset.ExplainedPlan{
+		PlanResult:      plan,
+		Facts:           o,
+		BlockedSummary:  blocked,
+		IsShownInStatus: StatusShowsBlockers(s, related, blocked),
+	}
 }

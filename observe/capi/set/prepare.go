@@ -10,10 +10,13 @@ import (
 	"millwright/observe/capi"
 )
 
-// UnexplainedMachines returns the machines whose condition OwnerRemediated does not explain yet why their set does not replace
-// them. The field Why of each target is the message that the condition should have; the result reason is the
+// UnexplainedMachines returns the machines whose condition OwnerRemediated does not explain yet why their set does not
+// replace them. The field Why of each target is the message that the condition should have; the result reason is the
 // condition's reason.
-func UnexplainedMachines(related capi.RelatedObjects, plan scale.PlanResult) (machines []scale.MachineTarget, reason string) {
+func UnexplainedMachines(
+	related capi.RelatedObjects,
+	plan scale.PlanResult,
+) (machines []scale.MachineTarget, reason string) {
 	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
 	}
@@ -27,9 +30,9 @@ func UnexplainedMachines(related capi.RelatedObjects, plan scale.PlanResult) (ma
 	return machines, reason
 }
 
-// PreparedSet returns a set in the state that it needs before its first machine: with Millwright's finalizer and the label
-// of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of the
-// Cluster deletes the set. Prepared returns nil if the set already has this state.
+// PreparedSet returns a set in the state that it needs before its first machine: with Millwright's finalizer and the
+// label of its Cluster. The Cluster also becomes an owner of a set without a MachineDeployment, so that the deletion of
+// the Cluster deletes the set. PreparedSet returns nil if the set already has this state.
 func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
 	if !slices.Contains(
@@ -57,20 +60,26 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 	return p
 }
 
-// NeedsPreparation reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not written.
+// NeedsPreparation reports whether a set must be prepared now. A paused set, or a set that is being deleted, is not
+// written.
 func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts) bool {
 	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && PreparedSet(s, related.Cluster) != nil
 }
 
-// MayWriteRelatedObjects reports whether the objects related to a set may be written. The objects may not be written while the
-// set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
+// MayWriteRelatedObjects reports whether the objects related to a set may be written. The objects may not be written
+// while the set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
 func MayWriteRelatedObjects(s *clusterv1.MachineSet, observed scale.Facts) bool {
 	return len(observed.Pauses) == 0 && !observed.Orphaning &&
 		(observed.Invalid == "" || s.DeletionTimestamp != nil)
 }
 
 // OutstandingWrites returns which writes a set needs in addition to its plan; empty if there are none.
-func OutstandingWrites(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts, plan scale.PlanResult) string {
+func OutstandingWrites(
+	s *clusterv1.MachineSet,
+	related capi.RelatedObjects,
+	observed scale.Facts,
+	plan scale.PlanResult,
+) string {
 	if NeedsPreparation(s, related, observed) {
 		return "it is not prepared for its first machine"
 	}

@@ -43,7 +43,10 @@ func TestUnexplainedMachines(t *testing.T) {
 			a := capitest.RelatedObjects(capitest.NewMachine("m", s, row.machine), capitest.NewMachine("fine", s))
 			a.Deployment = capitest.NewDeployment(none)
 			withSetAnnotation(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capiset.UnexplainedMachines(a, scale.PlanSet(capiset.ScaleFacts(newCache(), s, a, capitest.Noon, 0)))
+			machines, reason := capiset.UnexplainedMachines(
+				a,
+				scale.PlanSet(capiset.ScaleFacts(newCache(), s, a, capitest.Noon, 0)),
+			)
 			if row.want == nil {
 				assert.Empty(t, machines)
 				return

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/capi"
 )
 
-// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.Plan, and
+// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.PlanSet, and
 // Blocked. Millwright does not change other conditions.
 var ownConditions = []string{
 	vocabulary.ConditionMachinesCreated,
@@ -31,7 +31,7 @@ var ownConditions = []string{
 	vocabulary.ConditionBlocked,
 }
 
-// reportedStatus returns the part of a set's status that scale.Plan computes. Cluster API's status has no fields for
+// reportedStatus returns the part of a set's status that scale.PlanSet computes. Cluster API's status has no fields for
 // the largest size that was ever wanted and for the last size on which the set acted. Both sizes therefore count as
 // reported, and no overshoot is reported.
 func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
@@ -44,8 +44,12 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOn: max(o.Replicas, 0)}
 	if set.Status.Replicas != nil {
 		s.Counts = &scale.MachineCounts{
-			Replicas: int(capi.ValueOrZero(set.Status.Replicas)), Ready: int(capi.ValueOrZero(set.Status.ReadyReplicas)),
-			Available: int(capi.ValueOrZero(set.Status.AvailableReplicas)), UpToDate: int(capi.ValueOrZero(set.Status.UpToDateReplicas)),
+			Replicas: int(capi.ValueOrZero(set.Status.Replicas)),
+			Ready:    int(capi.ValueOrZero(set.Status.ReadyReplicas)),
+			Available: int(
+				capi.ValueOrZero(set.Status.AvailableReplicas),
+			),
+			UpToDate: int(capi.ValueOrZero(set.Status.UpToDateReplicas)),
 		}
 	}
 	for _, kind := range ownConditions {
@@ -60,8 +64,9 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 	return s
 }
 
-// ApplyStatus writes the status that scale.Plan computed, and the condition Blocked. The transition time of a condition
-// changes only with the condition's status. The transition time of Blocked is the start of the oldest blocking cause.
+// ApplyStatus writes the status that scale.PlanSet computed, and the condition Blocked. The transition time of a
+// condition changes only with the condition's status. The transition time of Blocked is the start of the oldest
+// blocking cause.
 func ApplyStatus(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -97,8 +102,8 @@ func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects,
 		equality.Semantic.DeepEqual(set.Status.Versions, MachineVersions(related.Members))
 }
 
-// MachineVersions counts machines by version: the version of the kubelet, or the wanted version before the node has joined.
-// Machines without a version do not count.
+// MachineVersions counts machines by version: the version of the kubelet, or the wanted version before the node has
+// joined. Machines without a version do not count.
 func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
@@ -117,8 +122,8 @@ func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVe
 	return result
 }
 
-// ExplanationFacts returns the facts that explain what blocks a set. The parameter conditions holds the conditions that the
-// set's status should have.
+// ExplanationFacts returns the facts that explain what blocks a set. The parameter conditions holds the conditions that
+// the set's status should have.
 func ExplanationFacts(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -148,7 +153,8 @@ func ExplanationFacts(
 		})
 		return s
 	}
-	if related.Cluster == nil || !capi.ValueOrZero(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
+	if related.Cluster == nil ||
+		!capi.ValueOrZero(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
 		for _, m := range related.Members {
 			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
 		}

@@ -74,14 +74,23 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 		spec.Replicas = nil
 	}
 	if d.hasChanceOneIn(10) {
-		spec.Selector = pickRandomItem(d, metav1.LabelSelector{}, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
-			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}})
+		spec.Selector = pickRandomItem(
+			d,
+			metav1.LabelSelector{},
+			metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}},
+			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}},
+		)
 	}
 	if d.hasChanceOneIn(3) {
 		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
 	}
 	spec.MachineNaming.Template = pickRandomItem(d, "", "", "", "{{ .random }}", "x", "{{")
-	spec.Deletion.Order = pickRandomItem(d, "", clusterv1.OldestMachineSetDeletionOrder, clusterv1.RandomMachineSetDeletionOrder)
+	spec.Deletion.Order = pickRandomItem(
+		d,
+		"",
+		clusterv1.OldestMachineSetDeletionOrder,
+		clusterv1.RandomMachineSetDeletionOrder,
+	)
 	spec.Template.Spec.Version = pickRandomItem(d, "v1.31.2", "v1.20.0", "", "latest")
 	if d.hasChanceOneIn(5) {
 		capitest.AsDeletingObject(s)
@@ -153,13 +162,20 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 	}
 	if d.hasChanceOneIn(4) {
 		m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(d.IntN(40)))
-		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse), pickRandomItem(
-			d,
-			clusterv1.MachineDeletingDrainingNodeReason,
-			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
-			clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
-			clusterv1.MachineDeletingInternalErrorReason,
-		), "why")(m)
+		capitest.WithConditionReason(
+			clusterv1.MachineDeletingCondition,
+			pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse),
+			pickRandomItem(
+				d,
+				clusterv1.MachineDeletingDrainingNodeReason,
+				clusterv1.MachineDeletingWaitingForPreDrainHookReason,
+				clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
+				clusterv1.MachineDeletingInternalErrorReason,
+			),
+			"why",
+		)(
+			m,
+		)
 		if d.hasChanceOneIn(2) {
 			withAnnotation(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(d.IntN(10))}
@@ -211,7 +227,11 @@ func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects
 	}
 	for i, template := range []*unstructured.Unstructured{capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()} {
 		if d.hasChanceOneIn(6) {
-			a.Templates[i] = pickRandomItem(d, capitest.MissingObject(template), capi.ProviderObject{Ref: capitest.ObjectReference(template)})
+			a.Templates[i] = pickRandomItem(
+				d,
+				capitest.MissingObject(template),
+				capi.ProviderObject{Ref: capitest.ObjectReference(template)},
+			)
 		}
 	}
 	if d.hasChanceOneIn(2) {
@@ -234,7 +254,10 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(decidetest.SeedCount(1000)) {
 		d := randomSource{rand.New(rand.NewPCG(seed, 1))}
-		c := capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: d.hasChanceOneIn(2)})
+		c := capitest.NewOfflineCache(
+			capitest.DefaultSettings,
+			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: d.hasChanceOneIn(2)},
+		)
 		s := d.randomSet()
 		related := d.randomRelated(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
@@ -261,7 +284,10 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 			t.Fatalf("wanted: %+v %+v, blocked: %+v", want, want.Counts, blocked)
 		}
 		later := now.Add(time.Hour)
-		if next := capiset.RecheckTime(plan, capiset.ExplanationFacts(after, related, plan.Status.Conditions, now)); !next.IsZero() {
+		if next := capiset.RecheckTime(
+			plan,
+			capiset.ExplanationFacts(after, related, plan.Status.Conditions, now),
+		); !next.IsZero() {
 			later = next.Add(-time.Nanosecond)
 		}
 		plan, blocked = planSet(c, after, related, later, failure)
@@ -347,7 +373,10 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	assert.True(t, capiset.StatusShowsBlockers(after, related, blocked))
 	related.Members[0].Status.NodeInfo.KubeletVersion = "v1.32.0"
 	assert.False(t, capiset.StatusShowsBlockers(after, related, blocked), "a kubelet was updated")
-	assert.Empty(t, writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Versions)
+	assert.Empty(
+		t,
+		writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Versions,
+	)
 }
 
 // conditionOfSet returns a condition of a set, and asserts that the set has exactly one condition of this type.
@@ -379,10 +408,27 @@ func TestConditionsOfASet(t *testing.T) {
 			ObservedGeneration: 3,
 		},
 		foreign,
-		{Type: "MachinesReady", Status: metav1.ConditionFalse, Reason: "NotReady", LastTransitionTime: capitest.MinutesBeforeNoon(50)},
-		{Type: "ReplicaFailure", Status: metav1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: capitest.MinutesBeforeNoon(50)},
+		{
+			Type:               "MachinesReady",
+			Status:             metav1.ConditionFalse,
+			Reason:             "NotReady",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
+		{
+			Type:               "ReplicaFailure",
+			Status:             metav1.ConditionTrue,
+			Reason:             "FailedCreate",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
 	}
-	after := writeStatus(t, newCache(), s, capitest.RelatedObjects(capitest.NewMachine("m", s)), capitest.Noon, scale.WriteFailure{})
+	after := writeStatus(
+		t,
+		newCache(),
+		s,
+		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.Noon,
+		scale.WriteFailure{},
+	)
 
 	assert.Equal(t, foreign.Message, conditionOfSet(t, after, foreign.Type).Message)
 	assert.Equal(t, int64(1), conditionOfSet(t, after, foreign.Type).ObservedGeneration, "that of others stays as it is")
@@ -392,7 +438,11 @@ func TestConditionsOfASet(t *testing.T) {
 		[]any{metav1.ConditionTrue, "ScalingUp", "Scaling up from 1 to 2 replicas", int64(4)},
 		[]any{up.Status, up.Reason, up.Message, up.ObservedGeneration},
 	)
-	assert.True(t, up.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(50))), "the status is as before, so its time stays")
+	assert.True(
+		t,
+		up.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(50))),
+		"the status is as before, so its time stays",
+	)
 	ready := conditionOfSet(t, after, "MachinesReady")
 	assert.Equal(t, metav1.ConditionTrue, ready.Status)
 	assert.True(t, ready.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(0))), "the status changed now")
@@ -412,7 +462,10 @@ func TestConditionsOfASet(t *testing.T) {
 	s.Spec.Selector = metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}},
 	}
-	assert.Empty(t, writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Selector)
+	assert.Empty(
+		t,
+		writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Selector,
+	)
 }
 
 func TestConditionBlocked(t *testing.T) {
@@ -466,7 +519,12 @@ func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 	s.Status.Conditions = []metav1.Condition{
-		{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "TemplateNotFound", LastTransitionTime: capitest.MinutesBeforeNoon(50)},
+		{
+			Type:               "Blocked",
+			Status:             metav1.ConditionTrue,
+			Reason:             "TemplateNotFound",
+			LastTransitionTime: capitest.MinutesBeforeNoon(50),
+		},
 	}
 	after := writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	c := conditionOfSet(t, after, "Blocked")
@@ -489,7 +547,13 @@ func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
 	paused := withSetAnnotation(clusterv1.PausedAnnotation, "")
 	s := capitest.NewSet("s", 1, paused)
-	_, blocked := planSet(newCache(), s, capitest.RelatedObjects(capitest.NewMachine("m", s)), capitest.Noon, scale.WriteFailure{})
+	_, blocked := planSet(
+		newCache(),
+		s,
+		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.Noon,
+		scale.WriteFailure{},
+	)
 	assert.False(t, blocked.IsBlocked())
 	_, blocked = planSet(newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")

@@ -99,7 +99,11 @@ func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix strin
 	switch {
 	case len(f.Hooks) > 0:
 	case capidrain.HasHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
-		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.ExplanationFacts(capidrain.ToMillwrightMachine(m), nil, f.Now)
+		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.ExplanationFacts(
+			capidrain.ToMillwrightMachine(m),
+			nil,
+			f.Now,
+		)
 	default:
 		f.Stage = explain.StageDelete
 	}
@@ -118,8 +122,8 @@ func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, 
 	return began.Time, end
 }
 
-// explainLiveMachine sets the facts about a machine that is not being deleted: what is missing until the node joins, and what
-// the machine has lost later. A missing condition counts as no information.
+// explainLiveMachine sets the facts about a machine that is not being deleted: what is missing until the node joins,
+// and what the machine has lost later. A missing condition counts as no information.
 func explainLiveMachine(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
@@ -158,8 +162,8 @@ func objectName(ref clusterv1.ContractVersionedObjectReference) string {
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// PendingWork returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait for a
-// machine that is stalled or will count as stalled later.
+// PendingWork returns the pending work of a set, in this order: the needs of its plan, its other writes, and the wait
+// for a machine that is stalled or will count as stalled later.
 func PendingWork(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -213,8 +217,8 @@ var stepsOfSets = []struct{ condition, step string }{
 	{vocabulary.ConditionScalingUp, vocabulary.StepCreateMachines},
 }
 
-// OperationOfSet returns the work of a set according to its conditions, in the form of a current operation; nil if the set
-// has no work. Cluster API's status has no field for a current operation.
+// OperationOfSet returns the work of a set according to its conditions, in the form of a current operation; nil if the
+// set has no work. Cluster API's status has no field for a current operation.
 func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
 	for _, of := range stepsOfSets {

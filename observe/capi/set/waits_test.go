@@ -199,7 +199,13 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	assert.False(t, blocked.IsBlocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
 		o := capiset.ScaleFacts(newCache(), s, related, now, 0)
-		return capiset.PendingWork(s, related, o, scale.PlanSet(o), capiset.ExplanationFacts(s, related, plan.Status.Conditions, now))
+		return capiset.PendingWork(
+			s,
+			related,
+			o,
+			scale.PlanSet(o),
+			capiset.ExplanationFacts(s, related, plan.Status.Conditions, now),
+		)
 	}
 	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
 	explained := capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon)

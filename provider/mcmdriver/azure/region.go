@@ -38,8 +38,8 @@ const (
 // Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
 // does not lock all of its maps.
 type Region struct {
-	// AnswerRequest, if set, is called for each request in place of serve. Answer may call serve, which executes the request
-	// and writes the answer.
+	// AnswerRequest, if set, is called for each request in place of serve. AnswerRequest may call serve, which executes
+	// the request and writes the answer.
 	AnswerRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
 	// OnVMChange, if set, is called with the lock held after the creation or deletion of a VM.

@@ -61,7 +61,12 @@ func startAPI(t *testing.T) *api {
 	require.NoError(t, err)
 	dyn, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	a := &api{restClient: typed.MachineV1alpha1().RESTClient(), dynamicClient: dyn, typedClient: typed, discoveryClient: core.Discovery()}
+	a := &api{
+		restClient:      typed.MachineV1alpha1().RESTClient(),
+		dynamicClient:   dyn,
+		typedClient:     typed,
+		discoveryClient: core.Discovery(),
+	}
 
 	_, err = core.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testNamespace}}, metav1.CreateOptions{})

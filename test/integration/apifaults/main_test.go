@@ -57,8 +57,8 @@ func cloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// requireCreateCount checks that the cloud has made n instances since the statistics before, and that no instance was made
-// twice.
+// requireCreateCount checks that the cloud has made n instances since the statistics before, and that no instance was
+// made twice.
 func requireCreateCount(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := cloudStats(t)
@@ -84,7 +84,8 @@ func requireFaults(t *testing.T, names ...string) {
 	requireFaultsOfProcess(t, "bridge", r.Proxies.Bridge.FaultCounts(), names)
 }
 
-// requireFaultsOfProcess logs which faults a process met, and fails the test if the process did not meet each fault in names.
+// requireFaultsOfProcess logs which faults a process met, and fails the test if the process did not meet each fault in
+// names.
 func requireFaultsOfProcess(t *testing.T, who string, counts map[string]int, names []string) {
 	t.Helper()
 	t.Logf("faults of the %s so far: %v", who, counts)

@@ -123,7 +123,10 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {
 		now := slices.Concat(p.Machines(t), alone())
 		return len(now) == 2*size &&
-				!slices.ContainsFunc(uidsOfMachines(now), func(uid types.UID) bool { return slices.Contains(uidsOfMachines(before), uid) }), len(
+				!slices.ContainsFunc(
+					uidsOfMachines(now),
+					func(uid types.UID) bool { return slices.Contains(uidsOfMachines(before), uid) },
+				), len(
 				now,
 			)
 	})

@@ -60,7 +60,11 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	among := fmt.Sprintf("among %d machines", size)
 
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
-	rest := measureLoad(t, bench.LoadResult{Name: "at rest, " + among, Machines: size}, func() { time.Sleep(3 * time.Minute) })
+	rest := measureLoad(
+		t,
+		bench.LoadResult{Name: "at rest, " + among, Machines: size},
+		func() { time.Sleep(3 * time.Minute) },
+	)
 	require.LessOrEqual(t, rest.RequestsPerMinute(), float64(maxIdleRequests), "requests a minute")
 	require.Empty(t, r.CountOpenWorkflows(t, crowdedNamespace)["Machine"], "open runs of machines")
 
@@ -113,9 +117,15 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	}
 }
 
-// measureRolloutInFleet measures the rollout of one deployment of the fleet. rollInFleet calls meanwhile after the change of the
-// template. rollInFleet requires that exactly one instance is created per machine.
-func measureRolloutInFleet(t *testing.T, pool *rig.Pool, edition, among string, size int, meanwhile func()) *bench.LoadResult {
+// measureRolloutInFleet measures the rollout of one deployment of the fleet. measureRolloutInFleet calls meanwhile
+// after the change of the template. measureRolloutInFleet requires that exactly one instance is created per machine.
+func measureRolloutInFleet(
+	t *testing.T,
+	pool *rig.Pool,
+	edition, among string,
+	size int,
+	meanwhile func(),
+) *bench.LoadResult {
 	t.Helper()
 	before, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)
@@ -132,7 +142,10 @@ func measureRolloutInFleet(t *testing.T, pool *rig.Pool, edition, among string, 
 	rig.Eventually(
 		t,
 		"the rollout has ended",
-		func() (bool, any) { open := r.CountOpenWorkflows(t, crowdedNamespace); return open["Rollout"] == 0, open },
+		func() (bool, any) {
+			open := r.CountOpenWorkflows(t, crowdedNamespace)
+			return open["Rollout"] == 0, open
+		},
 	)
 	after, err := r.Cloud.Stats(t.Context())
 	require.NoError(t, err)

@@ -122,8 +122,8 @@ func (f fleet) awaitRolloutEnd(t *testing.T, pool *rig.Pool) {
 	})
 }
 
-// awaitMachineCount waits until the status of a deployment counts n machines, all of them available, and the function as
-// returns true. awaitCounts uses a watch, because polling would add requests to the measurement.
+// awaitMachineCount waits until the status of a deployment counts n machines, all of them available, and the function
+// as returns true. awaitMachineCount uses a watch, because polling would add requests to the measurement.
 func awaitMachineCount(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.MachineDeployment) bool) {
 	t.Helper()
 	d := pool.Deployment(t)

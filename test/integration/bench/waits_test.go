@@ -43,8 +43,8 @@ func countHistoryEvents(histories map[string]*historypb.History) map[string]int 
 	return counts
 }
 
-// taskWaitTimes returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for all
-// other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
+// taskWaitTimes returns how long the tasks in the histories of machines waited for a worker: by type of cloud call, for
+// all other activities, and for workflow tasks. Retried activities are left out: a history has the time of their first
 // schedule and the start of their last attempt.
 func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interval) {
 	measured := map[string][]time.Duration{}

@@ -89,7 +89,8 @@ func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
 	return list.Items
 }
 
-// groupOfMachine returns the name of a machine's group: the owner of the machine's set, or the set if the set has no owner.
+// groupOfMachine returns the name of a machine's group: the owner of the machine's set, or the set if the set has no
+// owner.
 func (g nodeGroup) groupOfMachine(t *testing.T, m unstructured.Unstructured) string {
 	t.Helper()
 	owner := metav1.GetControllerOf(&m)

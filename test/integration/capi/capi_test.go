@@ -75,8 +75,8 @@ type testNamespace struct {
 //go:embed testdata/*.yaml
 var manifests embed.FS
 
-// newNamespace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of the
-// namespace.
+// newNamespace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of
+// the namespace.
 func newNamespace(t *testing.T, name, manifest string) testNamespace {
 	t.Helper()
 	s, err := makeNamespace(t.Context(), name, manifest)
@@ -129,15 +129,19 @@ func (s testNamespace) resourceClient(kind schema.GroupVersionResource) dynamic.
 	return s.client.Resource(kind).Namespace(s.name)
 }
 
-func (s testNamespace) getObject(t *testing.T, kind schema.GroupVersionResource, name string) *unstructured.Unstructured {
+func (s testNamespace) getObject(
+	t *testing.T,
+	kind schema.GroupVersionResource,
+	name string,
+) *unstructured.Unstructured {
 	t.Helper()
 	object, err := s.resourceClient(kind).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return object
 }
 
-// countRunningMachines returns the numbers of running Machines of the control plane and of workers, and a description of all
-// Machines.
+// countRunningMachines returns the numbers of running Machines of the control plane and of workers, and a description
+// of all Machines.
 func (s testNamespace) countRunningMachines(ctx context.Context) (planes, workers int, seen []string) {
 	list, err := s.resourceClient(machines).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -32,7 +32,13 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 			return message != "", message
 		})
 		p.resize(t, 2)
-		p.awaitConditionMessage(t, "ScalingUp", "True", "ScalingUp", `is upgrading ("ControlPlaneIsStable" preflight check failed)`)
+		p.awaitConditionMessage(
+			t,
+			"ScalingUp",
+			"True",
+			"ScalingUp",
+			`is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+		)
 		p.awaitCounts(t, 2)
 		assert.Equal(t, []string{"v1.36.4"}, reportedVersions(t, s), "not before the upgrade has ended")
 	})
@@ -106,8 +112,8 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	s.awaitClusterGone(t)
 }
 
-// isForbiddenRequest reports whether the API server refused a request of worker or bridge. Worker and bridge have the roles of
-// deploy/rbac/cluster-api in addition to their own roles.
+// isForbiddenRequest reports whether the API server refused a request of worker or bridge. Worker and bridge have the
+// roles of deploy/rbac/cluster-api in addition to their own roles.
 func isForbiddenRequest(a rig.AuditedRequest) bool {
 	return slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username) &&
 		a.ResponseStatus.Code == http.StatusForbidden

@@ -86,8 +86,8 @@ func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
 	return made
 }
 
-// awaitMachinesOfTemplate waits until exactly n machines are made from a template, no other machines exist, and the status reports
-// these numbers.
+// awaitMachinesOfTemplate waits until exactly n machines are made from a template, no other machines exist, and the
+// status reports these numbers.
 func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
@@ -285,8 +285,8 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	})
 }
 
-// awaitOutdatedMachines waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an old
-// template.
+// awaitOutdatedMachines waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an
+// old template.
 func (f fleet) awaitOutdatedMachines(t *testing.T, n int) {
 	t.Helper()
 	nodes := f.workloadClient(t).CoreV1().Nodes()
@@ -404,7 +404,8 @@ func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
 	})
 }
 
-// resourceVersions returns the resourceVersions of the deployment, its sets, its machines and their clones, by kind and name.
+// resourceVersions returns the resourceVersions of the deployment, its sets, its machines and their clones, by kind and
+// name.
 func (f fleet) resourceVersions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"deployment": f.getObject(t, machineDeployments, f.setName).GetResourceVersion()}

@@ -142,7 +142,10 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		runs := r.Workflows(
 			t,
-			fmt.Sprintf("WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'", f.setName),
+			fmt.Sprintf(
+				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'",
+				f.setName,
+			),
 		)
 		if len(runs) == 0 {
 			return false, "no rollout has ended"

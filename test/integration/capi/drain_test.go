@@ -84,8 +84,8 @@ func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 	require.NoError(t, err)
 }
 
-// awaitJoinedMachines waits until n machines name their nodes, and returns the machines. Cluster API writes the conditions of a
-// machine and the rest of the status in two requests: a machine can be Ready before it names its node.
+// awaitJoinedMachines waits until n machines name their nodes, and returns the machines. Cluster API writes the
+// conditions of a machine and the rest of the status in two requests: a machine can be Ready before it names its node.
 func (p pool) awaitJoinedMachines(t *testing.T, n int) (all []unstructured.Unstructured) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines name their nodes", n), func() (bool, any) {
@@ -157,8 +157,8 @@ func (s testNamespace) requirePodStays(t *testing.T, name string) {
 	require.Nil(t, pod.DeletionTimestamp)
 }
 
-// awaitBlockedMachine waits until the condition Drained of a machine is False with the reason Blocked and a message with this
-// text.
+// awaitBlockedMachine waits until the condition Drained of a machine is False with the reason Blocked and a message
+// with this text.
 func (s testNamespace) awaitBlockedMachine(t *testing.T, machine, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
@@ -315,7 +315,11 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "far", node, nil)
 		p.writeKubeconfig(t, []byte("users: ["+secret))
 		remove(t, name)
-		p.awaitBlockedMachine(t, name, fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name))
+		p.awaitBlockedMachine(
+			t,
+			name,
+			fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name),
+		)
 		text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 		assert.Contains(t, text, "the nodes of Cluster "+p.name+" cannot be read")
 		places, _, err := r.FindLeaks(t.Context(), secret)
@@ -336,7 +340,12 @@ func TestDrainsForClusterAPI(t *testing.T) {
 				return hook == want && excluded == want, has
 			})
 		}
-		p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{"annotations":{%q:"false"}}}`, drainOptInAnnotation))
+		p.mergePatch(
+			t,
+			machineSets,
+			p.setName,
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:"false"}}}`, drainOptInAnnotation),
+		)
 		hooked(false)
 		p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation))
 		hooked(true)

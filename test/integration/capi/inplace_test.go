@@ -57,8 +57,8 @@ type inPlaceFleet struct {
 	uidsBefore map[string]types.UID
 }
 
-// newInPlaceFleet makes a MachineDeployment of three machines, and returns when the machines are available. The replacements
-// are applied to the text of the manifest.
+// newInPlaceFleet makes a MachineDeployment of three machines, and returns when the machines are available. The
+// replacements are applied to the text of the manifest.
 func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceFleet {
 	t.Helper()
 	server, err := startExtension()
@@ -107,8 +107,8 @@ func (u inPlaceFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
 	return verdict
 }
 
-// awaitUpdatedMachines waits until all machines are of the second template. awaitUpdated asserts that this many machines and
-// their clones are the same as before, and that no object has a leftover of an update.
+// awaitUpdatedMachines waits until all machines are of the second template. awaitUpdatedMachines asserts that this many
+// machines and their clones are the same as before, and that no object has a leftover of an update.
 func (u inPlaceFleet) awaitUpdatedMachines(t *testing.T, same int) {
 	t.Helper()
 	u.awaitMachinesOfTemplate(t, u.setName+"-2", 3)
@@ -136,8 +136,8 @@ func (u inPlaceFleet) awaitUpdatedMachines(t *testing.T, same int) {
 	assert.NoError(t, u.extension.RefusedRequestsError())
 }
 
-// requireMatchesTemplate asserts that all infrastructure machines match a template, without a field of another template, and
-// that no object has an annotation of an update in place.
+// requireMatchesTemplate asserts that all infrastructure machines match a template, without a field of another
+// template, and that no object has an annotation of an update in place.
 func (u inPlaceFleet) requireMatchesTemplate(t *testing.T, template string) {
 	t.Helper()
 	want, _, err := unstructured.NestedMap(
@@ -200,8 +200,8 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
-// inPlaceReplacements returns replacements for the manifest: with them, Millwright updates machines of the deployment in place. The
-// arguments surge and unavailable are maxSurge and maxUnavailable.
+// inPlaceReplacements returns replacements for the manifest: with them, Millwright updates machines of the deployment
+// in place. The arguments surge and unavailable are maxSurge and maxUnavailable.
 func inPlaceReplacements(surge, unavailable int) []string {
 	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
 	return append(
@@ -338,7 +338,13 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 		}
 		return failed == 1, fmt.Sprint(failed, u.conditionLines(t))
 	})
-	u.awaitConditionMessage(t, "Blocked", "True", "InPlaceUpdate", "the update in place does not end: UpdateMachine hook failed")
+	u.awaitConditionMessage(
+		t,
+		"Blocked",
+		"True",
+		"InPlaceUpdate",
+		"the update in place does not end: UpdateMachine hook failed",
+	)
 	u.reconcileAgain(t)
 	inProgress := 0
 	for _, m := range u.listMachines(t) {

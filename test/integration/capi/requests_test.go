@@ -40,8 +40,15 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		p.awaitCounts(t, 0)
 		all := time.Since(began)
 		time.Sleep(3 * time.Second)
-		t.Logf("%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
-			filter, (len(r.AuditedRequests(t, requestsOfUsers(users)))-before)/n, users, objects.Seconds(), ready.Seconds(), all.Seconds())
+		t.Logf(
+			"%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
+			filter,
+			(len(r.AuditedRequests(t, requestsOfUsers(users)))-before)/n,
+			users,
+			objects.Seconds(),
+			ready.Seconds(),
+			all.Seconds(),
+		)
 	}
 	count(
 		component.OurFilter,

@@ -27,8 +27,8 @@ import (
 // pool is a MachineSet or MachineDeployment that Millwright reconciles, in a space.
 type pool struct {
 	testNamespace
-	kind schema.GroupVersionResource
-	setName  string // name of the set or deployment, and value of the label pool of its machines
+	kind    schema.GroupVersionResource
+	setName string // name of the set or deployment, and value of the label pool of its machines
 }
 
 // makeSharedNamespace makes the cluster for all tests that do not change the cluster itself.
@@ -98,7 +98,8 @@ func (p pool) patchPool(t *testing.T, patch string) {
 // mergePatch applies a merge patch to an object.
 func (s testNamespace) mergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
 	t.Helper()
-	_, err := s.resourceClient(resource).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.resourceClient(resource).
+		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -411,17 +412,17 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	p.awaitStatus(t, 2)
 }
 
-// requireCreatedMachinesExactly waits until the set has n machines with their clones, and asserts that the given number of
-// machines was ever created.
+// requireCreatedMachinesExactly waits until the set has n machines with their clones, and asserts that the given number
+// of machines was ever created.
 func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
 	t.Helper()
 	p.awaitCounts(t, n)
 	p.requireCreatedMachines(t, made)
 }
 
-// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A client that was killed
-// gets an error from the API server, whether or not the API server has created the object. An object whose creation got
-// this error counts if it exists, and may count if it does not exist.
+// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A client that was
+// killed gets an error from the API server, whether or not the API server has created the object. An object whose
+// creation got this error counts if it exists, and may count if it does not exist.
 func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {

@@ -46,7 +46,7 @@ type cloudBehaviour struct {
 	clientTokens   bool
 	readStaleness  time.Duration // age of the state that reads return
 	unrecordedTime time.Duration // time for which the cloud has no record of a create request
-	faultyCloud    bool          // use rig.FaultyCloud
+	faultyCloud    bool          // use rig.MakeCloudFaulty
 }
 
 func (w cloudBehaviour) applyBehaviour(t *testing.T, r *rig.Rig) {
@@ -84,8 +84,8 @@ func awaitCreationsInFlight(t *testing.T, r *rig.Rig, before admin.Stats) {
 	})
 }
 
-// requireOneInstancePerMachine checks that the cloud made exactly one instance for each machine. Then it deletes the pool,
-// and checks that no object of the pool is left.
+// requireOneInstancePerMachine checks that the cloud made exactly one instance for each machine. Then it deletes the
+// pool, and checks that no object of the pool is left.
 func requireOneInstancePerMachine(t *testing.T, r *rig.Rig, pool *rig.Pool, before admin.Stats, size int) {
 	t.Helper()
 	pool.AwaitRunningMachines(t, size)

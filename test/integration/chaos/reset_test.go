@@ -23,7 +23,13 @@ import (
 // client tokens, and does not show the request for ten seconds. The worker learns of the reset in less than ten
 // seconds.
 func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
-	cloudBehaviour{name: "no client tokens, requests without a record", unrecordedTime: 10 * time.Second}.applyBehaviour(t, r)
+	cloudBehaviour{
+		name:           "no client tokens, requests without a record",
+		unrecordedTime: 10 * time.Second,
+	}.applyBehaviour(
+		t,
+		r,
+	)
 	const createInstance = "create-instance"
 	service := r.Temporal.WorkflowService()
 	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){

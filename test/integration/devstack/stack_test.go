@@ -56,8 +56,8 @@ func newClient(t *testing.T, s *stack.Stack, identity string) *kubernetes.Client
 	return clients
 }
 
-// processesInFolder returns the command lines of all processes that contain the folder. The command lines of all processes of
-// a stack contain the stack's folder.
+// processesInFolder returns the command lines of all processes that contain the folder. The command lines of all
+// processes of a stack contain the stack's folder.
 func processesInFolder(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -215,7 +215,10 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	_, err = stack.Open(s.Dir())
 	require.ErrorIs(t, err, stack.ErrNotRunning)
 
-	again, err := stack.Up(t.Context(), stack.Options{Dir: s.Dir(), UseFreePorts: true, Attached: true, Output: t.Output()})
+	again, err := stack.Up(
+		t.Context(),
+		stack.Options{Dir: s.Dir(), UseFreePorts: true, Attached: true, Output: t.Output()},
+	)
 	require.NoError(t, err, "up on the stale state and the old data")
 	require.NoError(t, again.Down(t.Context()))
 	assert.Empty(t, processesInFolder(t, s.Dir()))

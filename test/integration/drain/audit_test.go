@@ -15,7 +15,7 @@ import (
 
 // podRequest is one line of the audit log: a request of the worker about a pod.
 type podRequest struct {
-	Time   time.Time
+	Time time.Time
 	Verb string // evict or delete
 	Pod  string
 	Code int
@@ -31,7 +31,7 @@ func podRequests(t *testing.T, namespace string) []podRequest {
 			(o.Subresource == "eviction" || line.Verb == "delete")
 	}) {
 		q := podRequest{
-			Time:   line.RequestReceivedTimestamp,
+			Time: line.RequestReceivedTimestamp,
 			Verb: line.Verb,
 			Pod:  line.ObjectRef.Name,
 			Code: line.ResponseStatus.Code,

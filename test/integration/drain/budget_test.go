@@ -94,7 +94,7 @@ func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
 	for _, q := range evicted {
 		require.True(t, q.Time.Before(deleted[0].Time), "no eviction after the deadline")
 	}
-	// TestTheLadderIsClimbedByDeadlines of workflows/drain proves that no step of the drain comes too late.
+	// TestDrainMeansChangeAtTheirDeadlines of workflows/drain proves that no step of the drain comes too late.
 	after := func(begin time.Time, q podRequest) {
 		t.Helper()
 		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.Time.Sub(begin).Round(10*time.Millisecond))

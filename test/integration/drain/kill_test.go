@@ -99,7 +99,8 @@ func requireStageOrder(t *testing.T, seen []v1alpha1.MachineDeletionStage) {
 	}
 }
 
-// annotateMachine changes annotations of a machine in kubectl's syntax: "key=value" sets an annotation, and "key-" removes it.
+// annotateMachine changes annotations of a machine in kubectl's syntax: "key=value" sets an annotation, and "key-"
+// removes it.
 func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {

@@ -22,8 +22,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// requestUpdateOptions returns the options of a Temporal update by which the actor ann requests a command from a workflow of a
-// machine.
+// requestUpdateOptions returns the options of a Temporal update by which the actor ann requests a command from a
+// workflow of a machine.
 func requestUpdateOptions(kind run.Kind, m v1alpha1.Machine, in run.RequestInput) client.UpdateWorkflowOptions {
 	in.Actor = "ann"
 	return client.UpdateWorkflowOptions{

@@ -114,7 +114,7 @@ func stopKubelet(t *testing.T, node string) {
 }
 
 // markNodeLongNotReady writes into the status of an unreachable node that the node has not been ready for six minutes.
-// markNotReadyForLong lists the volumes of the pods as in use, as the node's kubelet would.
+// markNodeLongNotReady lists the volumes of the pods as in use, as the node's kubelet would.
 func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))

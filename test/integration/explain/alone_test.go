@@ -60,7 +60,9 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
 	}))
-	release := func() error { return r.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil }) }
+	release := func() error {
+		return r.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil })
+	}
 	t.Cleanup(func() { _ = release() })
 	p := newPool(t, "hanging", "", 1)
 	rig.Eventually(t, "the open call is named", func() (bool, any) {

@@ -46,7 +46,10 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 	}
 	explained := func(name string) {
 		t.Helper()
-		require.NoError(t, json.Unmarshal([]byte(strings.Join(r.RunMillwright(t, "explain", name, "-o", "json"), "\n")), &said))
+		require.NoError(
+			t,
+			json.Unmarshal([]byte(strings.Join(r.RunMillwright(t, "explain", name, "-o", "json"), "\n")), &said),
+		)
 	}
 	explained("mcd/fields/fields")
 	require.Equal(t, p.Deployment(t).Status.CurrentOperation.WaitsFor, said.Sentence)

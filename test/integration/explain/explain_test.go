@@ -150,7 +150,8 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 			page, _, _ := strings.Cut(r.WorkflowDetails(t, operation.WorkflowID), "\n")
 			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
-			said := m.DeletionTimestamp == nil || r.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
+			said := m.DeletionTimestamp == nil ||
+				r.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0] == lines[0]
 			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+sentence) &&
 				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
 				return true, nil

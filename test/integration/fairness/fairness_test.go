@@ -130,7 +130,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 			}
 		}
 		// The other machines began their drains early: these machines read slightly old facts about the queue (doc comment of
-		// drain.DecideTurn).
+		// drain.MayDrainNow).
 		return queued >= many/2, queued
 	})
 	other.Scale(t, 0)

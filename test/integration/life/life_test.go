@@ -77,8 +77,8 @@ func setNodeNotReady(t *testing.T, node string, sick bool) {
 	setNodesNotReady(t, sick, node)
 }
 
-// setNodesNotReady does the same as setNotReady for several nodes in one request, so that the nodes change at the same
-// time.
+// setNodesNotReady does the same as setNodeNotReady for several nodes in one request, so that the nodes change at the
+// same time.
 func setNodesNotReady(t *testing.T, sick bool, nodes ...string) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
@@ -377,8 +377,9 @@ func TestQuotaErrorsHealByThemselves(t *testing.T) {
 // specialToken is a token that each kind of escaping changes. Each escaped form contains the canary.
 const specialToken = "odd/" + rig.Canary + "+?"
 
-// The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the timeout
-// when the creation has stopped: the time before the stop counts, and on a slow computer the stop can come late.
+// The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
+// timeout when the creation has stopped: the time before the stop counts, and on a slow computer the stop can come
+// late.
 func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
@@ -544,7 +545,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitRunningMachines(t, 3)
 	before := p.Machines(t)
 	var deleted []string
-	p.AwaitSyncedNodes(t)           // without Millwright's finalizer the node would be gone at once
+	p.AwaitSyncedNodes(t)      // without Millwright's finalizer the node would be gone at once
 	for _, m := range before { // all nodes at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
 		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))

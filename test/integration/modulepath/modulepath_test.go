@@ -67,7 +67,16 @@ func TestAnotherPath(t *testing.T) {
 	} {
 		name := strings.TrimSuffix(newModulePath+"/"+module, "/.")
 		assert.Equal(t, name, strings.TrimSpace(mustRunCommand(t, filepath.Join(repo, module), "go", "list", "-m")))
-		packages := mustRunCommand(t, filepath.Join(repo, module), "go", "list", "-deps", "-test", "-tags=integration", "./...")
+		packages := mustRunCommand(
+			t,
+			filepath.Join(repo, module),
+			"go",
+			"list",
+			"-deps",
+			"-test",
+			"-tags=integration",
+			"./...",
+		)
 		assert.NotRegexp(t, `(?m)^`+old+`(/|$)`, packages, module)
 	}
 	changed := mustRunCommand(t, repo, "git", "diff", "--name-only")

@@ -30,7 +30,11 @@ func TestMain(m *testing.M) {
 
 func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	const namespace = "notarget"
-	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`)
+	r.CreateNamespace(
+		t,
+		namespace,
+		`{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`,
+	)
 	p := r.CreatePool(t, namespace, namespace, 3)
 	rig.Eventually(t, "three machines are Available", func() (bool, any) {
 		available := 0

@@ -49,7 +49,7 @@ var (
 	)
 )
 
-// IsEnabled reports whether this run of the tests records histories. Enabled parses the flags.
+// IsEnabled reports whether this run of the tests records histories. IsEnabled parses the flags.
 func IsEnabled() bool {
 	flag.Parse()
 	return *folderFlag != ""
@@ -74,9 +74,10 @@ const EndedOnly = ` AND ExecutionStatus != "Running"`
 // OpenOnly is appended to a query to find only open runs.
 const OpenOnly = ` AND ExecutionStatus = "Running"`
 
-// SaveHistories stores the longest history of the runs that a query finds and that have begun all the named activities. The name
-// has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored history
-// does not change. Save does not store a stored history again under another name, unless the history has grown.
+// SaveHistories stores the longest history of the runs that a query finds and that have begun all the named activities.
+// The name has kind and situation, such as drain/blocked. If the name exists already, the test fails, and the stored
+// history does not change. SaveHistories does not store a stored history again under another name, unless the history
+// has grown.
 func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {
@@ -88,7 +89,8 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 			stored, _ := recordedLengths.Load(w.Execution.RunId)
-			fits := stored != len(h.Events) && !slices.ContainsFunc(activities, func(a string) bool { return !hasBegunActivity(h, a) })
+			fits := stored != len(h.Events) &&
+				!slices.ContainsFunc(activities, func(a string) bool { return !hasBegunActivity(h, a) })
 			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
 				longest, id = h, w.Execution.RunId
 			}

@@ -33,41 +33,41 @@ import (
 )
 
 // APIFaults are the faults of an APIProxy. Chances are from 0 to 1. A request that is not a watch gets at most one
-// fault. A request with the fault Lost reaches the API server; a request with Unavailable, Busy or Conflict does not.
+// fault. A request with a lost answer reaches the API server; a request with another fault does not.
 // The zero value has no faults.
 type APIFaults struct {
 	UnavailableChance float64       // chance of 503, also for watches
 	BusyChance        float64       // chance of 429 with Retry-After: 1
 	ConflictChance    float64       // chance that a PUT, PATCH or DELETE gets 409
-	LostAnswerChance        float64       // chance that a write takes effect and the connection breaks before the answer
-	WatchDelay  time.Duration // delay of each event in open and new watches; the order of the events stays
+	LostAnswerChance  float64       // chance that a write takes effect and the connection breaks before the answer
+	WatchDelay        time.Duration // delay of each event in open and new watches; the order of the events stays
 	DelayedResource   string        // resource whose watches have WatchDelay, for example nodes; empty: all resources
 }
 
 // APIProxy is a proxy between processes with one identity and the API server. All methods of APIProxy are safe for
 // concurrent use.
 type APIProxy struct {
-	server       *httptest.Server
-	kubeconfigPath     string // path of the kubeconfig for the API server; the first request reads the file
-	reverseProxy func() (*httputil.ReverseProxy, error)
+	server         *httptest.Server
+	kubeconfigPath string // path of the kubeconfig for the API server; the first request reads the file
+	reverseProxy   func() (*httputil.ReverseProxy, error)
 
-	mu            sync.Mutex
-	faults        APIFaults
-	random        *rand.Rand
-	watches       map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
-	openedWatches int                        // number of watches opened so far
-	refuseWatchesUntil   time.Time                  // time until which the proxy refuses new watches
-	cutWatches    int                        // number of watches that the last CutWatches broke
-	faultCounts   map[string]int             // number of faults, by name
+	mu                 sync.Mutex
+	faults             APIFaults
+	random             *rand.Rand
+	watches            map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
+	openedWatches      int                        // number of watches opened so far
+	refuseWatchesUntil time.Time                  // time until which the proxy refuses new watches
+	cutWatches         int                        // number of watches that the last CutWatches broke
+	faultCounts        map[string]int             // number of faults, by name
 }
 
 // newAPIProxy starts a proxy. The kubeconfig need not exist before the first request.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
-		kubeconfigPath:    identity,
-		random:      rand.New(rand.NewPCG(1, 7)),
-		watches:     map[int]context.CancelFunc{},
-		faultCounts: map[string]int{},
+		kubeconfigPath: identity,
+		random:         rand.New(rand.NewPCG(1, 7)),
+		watches:        map[int]context.CancelFunc{},
+		faultCounts:    map[string]int{},
 	}
 	p.reverseProxy = sync.OnceValues(p.connect)
 	p.server = httptest.NewUnstartedServer(p)
@@ -349,8 +349,8 @@ func (p *Proxies) AwaitWatches(t *testing.T) {
 	}
 }
 
-// StartRigBehindProxies starts a stack as Up does. The stack's workers and bridges reach the API server through the rig's
-// proxies.
+// StartRigBehindProxies starts a stack as StartRig does. The stack's workers and bridges reach the API server through
+// the rig's proxies.
 func StartRigBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	layout := component.Layout(dir)
 	folder := layout.Path("proxies")

@@ -35,9 +35,9 @@ type AuditedRequest struct {
 	}
 }
 
-// AuditedRequests returns the lines of the audit log for which wanted returns true, in order. The result includes every request
-// that the API server has answered before the call. The API server writes the log after its answer, so Audit sends a
-// request and waits until the log has this request.
+// AuditedRequests returns the lines of the audit log for which wanted returns true, in order. The result includes every
+// request that the API server has answered before the call. The API server writes the log after its answer, so
+// AuditedRequests sends a request and waits until the log has this request.
 func (r *Rig) AuditedRequests(t *testing.T, wanted func(AuditedRequest) bool) (found []AuditedRequest) {
 	t.Helper()
 	mark := "audited-" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -67,8 +67,8 @@ func (r *Rig) AuditedRequests(t *testing.T, wanted func(AuditedRequest) bool) (f
 	return found
 }
 
-// AskAPIServer sends a GET request for a path of an API server, and returns the status and the header of the answer. The header
-// of the answer has the UID of the flow schema that matched the request.
+// AskAPIServer sends a GET request for a path of an API server, and returns the status and the header of the answer.
+// The header of the answer has the UID of the flow schema that matched the request.
 func AskAPIServer(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -83,8 +83,8 @@ func AskAPIServer(t *testing.T, config *rest.Config, path string) (status int, h
 	return answer.StatusCode, answer.Header
 }
 
-// LimitSecretReaders lets only these users read the Secrets of classes. The users must be processes that serve a provider's
-// queue. By default the stack's worker serves all queues and may read these Secrets.
+// LimitSecretReaders lets only these users read the Secrets of classes. The users must be processes that serve a
+// provider's queue. By default the stack's worker serves all queues and may read these Secrets.
 func (r *Rig) LimitSecretReaders(t *testing.T, users ...string) {
 	t.Helper()
 	bindings := r.Kube.RbacV1().ClusterRoleBindings()

@@ -22,8 +22,8 @@ import (
 )
 
 // FindLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
-// processes, the events, and the objects of machine.sapcloud.io. Leaks returns the places with a secret, and the number
-// of histories that it has read.
+// processes, the events, and the objects of machine.sapcloud.io. FindLeaks returns the places with a secret, and the
+// number of histories that it has read.
 func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
@@ -64,8 +64,8 @@ func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string
 	return places, histories, nil
 }
 
-// forEachHistory calls look with the visibility record of each run and with each event of the run's history. eachHistory
-// returns the number of runs.
+// forEachHistory calls look with the visibility record of each run and with each event of the run's history.
+// forEachHistory returns the number of runs.
 func (r *Rig) forEachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
 	runs, err := r.listWorkflows(ctx, "")
 	if err != nil {

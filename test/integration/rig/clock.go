@@ -18,7 +18,8 @@ import (
 // is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
-// ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is negative.
+// ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is
+// negative.
 func ClockEnvironment(d time.Duration) []string { return []string{clockVariable + "=" + d.String()} }
 
 const (
@@ -52,8 +53,8 @@ func readTestClock() int64 {
 `
 )
 
-// BuildSkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of Clock sets the
-// worker's clock error. The first call compiles all packages, which takes minutes.
+// BuildSkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of
+// ClockEnvironment sets the worker's clock error. The first call compiles all packages, which takes minutes.
 func BuildSkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -63,8 +64,8 @@ func BuildSkewedWorker(folder string) (string, error) {
 	return binary, buildSkewedProgram(repo, folder, "./"+build.Worker, binary)
 }
 
-// buildSkewedProgram builds a program whose clock error the environment of Clock sets. From is the folder of the program's
-// module.
+// buildSkewedProgram builds a program whose clock error the environment of ClockEnvironment sets. From is the folder of
+// the program's module.
 func buildSkewedProgram(from, folder, what, binary string) error {
 	overlay, err := writeOverlay(folder)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// ReconcileAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which requires
-// that nothing happens calls LookAgain and then checks the object. LookAgain signals the object's workflow as the
-// bridge does, even if the object is calm (needs no action). If a deployment has an open rollout, LookAgain also
-// signals the rollout.
+// ReconcileAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
+// requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain signals the object's
+// workflow as the bridge does, even if the object is calm (needs no action). If a deployment has an open rollout,
+// ReconcileAgain also signals the rollout.
 func (r *Rig) ReconcileAgain(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
@@ -55,7 +55,10 @@ func (r *Rig) ReconcileAgain(t *testing.T, kind run.Kind, namespace, name string
 		run.SignalChanged,
 		changed,
 		client.StartWorkflowOptions{
-			TaskQueue: Installation.TaskQueue(run.QueueMachines), TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
+			TaskQueue: Installation.TaskQueue(
+				run.QueueMachines,
+			),
+			TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
 		},
 		string(kind),
 		run.Input{Ref: ref, Versions: changed.Versions},
@@ -95,7 +98,7 @@ func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// ReconcileAgain calls Rig.LookAgain for the deployment, and then for each of the deployment's sets.
+// ReconcileAgain calls Rig.ReconcileAgain for the deployment, and then for each of the deployment's sets.
 func (p *Pool) ReconcileAgain(t *testing.T) {
 	t.Helper()
 	p.rig.ReconcileAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)

@@ -118,7 +118,10 @@ func forEachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 		switch {
 		case field.IsMap() && field.MapValue().Message() != nil:
 			value.Map().
-				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool { forEachPayloads(v.Message(), visit); return true })
+				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					forEachPayloads(v.Message(), visit)
+					return true
+				})
 		case field.IsList() && field.Message() != nil:
 			for i := range value.List().Len() {
 				forEachPayloads(value.List().Get(i).Message(), visit)

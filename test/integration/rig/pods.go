@@ -91,8 +91,8 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// CreateBudget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its spec.
-// Budget returns when the budget's status counts the pods.
+// CreateBudget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its
+// spec. CreateBudget returns when the budget's status counts the pods.
 func (p *Pool) CreateBudget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{

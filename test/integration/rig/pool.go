@@ -33,8 +33,8 @@ func NewCredentials(namespace string) *corev1.Secret {
 	}
 }
 
-// NewClass returns a MachineClass of the virtual provider. If providerSpec is empty, the class has small instances without
-// latencies.
+// NewClass returns a MachineClass of the virtual provider. If providerSpec is empty, the class has small instances
+// without latencies.
 func NewClass(namespace, providerSpec string) *v1alpha1.MachineClass {
 	return &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
@@ -53,8 +53,8 @@ type Pool struct {
 	Name      string
 }
 
-// CreatePool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use the
-// namespace's class "small".
+// CreatePool applies the changes to a MachineDeployment and creates the MachineDeployment. The machines of the pool use
+// the namespace's class "small".
 func (r *Rig) CreatePool(
 	t *testing.T,
 	namespace, name string,
@@ -163,8 +163,8 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 	return nodes
 }
 
-// AwaitRunningMachines waits until exactly n machines exist, all of them are Running, and the MachineDeployment's status counts
-// n machines.
+// AwaitRunningMachines waits until exactly n machines exist, all of them are Running, and the MachineDeployment's
+// status counts n machines.
 func (p *Pool) AwaitRunningMachines(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
@@ -185,8 +185,8 @@ func (p *Pool) AwaitRunningMachines(t *testing.T, n int) {
 	})
 }
 
-// AwaitSyncedNodes waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine may be
-// Running before its node has the UID and the finalizer.
+// AwaitSyncedNodes waits until each node of the pool has the UID of its machine and Millwright's finalizer. A machine
+// may be Running before its node has the UID and the finalizer.
 func (p *Pool) AwaitSyncedNodes(t *testing.T) {
 	t.Helper()
 	Eventually(t, "each node of "+p.Name+" has the mark of its machine", func() (bool, any) {
@@ -215,9 +215,9 @@ func (p *Pool) AwaitPoolGone(t *testing.T) {
 	})
 }
 
-// AwaitDeletedMachine waits until a machine is gone, and returns the machine's deletion timestamp. The deletion timestamp is
-// in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the end of the
-// machine late.
+// AwaitDeletedMachine waits until a machine is gone, and returns the machine's deletion timestamp. The deletion
+// timestamp is in whole seconds of the API server's clock. The deletion timestamp is exact even if the test sees the
+// end of the machine late.
 func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
@@ -225,8 +225,8 @@ func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeenVersion waits until a condition was true for a later version of the machine m, even if only for a moment, and
-// returns this version. The failure message contains the text is.
+// AwaitSeenVersion waits until a condition was true for a later version of the machine m, even if only for a moment,
+// and returns this version. The failure message contains the text is.
 func (p *Pool) AwaitSeenVersion(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -284,9 +284,10 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// RefuseMachines creates an admission policy with the name of the namespace: the API server refuses new machines for which the
-// CEL expression is false, in all namespaces, with this message. Refuse returns when the API server refuses a machine
-// named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal deletes the policy.
+// RefuseMachines creates an admission policy with the name of the namespace: the API server refuses new machines for
+// which the CEL expression is false, in all namespaces, with this message. RefuseMachines returns when the API server
+// refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2. DeleteRefusal
+// deletes the policy.
 func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
@@ -327,7 +328,7 @@ func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string
 	})
 }
 
-// DeleteRefusal deletes the policy that Refuse has created.
+// DeleteRefusal deletes the policy that RefuseMachines has created.
 func (r *Rig) DeleteRefusal(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

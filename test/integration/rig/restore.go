@@ -73,8 +73,8 @@ func (r *Rig) ResetTemporal(t *testing.T) {
 	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Bootstrap))
 }
 
-// DeleteTemporalData kills Temporal, deletes its database and starts Temporal without Millwright's namespace. EmptyTemporal
-// first searches the histories for the canary, because afterwards the histories are lost.
+// DeleteTemporalData kills Temporal, deletes its database and starts Temporal without Millwright's namespace.
+// DeleteTemporalData first searches the histories for the canary, because afterwards the histories are lost.
 func (r *Rig) DeleteTemporalData(t *testing.T) {
 	t.Helper()
 	leaks, _, err := r.FindLeaks(t.Context(), Canary)

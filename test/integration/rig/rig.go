@@ -46,12 +46,12 @@ type Rig struct {
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
 	Temporal client.Client
-	Proxies  *Proxies // nil, unless UpBehindProxies has started the stack
-	Secrets  []string // further secrets of this stack's processes; Leaks must not find them
+	Proxies  *Proxies // nil, unless StartRigBehindProxies has started the stack
+	Secrets  []string // further secrets of this stack's processes; FindLeaks must not find them
 }
 
-// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls Up, and ends the tests
-// after an error.
+// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and ends
+// the tests after an error.
 func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	options.Dir, options.UseFreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
@@ -146,7 +146,9 @@ func (r *Rig) printLogs(clusterAPI bool) {
 
 // checkOutput returns 1 if the processes of the stack have written a secret, or a step that docs/reference/words.md
 // does not list. Otherwise checkOutput returns 0.
-func (r *Rig) checkOutput(ctx context.Context) int { return max(r.checkCanary(), r.checkShownSteps(ctx)) }
+func (r *Rig) checkOutput(ctx context.Context) int {
+	return max(r.checkCanary(), r.checkShownSteps(ctx))
+}
 
 // checkCanary returns 1 if a secret of the tests is outside its Secret or its file; otherwise 0.
 func (r *Rig) checkCanary() int {
@@ -188,8 +190,8 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 	}
 }
 
-// ReadMetric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the metric
-// has no samples.
+// ReadMetric returns the sum of all samples of a metric of one of Millwright's processes, over all labels; 0 if the
+// metric has no samples.
 func (r *Rig) ReadMetric(t *testing.T, component, name string) float64 {
 	t.Helper()
 	text, err := r.readMetrics(t.Context(), component)

@@ -20,7 +20,7 @@ type Rights struct {
 	bindings []rbacv1.ClusterRoleBinding
 }
 
-// RightsOfUser returns the current rights of a user. RightsOf returns an error if the user has no rights.
+// RightsOfUser returns the current rights of a user. RightsOfUser returns an error if the user has no rights.
 func (r *Rig) RightsOfUser(ctx context.Context, user string) (Rights, error) {
 	rights := Rights{client: r.Kube.RbacV1().ClusterRoleBindings()}
 	all, err := rights.client.List(ctx, metav1.ListOptions{})

@@ -84,7 +84,8 @@ type SharedStack struct {
 	dir string
 }
 
-// StartSharedStack starts the shared stack. The caller must call End. The stack ends at the latest with this process.
+// StartSharedStack starts the shared stack. The caller must call EndStack. The stack ends at the latest with this
+// process.
 func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
 	if err != nil {
@@ -100,7 +101,8 @@ func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 // Environment returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
 func (s *SharedStack) Environment() string { return sharedFolder + "=" + s.dir }
 
-// EndStack stops the stack. Unless ctx has ended, End first runs checkOutput, and returns an error if checkOutput returns 1.
+// EndStack stops the stack. Unless ctx has ended, EndStack first runs checkOutput, and returns an error if checkOutput
+// returns 1.
 func (s *SharedStack) EndStack(ctx context.Context) error {
 	var err error
 	if ctx.Err() == nil && s.rig.checkOutput(ctx) != 0 {

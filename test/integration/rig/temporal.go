@@ -24,8 +24,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkShownSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0. Dashboards
-// and alerts select steps by the words on this page.
+// checkShownSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
+// Dashboards and alerts select steps by the words on this page.
 func (r *Rig) checkShownSteps(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
@@ -102,8 +102,8 @@ func (r *Rig) CountOpenWorkflows(t *testing.T, namespace string) map[string]int 
 	return count
 }
 
-// WorkflowDetails returns the current details of an open run, as Temporal's UI shows the details. Details returns "" if the run
-// cannot answer yet.
+// WorkflowDetails returns the current details of an open run, as Temporal's UI shows the details. WorkflowDetails
+// returns "" if the run cannot answer yet.
 func (r *Rig) WorkflowDetails(t *testing.T, id string) string {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
@@ -137,8 +137,8 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowedRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has started.
-// AwaitFollowed finds the signal of the new run in the rollout's history.
+// AwaitFollowedRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has
+// started. AwaitFollowedRollout finds the signal of the new run in the rollout's history.
 func (r *Rig) AwaitFollowedRollout(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {

@@ -87,8 +87,8 @@ func (p *Pool) AttachedVolumes(t *testing.T) map[string]storagev1.VolumeAttachme
 	return on
 }
 
-// AttachVolume creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is attached.
-// Only a test or the deletion of a machine detaches this volume.
+// AttachVolume creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is
+// attached. Only a test or the deletion of a machine detaches this volume.
 func (r *Rig) AttachVolume(t *testing.T, volume, node string) {
 	t.Helper()
 	attachments := r.Kube.StorageV1().VolumeAttachments()

@@ -182,8 +182,8 @@ func (f fleet) awaitProgressingReason(t *testing.T, reason string) {
 	})
 }
 
-// awaitRolloutOutcomes waits until len(want) rollouts of the fleet have ended, and requires that their outcomes are want, in
-// this order.
+// awaitRolloutOutcomes waits until len(want) rollouts of the fleet have ended, and requires that their outcomes are
+// want, in this order.
 func (f fleet) awaitRolloutOutcomes(t *testing.T, want ...string) {
 	t.Helper()
 	rig.Eventually(

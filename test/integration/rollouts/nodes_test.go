@@ -86,7 +86,12 @@ func TestNodesDuringARollout(t *testing.T) {
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
 	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		old, person := m.Labels["edition"] == "", told[m.Labels[v1alpha1.LabelNode]] == "true"
-		return rolloutMarks{isTainted: old, scaleDownDisabledValue: "true", isSetByMillwright: !person, hasOwnerAnnotation: old}
+		return rolloutMarks{
+			isTainted:              old,
+			scaleDownDisabledValue: "true",
+			isSetByMillwright:      !person,
+			hasOwnerAnnotation:     old,
+		}
 	})
 
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
@@ -113,10 +118,10 @@ func TestNodesDuringARollout(t *testing.T) {
 
 // rolloutMarks are the taint and the annotations of a node during a rollout.
 type rolloutMarks struct {
-	isTainted          bool   // the node has the taint for nodes of old sets
-	scaleDownDisabledValue  string // value of the annotation that disables the autoscaler's scale-down
-	isSetByMillwright    bool   // a marker says that Millwright wrote the scale-down annotation
-	hasOwnerAnnotation bool   // the node has the person's annotation example.com/owner
+	isTainted              bool   // the node has the taint for nodes of old sets
+	scaleDownDisabledValue string // value of the annotation that disables the autoscaler's scale-down
+	isSetByMillwright      bool   // a marker says that Millwright wrote the scale-down annotation
+	hasOwnerAnnotation     bool   // the node has the person's annotation example.com/owner
 }
 
 // readMarks returns the rolloutMarks of the fleet's nodes, by the name of the node.
@@ -129,9 +134,9 @@ func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
 				return taint.Key == v1alpha1.TaintPreferNoSchedule && taint.Value == v1alpha1.ValueTrue &&
 					taint.Effect == corev1.TaintEffectPreferNoSchedule
 			}),
-			scaleDownDisabledValue:  n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
-			isSetByMillwright:    n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
-			hasOwnerAnnotation: n.Annotations["example.com/owner"] == "ann",
+			scaleDownDisabledValue: n.Annotations[v1alpha1.AnnotationScaleDownDisabled],
+			isSetByMillwright:      n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] == v1alpha1.ValueLowerTrue,
+			hasOwnerAnnotation:     n.Annotations["example.com/owner"] == "ann",
 		}
 	}
 	return all

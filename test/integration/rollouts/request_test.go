@@ -43,7 +43,11 @@ func TestPausedAndResumed(t *testing.T) {
 	f := newFleet(t, "paused", 10, rollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	rig.Eventually(t, "what was under way is over", func() (bool, any) {
@@ -78,7 +82,11 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, rollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutHeld)
 	f.awaitRolloutOutcomes(t, deployment.OutcomeCancelled)
@@ -100,7 +108,11 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	watch.requireNoViolations(t)
 
 	f.changeTemplate(t, "3")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 2, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 2, n },
+	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
 	f.awaitEdition(t, "", 8)
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
@@ -120,7 +132,11 @@ func TestRequestedBySignal(t *testing.T) {
 	f := newFleet(t, "signalled", 4, rollingUpdate(1, 0))
 	release := f.holdDeletions(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 1, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 1, n },
+	)
 	d := f.Deployment(t)
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {

@@ -47,11 +47,19 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 	f := newFleet(t, "restless", 20, rollingUpdate(4, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
-	rig.Eventually(t, "the rollout has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 4, n })
+	rig.Eventually(
+		t,
+		"the rollout has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 4, n },
+	)
 	f.Scale(t, 24)
 	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 10, n })
 	f.changeTemplate(t, "3")
-	rig.Eventually(t, "the next one has begun", func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 4, n })
+	rig.Eventually(
+		t,
+		"the next one has begun",
+		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 4, n },
+	)
 	f.Scale(t, 16)
 	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 8, n })
 	f.changeTemplate(t, "2")
@@ -83,7 +91,11 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
-		rig.Eventually(t, "the rollout continues", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 3+5*i, n })
+		rig.Eventually(
+			t,
+			"the rollout continues",
+			func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 3+5*i, n },
+		)
 		require.NoError(t, r.Stack.KillComponent(t.Context(), component))
 		require.NoError(t, r.Stack.StartComponent(t.Context(), component))
 	}

@@ -95,9 +95,9 @@ func (a *seedRun) run() (violations []checker.Violation) {
 		a.namespace,
 		checker.Bounds{
 			JudgesLeavingMachines: a.plan.judgesLeavingMachines(),
-			JudgesNodes:   a.plan.judgesNodes(),
-			IgnoresBudgets:  a.plan.forcesDrains,
-			JudgesNodeLoss:   a.plan.judgesNodeLoss(),
+			JudgesNodes:           a.plan.judgesNodes(),
+			IgnoresBudgets:        a.plan.forcesDrains,
+			JudgesNodeLoss:        a.plan.judgesNodeLoss(),
 		},
 	)
 	watching, stop := context.WithCancel(ctx)
@@ -120,9 +120,13 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	if a.plan.earlyDeletionTime == 0 {
 		a.retryUntilDone("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
 	}
-	remains, err := a.watcher.AwaitNoFindings(ctx, calmTimeout, func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-		return checker.FindRemains(s, d, a.watcher.ExcusedMachines())
-	})
+	remains, err := a.watcher.AwaitNoFindings(
+		ctx,
+		calmTimeout,
+		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
+			return checker.FindRemains(s, d, a.watcher.ExcusedMachines())
+		},
+	)
 	require.NoError(t, err)
 	violations = append(violations, remains...)
 	violations = append(violations, a.remainingStrangers(ctx)...)
@@ -413,8 +417,13 @@ func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []chec
 		return
 	}
 	line := Report{
-		Seed: a.plan.seed, Loads: stepKinds(a.plan.loads), Faults: stepKinds(a.plan.faults), Early: a.plan.earlyDeletionTime > 0,
-		Seconds: int(time.Since(begun).Seconds()), Snapshots: snapshots, Violations: []string{},
+		Seed:       a.plan.seed,
+		Loads:      stepKinds(a.plan.loads),
+		Faults:     stepKinds(a.plan.faults),
+		Early:      a.plan.earlyDeletionTime > 0,
+		Seconds:    int(time.Since(begun).Seconds()),
+		Snapshots:  snapshots,
+		Violations: []string{},
 	}
 	if secondWorkerSkew != 0 {
 		line.Clock = secondWorkerSkew.String()

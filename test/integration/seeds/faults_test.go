@@ -47,7 +47,10 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	defer mutex.Unlock()
 	switch s.Kind {
 	case faultKill:
-		a.retryUntilDone("kill "+s.FaultTarget, func(ctx context.Context) error { return r.Stack.KillComponent(ctx, s.FaultTarget) })
+		a.retryUntilDone(
+			"kill "+s.FaultTarget,
+			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, s.FaultTarget) },
+		)
 		time.Sleep(s.Duration)
 		a.startComponent(s.FaultTarget)
 	case faultPause:
@@ -71,7 +74,10 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	case faultRestore:
 		a.restoreStore(s)
 	case faultWipeTemporal:
-		a.retryUntilDone("kill Temporal", func(ctx context.Context) error { return r.Stack.KillComponent(ctx, component.Temporal) })
+		a.retryUntilDone(
+			"kill Temporal",
+			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, component.Temporal) },
+		)
 		files, _ := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
 		for _, file := range files {
 			_ = os.Remove(file)

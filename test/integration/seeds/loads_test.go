@@ -31,7 +31,10 @@ func (a *seedRun) applyLoad(s planStep) {
 			time.Sleep(1500 * time.Millisecond)
 		}
 	case loadRollOut:
-		a.patchPool(p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.BeginOffset.Milliseconds()))
+		a.patchPool(
+			p,
+			fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.BeginOffset.Milliseconds()),
+		)
 	case loadDeleteMachine:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if len(m.Finalizers) == 0 {

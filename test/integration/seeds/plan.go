@@ -59,7 +59,7 @@ const (
 	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
 	faultRestore     = "restore-etcd"  // the API server's store is restored from an older copy
 
-	// Faults between workers or bridges and the API server. planStep.On is the identity.
+	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
 	faultAPIStorm       = "api-storm"        // 429, conflicts, and writes whose answer is lost
 	faultSlowWatches    = "api-slow-watches" // watch events are late, and watches break
@@ -67,12 +67,12 @@ const (
 
 // planStep is one load or one fault.
 type planStep struct {
-	BeginOffset   time.Duration // time of the begin, counted from the time at which all pools run
-	Duration  time.Duration // duration
-	Kind string
-	FaultTarget   string // component, identity or operation of the cloud that a fault affects; empty for loads
-	LoadArgument    int    // argument of a load: number of replicas, or index of a machine
-	PoolIndex int
+	BeginOffset  time.Duration // time of the begin, counted from the time at which all pools run
+	Duration     time.Duration // duration
+	Kind         string
+	FaultTarget  string // component, identity or operation of the cloud that a fault affects; empty for loads
+	LoadArgument int    // argument of a load: number of replicas, or index of a machine
+	PoolIndex    int
 }
 
 func (s planStep) String() string {
@@ -94,12 +94,12 @@ type plan struct {
 	seed          uint64
 	pools         []poolPlan
 	loads, faults []planStep
-	strangersLoad     *planStep // the load loadStrangers; nil: the plan has no such load
+	strangersLoad *planStep // the load loadStrangers; nil: the plan has no such load
 
 	// Properties of the cloud while the seed runs.
 	clientTokens                  bool
 	readStaleness, unrecordedTime time.Duration
-	faultyCloud                   bool // use rig.FaultyCloud
+	faultyCloud                   bool // use rig.MakeCloudFaulty
 
 	deletesNamespace bool // the seed ends with the deletion of the whole namespace, not of each object
 	// time at which the namespace is deleted in the middle of the work; zero: the namespace is deleted when all is calm
@@ -152,7 +152,12 @@ func newPlan(seed uint64, l planLimits) plan {
 	if l.allowsLongFaults && p.earlyDeletionTime == 0 && m.isTrueOnceIn(10) {
 		p.faults = append(
 			p.faults,
-			planStep{BeginOffset: m.randomMoment() / 2, Duration: m.randomSeconds(125, 140), Kind: faultRestore, FaultTarget: component.Etcd},
+			planStep{
+				BeginOffset: m.randomMoment() / 2,
+				Duration:    m.randomSeconds(125, 140),
+				Kind:        faultRestore,
+				FaultTarget: component.Etcd,
+			},
 		)
 		p.shortTimeouts = true // a restored machine may wait for the node of an instance that is gone
 	}
@@ -172,18 +177,19 @@ func newPlan(seed uint64, l planLimits) plan {
 	m.random = rand.New(rand.NewPCG(seed, 9))
 	if m.isTrueOnceIn(2) {
 		p.strangersLoad = &planStep{
-			Kind: loadStrangers,
-			BeginOffset:   m.randomMoment(),
-			Duration:  m.randomSeconds(5, 20),
-			PoolIndex: m.random.IntN(len(p.pools)),
+			Kind:        loadStrangers,
+			BeginOffset: m.randomMoment(),
+			Duration:    m.randomSeconds(5, 20),
+			PoolIndex:   m.random.IntN(len(p.pools)),
 		}
 	}
 	return *p
 }
 
-func (m *planMaker) randomBetween(low, high int) int { return low + m.random.IntN(high-low+1) }
-func (m *planMaker) isTrueOnceIn(n int) bool      { return m.random.IntN(n) == 0 }
-func (m *planMaker) pickRandomItem(from []string) string    { return from[m.random.IntN(len(from))] }
+func (m *planMaker) randomBetween(low, high int) int     { return low + m.random.IntN(high-low+1) }
+func (m *planMaker) isTrueOnceIn(n int) bool             { return m.random.IntN(n) == 0 }
+func (m *planMaker) pickRandomItem(from []string) string { return from[m.random.IntN(len(from))] }
+
 func (m *planMaker) randomMoment() time.Duration {
 	return time.Duration(m.random.Int64N(int64(m.limits.beginWindow)))
 }
@@ -240,10 +246,10 @@ func (m *planMaker) addLoads() {
 	theme := m.possibleLoads(themes[m.random.IntN(len(themes))]...)
 	for range m.randomBetween(2, m.limits.loads) {
 		s := planStep{
-			BeginOffset:   m.randomMoment(),
-			Kind: m.pickRandomItem(theme),
-			LoadArgument:    m.randomBetween(1, 7),
-			PoolIndex: m.random.IntN(len(m.plan.pools)),
+			BeginOffset:  m.randomMoment(),
+			Kind:         m.pickRandomItem(theme),
+			LoadArgument: m.randomBetween(1, 7),
+			PoolIndex:    m.random.IntN(len(m.plan.pools)),
 		}
 		if slices.Contains(
 			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStagedRollout, loadPreserve},
@@ -296,7 +302,9 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			s.Duration = m.randomSeconds(60, 70)
 		}
 	case faultRevokeRights:
-		s.FaultTarget = m.pickRandomItem([]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity})
+		s.FaultTarget = m.pickRandomItem(
+			[]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity},
+		)
 		s.Duration = m.randomSeconds(10, 30)
 		if m.isTrueOnceIn(3) && m.limits.allowsLongFaults {
 			s.Duration = time.Minute
@@ -313,7 +321,12 @@ func (m *planMaker) chooseTarget(s *planStep) {
 	case faultCloudLatency, faultRateLimit, faultQuota, faultCloudQuota, faultCredentials:
 		s.Duration = m.randomSeconds(5, 20)
 	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
-		s.FaultTarget, s.Duration = m.pickRandomItem([]string{component.WorkerIdentity, component.BridgeIdentity}), m.randomSeconds(5, 20)
+		s.FaultTarget, s.Duration = m.pickRandomItem(
+			[]string{component.WorkerIdentity, component.BridgeIdentity},
+		), m.randomSeconds(
+			5,
+			20,
+		)
 	case faultNoBoot:
 		s.Duration = m.randomSeconds(3, 8) // machines that are created in this time are replaced one after the other
 	}
@@ -345,8 +358,8 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// judgesLeavingMachines reports whether only rollouts delete machines. If only rollouts delete machines, the checker can also
-// judge the number of machines that are being deleted.
+// judgesLeavingMachines reports whether only rollouts delete machines. If only rollouts delete machines, the checker
+// can also judge the number of machines that are being deleted.
 func (p plan) judgesLeavingMachines() bool {
 	return !p.shortTimeouts && !p.restoresStore() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
 }

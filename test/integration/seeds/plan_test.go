@@ -38,7 +38,8 @@ func TestLoadsThatDoNotFitARestore(t *testing.T) {
 			assert.True(
 				t,
 				s.Kind == faultRestore ||
-					s.FaultTarget != component.Etcd && s.FaultTarget != component.APIServer && s.FaultTarget != component.ControllerManager,
+					s.FaultTarget != component.Etcd && s.FaultTarget != component.APIServer &&
+						s.FaultTarget != component.ControllerManager,
 				s,
 			)
 		}

@@ -56,7 +56,7 @@ func (r Report) AppendToFile(path string) error {
 	return nil
 }
 
-// ReadReports reads lines that Append has written.
+// ReadReports reads lines that AppendToFile has written.
 func ReadReports(from io.Reader) (reports []Report, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
@@ -70,8 +70,8 @@ func ReadReports(from io.Reader) (reports []Report, err error) {
 	return reports, lines.Err()
 }
 
-// FormatTable renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of seeds
-// with both. If some of these seeds have violations, a slash and their number follow.
+// FormatTable renders reports as Markdown: a row for each fault and a column for each load. A cell has the number of
+// seeds with both. If some of these seeds have violations, a slash and their number follow.
 func FormatTable(reports []Report) string {
 	const all = "all"
 	loads, faults := map[string]bool{}, map[string]bool{}

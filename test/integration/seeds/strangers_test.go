@@ -94,7 +94,11 @@ func (a *seedRun) remainingStrangers(ctx context.Context) (left []checker.Violat
 			return nil
 		}
 		if time.Since(begun) > calmTimeout {
-			of := checker.Finding{Check: checker.CheckGone, Object: a.strangersNamespace(), Observation: "the namespace of strangers"}
+			of := checker.Finding{
+				Check:       checker.CheckGone,
+				Object:      a.strangersNamespace(),
+				Observation: "the namespace of strangers",
+			}
 			return []checker.Violation{{Finding: of, FirstSeen: begun, ReportTime: time.Now()}}
 		}
 		time.Sleep(time.Second)

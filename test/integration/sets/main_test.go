@@ -51,7 +51,12 @@ func TestMain(m *testing.M) {
 type testMachineSet struct{ namespace, name string }
 
 // newSet makes a set whose machines carry the label pool with the set's name.
-func newSet(t *testing.T, namespace, name string, replicas int32, changes ...func(*v1alpha1.MachineSet)) testMachineSet {
+func newSet(
+	t *testing.T,
+	namespace, name string,
+	replicas int32,
+	changes ...func(*v1alpha1.MachineSet),
+) testMachineSet {
 	t.Helper()
 	labels := map[string]string{"pool": name}
 	s := &v1alpha1.MachineSet{

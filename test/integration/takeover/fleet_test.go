@@ -227,8 +227,8 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 }
 
 // awaitSettledPools returns when MCM has preserved a machine, rolled out a pool, and put its finalizer on the nodes.
-// awaitSettled restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after they
-// have joined.
+// awaitSettledPools restarts MCM: without a restart, MCM would put the finalizer on most nodes only three minutes after
+// they have joined.
 func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {

@@ -217,7 +217,8 @@ func (w *runningWork) finishWork(t *testing.T, terminated bool) {
 		violations, snapshots := watcher.Violations()
 		require.NotZero(t, snapshots)
 		for _, v := range violations {
-			if !terminated || v.Check != checker.CheckRun || v.Observation != enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String() {
+			if !terminated || v.Check != checker.CheckRun ||
+				v.Observation != enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String() {
 				t.Error(v)
 			}
 		}

@@ -3,8 +3,8 @@
 // core of Cluster API. All other integration tests run only in make test-all.
 package core
 
-// TestNamesByPackage returns the names of the tests by their package below test/integration. No two tests of the list have the same
-// name.
+// TestNamesByPackage returns the names of the tests by their package below test/integration. No two tests of the list
+// have the same name.
 func TestNamesByPackage() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},

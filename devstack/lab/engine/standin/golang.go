@@ -29,23 +29,23 @@ const cacheArchivePath = "build-cache.tar"
 // a cache with all packages of Millwright's images.
 const cacheLimit = 3 << 30
 
-// Program lists the packages that the build of an image compiles. Prepare compiles these packages in advance.
+// Program lists the packages that the build of an image compiles. PrepareCompiler compiles these packages in advance.
 type Program struct {
 	Module   string   // folder of the Go module
 	Packages []string // main packages
 }
 
-// Compiler describes the Go toolchain and caches of this machine, for Golang.
+// Compiler describes the Go toolchain and caches of this machine, for ImportGolangImage.
 type Compiler struct {
-	version string // Go version, for instance go1.26.8
-	toolchainFolder    string // folder of the toolchain
-	modules string // folder of downloaded modules
-	cache   string // build cache with the programs' compiled packages
+	version         string // Go version, for instance go1.26.8
+	toolchainFolder string // folder of the toolchain
+	modules         string // folder of downloaded modules
+	cache           string // build cache with the programs' compiled packages
 }
 
-// PrepareCompiler compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate build cache.
-// Prepare takes some minutes if the cache is empty, and some seconds if packages have changed. Prepare also downloads
-// all modules of the programs. Prepare needs no root privileges.
+// PrepareCompiler compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate
+// build cache. PrepareCompiler takes some minutes if the cache is empty, and some seconds if packages have changed.
+// PrepareCompiler also downloads all modules of the programs. PrepareCompiler needs no root privileges.
 func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
 	var c Compiler
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
@@ -89,8 +89,8 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 	return c, nil
 }
 
-// limitFolderSize removes a folder that is larger than the allowed number of bytes. The go command itself limits only the
-// age of its cache's entries.
+// limitFolderSize removes a folder that is larger than the allowed number of bytes. The go command itself limits only
+// the age of its cache's entries.
 func limitFolderSize(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
@@ -112,9 +112,9 @@ func limitFolderSize(folder string, allowed int64) error {
 	return nil
 }
 
-// ImportGolangImage makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the image
-// download modules from a proxy, which serves this machine's modules until ctx ends. Golang also fills the Dockerfiles'
-// cache mount with compiled packages: builds compile few packages again. output receives the progress.
+// ImportGolangImage makes the image name with this machine's toolchain, a shell and CA certificates. Containers of the
+// image download modules from a proxy, which serves this machine's modules until ctx ends. ImportGolangImage also fills
+// the Dockerfiles' cache mount with compiled packages: builds compile few packages again. output receives the progress.
 func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
 	root, err := engine.RootFolder(ctx, output)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 // imageRecipe describes an image: its name, its settings and its files.
 type imageRecipe struct {
-	name     string
-	instructions  []string // Dockerfile instructions that add no file, such as ENV and USER
-	addFiles func(*archive) error
+	name         string
+	instructions []string // Dockerfile instructions that add no file, such as ENV and USER
+	addFiles     func(*archive) error
 }
 
 // importImage imports the image into the engine.

@@ -28,10 +28,16 @@ exec busybox nc "$@"
 // TemporalNames are the names of Temporal's images.
 type TemporalNames struct{ Server, AdminTools, UI string }
 
-// ImportTemporalImages makes Temporal's images with these names. The images have the official programs, server entrypoint and UI
-// configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache has them. repo is
-// the root of the clone; output receives the progress.
-func ImportTemporalImages(ctx context.Context, e *engine.Engine, repo string, names TemporalNames, output io.Writer) error {
+// ImportTemporalImages makes Temporal's images with these names. The images have the official programs, server
+// entrypoint and UI configuration, in the versions of devstack/temporal. Temporal builds the programs unless the cache
+// has them. repo is the root of the clone; output receives the progress.
+func ImportTemporalImages(
+	ctx context.Context,
+	e *engine.Engine,
+	repo string,
+	names TemporalNames,
+	output io.Writer,
+) error {
 	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func ImportTemporalImages(ctx context.Context, e *engine.Engine, repo string, na
 			},
 		},
 		imageRecipe{
-			name:    names.AdminTools,
+			name:         names.AdminTools,
 			instructions: []string{environment, temporalUserInstruction},
 			addFiles: func(a *archive) error {
 				return errors.Join(

@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RequireSupport skips a test on a machine that cannot run a server. In CI (CI=true) NeedSupport fails the test instead.
+// RequireSupport skips a test on a machine that cannot run a server. In CI (CI=true) RequireSupport fails the test
+// instead.
 func RequireSupport(t testing.TB) {
 	t.Helper()
 	isolatedtest.RequireSupport(t, incus.CheckSupport())
 }
 
-// LeftoverFinder returns a function that lists what exists of a server on this machine: processes, mounts, loop devices, the
-// network interface and cgroups. The function may be called after the server has ended.
+// LeftoverFinder returns a function that lists what exists of a server on this machine: processes, mounts, loop
+// devices, the network interface and cgroups. The function may be called after the server has ended.
 func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.

@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// RequireSupport skips a test if unsupported is not nil, with this error as the reason. In CI (CI=true) NeedSupport fails
-// the test instead.
+// RequireSupport skips a test if unsupported is not nil, with this error as the reason. In CI (CI=true) RequireSupport
+// fails the test instead.
 func RequireSupport(t testing.TB, unsupported error) {
 	t.Helper()
 	if unsupported != nil && os.Getenv("CI") == "true" {

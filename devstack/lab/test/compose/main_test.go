@@ -259,7 +259,7 @@ func compiledPackages(t *testing.T, name string) []string {
 	return strings.Fields(line[1])
 }
 
-// engineLeftoverFinder calls enginetest.Traces and requires that the running engine has traces.
+// engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the running engine has traces.
 func (h *host) engineLeftoverFinder(t *testing.T) func() []string {
 	t.Helper()
 	traces := enginetest.LeftoverFinder(t, h.engine)

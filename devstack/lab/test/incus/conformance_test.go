@@ -198,9 +198,9 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClient(t)
 	planted := 0
 	return conformance.Cloud{
-		Provider: incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
-		Class:    of,
-		DeniedClass:   &denied,
+		Provider:    incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
+		Class:       of,
+		DeniedClass: &denied,
 		FailNextCall: func(method provider.Method, err *provider.Error) {
 			between.refuseNext(method, httpStatuses[err.Code], err.Message)
 		},
@@ -209,7 +209,7 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 			return method == provider.MethodCreateInstance && code == provider.NotFound // the image or project is missing
 		},
 		LacksRetryDelays: true,
-		HangCalls:     between.holdRequests,
+		HangCalls:        between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			planted++
 			arguments := []string{

@@ -144,9 +144,9 @@ func TestNothingOutlivesTheStack(t *testing.T) {
 
 // cluster is a running stack whose machines are created by the test itself.
 type cluster struct {
-	stack   *stack.Stack
-	incusServer   *incus.Server
-	clients kubernetes.Interface
+	stack       *stack.Stack
+	incusServer *incus.Server
+	clients     kubernetes.Interface
 }
 
 // startCluster starts a small stack in a folder.
@@ -197,7 +197,15 @@ func (c cluster) launchMachine(t *testing.T, name, token string) {
 	text, err := parts.UserData(c.stack)
 	require.NoError(t, err)
 	text = strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(text)
-	_, err = c.incusServer.Run(t.Context(), "launch", "--quiet", incus.ImageAlias, name, "--config", "user.user-data="+text)
+	_, err = c.incusServer.Run(
+		t.Context(),
+		"launch",
+		"--quiet",
+		incus.ImageAlias,
+		name,
+		"--config",
+		"user.user-data="+text,
+	)
 	require.NoError(t, err)
 }
 

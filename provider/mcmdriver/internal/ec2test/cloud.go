@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// pageSize is the maximum number of instances in one answer of Describe. The number is small, so that tests need
-// several pages.
+// pageSize is the maximum number of instances in one answer of DescribeInstances. The number is small, so that tests
+// need several pages.
 const pageSize = 5
 
 // The states of an instance, with EC2's names. A terminated instance remains in the state StateShuttingDown. No Filter
@@ -43,11 +43,12 @@ type API interface {
 	// RunInstances creates an instance.
 	RunInstances(Instance) (Instance, error)
 
-	// DescribeInstances returns a page of the instances that match a filter. An empty token requests the first page. Result next
-	// is the token of the next page, or empty for the last page.
+	// DescribeInstances returns a page of the instances that match a filter. An empty token requests the first page.
+	// Result next is the token of the next page, or empty for the last page.
 	DescribeInstances(filter Filter, token string) (page []Instance, next string, err error)
 
-	// TerminateInstance terminates an instance of any cluster. Terminate has no effect on a terminated or unknown instance.
+	// TerminateInstance terminates an instance of any cluster. TerminateInstance has no effect on a terminated or unknown
+	// instance.
 	TerminateInstance(id string) error
 
 	// SetUpNetwork configures the network interface of an instance. The first call for an instance returns false: the
@@ -74,12 +75,12 @@ func (f Filter) matchesInstance(i Instance) bool {
 
 // Cloud is a region of EC2. A Cloud is safe for concurrent use; the zero value is a valid Cloud without instances.
 type Cloud struct {
-	// ReadDelay is the time after the creation of an instance in which no read shows the instance. Consistency must
+	// ReadDelay is the time after the creation of an instance in which no read shows the instance. ReadDelay must
 	// be set before the first call.
 	ReadDelay time.Duration
 
-	// OnInstanceChange, if set, is called after each creation or termination of an instance. Changed must be set before the
-	// first call.
+	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be set
+	// before the first call.
 	OnInstanceChange func(Instance)
 
 	mu        sync.Mutex

@@ -20,7 +20,7 @@ const (
 type remoteMessage struct {
 	Instances []Instance
 	Filter    Filter
-	Token     string // token of a page of Describe
+	Token     string // token of a page of DescribeInstances
 	ID        string
 	Ready     bool
 }
@@ -53,7 +53,10 @@ func (c *Cloud) Handler() http.Handler {
 		page, next, err := c.DescribeInstances(m.Filter, m.Token)
 		return remoteMessage{Instances: page, Token: next}, err
 	})
-	handle(pathTerminate, func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.TerminateInstance(m.ID) })
+	handle(
+		pathTerminate,
+		func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.TerminateInstance(m.ID) },
+	)
 	handle(pathNetwork, func(m remoteMessage) (remoteMessage, error) {
 		ready, err := c.SetUpNetwork(m.ID)
 		return remoteMessage{Ready: ready}, err

@@ -17,7 +17,10 @@ import (
 func OptionsWithShortWaits(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
 		mcmdriver.WithWindow(window),
-		mcmdriver.WithDriverOptions(driver.WithRequestLife(20*time.Millisecond), driver.WithSearchInterval(5*time.Millisecond)),
+		mcmdriver.WithDriverOptions(
+			driver.WithRequestLife(20*time.Millisecond),
+			driver.WithSearchInterval(5*time.Millisecond),
+		),
 	}
 }
 
@@ -29,8 +32,8 @@ var mcmMethodNames = map[provider.Method]string{
 	provider.MethodListInstances:      "ListMachines",
 }
 
-// NewConformanceCloud returns a conformance.Cloud with the fields that are common to all drivers of MCM. The caller sets the other
-// fields.
+// NewConformanceCloud returns a conformance.Cloud with the fields that are common to all drivers of MCM. The caller
+// sets the other fields.
 func NewConformanceCloud(t *testing.T, d *Driver, class provider.Class, csiDriver string) conformance.Cloud {
 	return conformance.Cloud{
 		Provider: mcmdriver.New(d, OptionsWithShortWaits(20*time.Millisecond)...),
@@ -45,7 +48,7 @@ func NewConformanceCloud(t *testing.T, d *Driver, class provider.Class, csiDrive
 			return m == provider.MethodInstanceStatus &&
 				(code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
 		},
-		LacksRetryDelays:  true,
+		LacksRetryDelays:   true,
 		CannotCancelCreate: true,
 		HangCalls: func(m provider.Method) {
 			d.HangCalls(mcmMethodNames[m], t.Context().Done())

@@ -69,11 +69,11 @@ type HookCall struct {
 type Server struct {
 	server *httptest.Server
 
-	mu           sync.Mutex
-	behaviours   map[string]Behaviour // by the key of hook and deployment
-	begunUpdates map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
-	calls        []HookCall
-	refusedRequests      []error // an error for each request that is not a valid call of a hook
+	mu              sync.Mutex
+	behaviours      map[string]Behaviour // by the key of hook and deployment
+	begunUpdates    map[string]bool      // updates for which the core has made one call so far, by Machine and desired spec
+	calls           []HookCall
+	refusedRequests []error // an error for each request that is not a valid call of a hook
 }
 
 // New starts the extension on a port of the loopback interface. The caller of New must call Close.
@@ -86,9 +86,9 @@ func New() *Server {
 // Close stops the extension. A second call of Close does nothing.
 func (s *Server) Close() { s.server.Close() }
 
-// ExtensionConfig returns the ExtensionConfig that registers the extension for objects of one namespace. The ExtensionConfig has
-// the name of the namespace. Cluster API's core reconciles the ExtensionConfig only if it has the label of the core's
-// watch filter.
+// ExtensionConfig returns the ExtensionConfig that registers the extension for objects of one namespace. The
+// ExtensionConfig has the name of the namespace. Cluster API's core reconciles the ExtensionConfig only if it has the
+// label of the core's watch filter.
 func (s *Server) ExtensionConfig(namespace, filterLabel, filter string) *unstructured.Unstructured {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -120,8 +120,8 @@ func (s *Server) Calls(hook, deployment string) []HookCall {
 	)
 }
 
-// RefusedRequestsError returns an error that joins an error for each request that was not a valid call of a hook; nil if all
-// requests were valid.
+// RefusedRequestsError returns an error that joins an error for each request that was not a valid call of a hook; nil
+// if all requests were valid.
 func (s *Server) RefusedRequestsError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,8 +308,8 @@ func (s *Server) isFirstCall(update string) bool {
 	return s.begunUpdates[update]
 }
 
-// IsDiscovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and returns the message
-// of the discovery condition.
+// IsDiscovered reports whether Cluster API's core has discovered the hooks of an ExtensionConfig, and returns the
+// message of the discovery condition.
 func IsDiscovered(config *unstructured.Unstructured) (bool, string) {
 	var c runtimev1.ExtensionConfig
 	text, err := config.MarshalJSON()
